@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+.PHONY: install demo lint types test bench clean
+
+install: $(INSTALLED)
+
+# torch first and pinned: else pip takes the newest release with all its CUDA packages.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt torch
+	$(PIP) install -c constraints.txt -e ".[test]"
+	touch $@
+
+demo: install
+	$(BIN)/python examples/wordnet_sage.py
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: install
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/pytest
+
+bench: install
+	$(BIN)/python -m benchmarks sampling
+	$(BIN)/python -m benchmarks gather
+	$(BIN)/python -m benchmarks loader
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

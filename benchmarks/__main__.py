@@ -1,0 +1,37 @@
+"""python -m benchmarks sampling|gather|loader: medians, and ratios to this machine's own limits."""
+
+import argparse
+from pathlib import Path
+
+from benchmarks import gather, loader, sampling
+from benchmarks.graphs import default_cache
+from benchmarks.scale import full, quick
+from benchmarks.table import machine
+
+REPORTS = {"sampling": sampling.report, "gather": gather.report, "loader": loader.report}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print the tables that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("what", choices=REPORTS)
+    parser.add_argument("--quick", action="store_true", help="a small graph: seconds, no meaning")
+    parser.add_argument("--repeats", type=int, help="rounds (30, or 3 with --quick)")
+    parser.add_argument(
+        "--cache-dir",
+        type=Path,
+        default=default_cache(),
+        help="where generated graphs are kept, 2 GB (%(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    scale = quick if options.quick else full
+    repeats = options.repeats or (3 if options.quick else 30)
+    print(machine(), end="\n\n")
+    if options.quick:
+        print("A quick run shows that everything works; its numbers mean nothing.", end="\n\n")
+    for table in REPORTS[options.what](scale(options.cache_dir, repeats)):
+        print(table, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The machine's own limits: random reads with software prefetch, and memcpy into used memory."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.int64]
+
+ask_for: Any = prefetch
+"""Typed loosely, for Numba itself passes the first argument of an intrinsic."""
+
+INDEXES = 1 << 22
+"""How many indexes are kept: so many that no cache remembers what the first ones brought."""
+
+
+class RandomReads:
+    """Read so many items of an array at random, and add them up so that no read can be left out."""
+
+    def __init__(self, values: Array, seed: int) -> None:
+        self.values = values
+        self.indexes = np.empty(INDEXES, np.int64)
+        self.next = 0
+        draw_indexes(np.uint64(seed), len(values), self.indexes)
+        self.run(1)
+
+    def run(self, count: int) -> int:
+        """Read `count` items at indexes that the last runs have not used."""
+        total = 0
+        while count:
+            indexes = self.indexes[self.next : self.next + count]
+            total += int(sum_reads(self.values, indexes))
+            self.next = (self.next + len(indexes)) % INDEXES
+            count -= len(indexes)
+        return total
+
+
+class Copy:
+    """Copy so many bytes from one used buffer to another."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.source = np.ones(size_bytes, np.uint8)
+        self.target = np.zeros(size_bytes, np.uint8)
+
+    def run(self) -> None:
+        """Call the C library's memcpy once."""
+        ctypes.memmove(self.target.ctypes.data, self.source.ctypes.data, self.source.nbytes)
+
+
+@kernel
+def draw_indexes(seed: Any, bound: int, out: Ints) -> None:
+    """Fill `out` with numbers below `bound` by a keyed hash (splitmix64)."""
+    for number in range(len(out)):
+        x = seed + np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+        out[number] = np.int64(((x >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32))
+
+
+@kernel
+def sum_reads(values: Array, indexes: Array) -> Any:
+    """Add `values[i]` of all indexes, each asked for `AHEAD` reads before it is used."""
+    total = 0
+    whole = max(len(indexes) - AHEAD, 0)
+    for number in range(whole):
+        ask_for(values, np.intp(indexes[number + AHEAD]))
+        total += values[indexes[number]]
+    for number in range(whole, len(indexes)):
+        total += values[indexes[number]]
+    return total

@@ -1,0 +1,166 @@
+"""Neighbour sampling against the random reads that it needs, and against plain NumPy.
+
+A mini-batch needs one read of `indptr` for each seed of a hop, one of `indices` for each sampled
+edge, and one of the map from node to position for each sampled edge. The limit is the time of as
+many prefetched reads at random places of the same three arrays (the map: 4 bytes a node). "The
+same reads" replays the very places of the batch, some of which share a cache line.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+import graphfeed as gf
+from benchmarks import plain
+from benchmarks.graphs import Shape, load_edges
+from benchmarks.limits import Array, RandomReads, sum_reads
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row, render
+from benchmarks.timing import Case, Times, in_turn, one_core
+
+FANOUTS = (5, 10, 15)
+"""Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
+GOAL = 1.5
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is sampled, and how."""
+
+    shape: Shape
+    ids: type[np.int64 | np.int32] = np.int64
+    weighted: bool = False
+    replace: bool = False
+
+    has_goal: bool = False
+    """Weights and replacement need other work as well, and a small graph lies in the caches."""
+
+    @property
+    def title(self) -> str:
+        """The first line of the table."""
+        words = [self.shape.name, f"{np.dtype(self.ids).name} ids"]
+        words += ["weighted"] if self.weighted else []
+        words += ["with replacement"] if self.replace else []
+        return f"sampling: {', '.join(words)}; ratio to the random reads that it needs"
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places that one mini-batch reads, in each of the three arrays."""
+
+    columns: Array
+    edges: Array
+    nodes: Array
+
+    @property
+    def count(self) -> int:
+        """How many reads these are."""
+        return len(self.columns) + len(self.edges) + len(self.nodes)
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield a table for each kind of graph and of sampling."""
+    products = Variant(scale.products, has_goal=True)
+    for variant in (
+        products,
+        replace(products, ids=np.int32),
+        Variant(scale.products, replace=True),
+        Variant(scale.products, weighted=True),
+        Variant(scale.arxiv),
+    ):
+        with one_core():
+            yield render(variant.title, measure(variant, scale))
+
+
+def measure(variant: Variant, scale: Scale) -> list[Row]:
+    """Time graphfeed, the limits and plain NumPy on the same seeds."""
+    indptr, indices = load_edges(variant.shape, scale.cache)
+    sources = indices.astype(variant.ids, copy=False)
+    del indices
+    pipe = make_pipe(variant, indptr, sources, scale)
+    batches = list(pipe.datapipe)
+    places = [places_of(pipe(batch), sources) for batch in batches]
+    arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
+    reads = [RandomReads(array, seed) for seed, array in enumerate(arrays)]
+    cases: dict[str, Case] = {
+        "graphfeed": lambda number: pipe(batches[number]),
+        "random reads": lambda number: read_at_random(reads, places[number]),
+        # Half a cycle away, so that no cache still holds the lines from the batch itself.
+        "the same reads": lambda number: replay(arrays, places[number - len(places) // 2]),
+    }
+    if not variant.weighted:
+        sampler = plain.Sampler(indptr, sources, replace=variant.replace)
+        seeds = [np.asarray(batch.seeds) for batch in batches]
+        cases["plain NumPy"] = lambda number: sampler.sample(seeds[number], FANOUTS[::-1])
+    times = in_turn(cases, len(batches))
+    return [*limit_rows(reads, places, times), *rows(variant, times)]
+
+
+def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> gf.NeighborSampler:
+    """Return the sampling stage behind one item sampler of as many batches as rounds."""
+    weights = {"weight": torch.rand(len(sources))} if variant.weighted else None
+    graph = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(sources), edge_attributes=weights)
+    rng = np.random.default_rng(0)
+    size = min(scale.batch_size * scale.repeats, len(indptr) - 1)
+    seeds = rng.choice(len(indptr) - 1, size, replace=False).astype(variant.ids)
+    items = gf.ItemSet((torch.from_numpy(seeds),), names=("seeds",))
+    return gf.NeighborSampler(
+        gf.ItemSampler(items, batch_size=scale.batch_size),
+        graph,
+        fanouts=FANOUTS,
+        replace=variant.replace,
+        prob_name="weight" if variant.weighted else None,
+    )
+
+
+def places_of(batch: gf.MiniBatch, sources: Array) -> Places:
+    """Return what the sampler has to read for a mini-batch that it has made."""
+    layers = reversed(batch.sampled_subgraphs or [])
+    ids = [(layer.original_column_node_ids, layer.original_edge_ids) for layer in layers]
+    columns, edges = (np.concatenate(hops) for hops in zip(*ids, strict=True))
+    return Places(columns, edges, sources[edges])
+
+
+def read_always(read: RandomReads, count: int) -> Case:
+    """Return a case of so many reads in each round."""
+    return lambda _: read.run(count)
+
+
+def read_at_random(reads: list[RandomReads], places: Places) -> int:
+    """Read as often from each array, at random places."""
+    counts = (len(places.columns), len(places.edges), len(places.nodes))
+    return sum(read.run(count) for read, count in zip(reads, counts, strict=True))
+
+
+def replay(arrays: tuple[Array, ...], places: Places) -> int:
+    """Read the very places of a mini-batch from each array."""
+    wanted = (places.columns, places.edges, places.nodes)
+    pairs = zip(arrays, wanted, strict=True)
+    return sum(int(sum_reads(array, indexes)) for array, indexes in pairs)
+
+
+def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, Times]) -> list[Row]:
+    """Return how many reads a batch needs, and what one costs in each array."""
+    counts = Times([place.count / 1000 for place in places])
+    each = [1e9 * seconds / place.count for seconds, place in zip(times["random reads"].values, places, strict=True)]
+    size = max(len(place.edges) for place in places)
+    cases: dict[str, Case] = {}
+    for name, read in zip(("row starts", "indices", "map"), reads, strict=True):
+        megabytes = read.values.nbytes / 1e6
+        what = f"a {read.values.itemsize}-byte read in {megabytes:.0f} MB ({name})"
+        cases[what] = read_always(read, size)
+    alone = in_turn(cases, len(places))
+    return [
+        Row("reads a batch", "thousand", counts),
+        Row("a read on average", "ns", Times(each)),
+        *(Row(name, "ns", single.times(1e9 / size)) for name, single in alone.items()),
+    ]
+
+
+def rows(variant: Variant, times: dict[str, Times]) -> list[Row]:
+    """Return the milliseconds of every case and their ratio to the random reads."""
+    ratios = {name: single.over(times["random reads"]) for name, single in times.items()}
+    goals = {"graphfeed": Goal(ratios["graphfeed"], GOAL)} if variant.has_goal else {}
+    return [Row(name, "ms", single.times(1e3), ratios[name], goals.get(name)) for name, single in times.items()]

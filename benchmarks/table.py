@@ -1,0 +1,88 @@
+"""Plain text tables of medians."""
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+import torch
+
+from benchmarks.timing import Times
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+HEADINGS = ("what", "unit", "median", "quartiles", "ratio", "goal", "")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on a number."""
+
+    value: float
+    limit: float
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the value keeps the bound."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.at_least else '<='} {self.limit:g}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement."""
+
+    what: str
+    unit: str
+    times: Times
+    ratio: float | None = None
+    """To what the table's title names."""
+    goal: Goal | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the text of each column."""
+        first, third = self.times.quartiles
+        return (
+            self.what,
+            self.unit,
+            number(self.times.median),
+            f"{number(first)} - {number(third)}",
+            "" if self.ratio is None else f"{self.ratio:.2f}",
+            "" if self.goal is None else str(self.goal),
+            "" if self.goal is None else ("met" if self.goal.met else "not met"),
+        )
+
+
+def number(value: float) -> str:
+    """Write three digits that count."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def render(title: str, rows: Sequence[Row]) -> str:
+    """Return a table, its columns as wide as they need to be."""
+    lines = [HEADINGS, *(row.cells() for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    aligned = [
+        "  ".join(
+            cell.ljust(width) if column in (0, 1, 6) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([title, *aligned, ""])
+
+
+def machine() -> str:
+    """Describe what the numbers depend on."""
+    pages = HUGE_PAGES.read_text().strip() if HUGE_PAGES.exists() else "unknown"
+    return (
+        f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
+        f"load {os.getloadavg()[0]:.1f}, huge pages {pages}; "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"Numba {numba.__version__}, torch {torch.__version__}"
+    )

@@ -1,0 +1,159 @@
+"""What a stage is: its fields and one method.
+
+A pipeline is a description. A stage is a frozen dataclass whose source is its first field; building one does nothing,
+iterating one makes the state and runs it where it is. The loader rewrites a copy, never the user's objects.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import MethodType
+from typing import Any, ClassVar, Protocol, Self, dataclass_transform, runtime_checkable
+
+import torch
+from torch.utils.data import IterableDataset
+
+from graphfeed.datapipes.describe import describe_chain
+from graphfeed.datapipes.fluent import Fluent, register
+
+
+class Process(enum.Enum):
+    """Where a stage runs."""
+
+    WORKER = "worker"
+    """Anywhere: what comes before the cut is computed by workers."""
+    MAIN = "main"
+    """In the main process, where UVA and CUDA copies are possible."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A first stage, which gives mini-batches their keys."""
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "Datapipe":
+        """Return the same source for a seed and an epoch, from a mini-batch on."""
+
+
+@runtime_checkable
+class Shardable(Source, Protocol):
+    """A source that makes any mini-batch by its index, so that workers can share them out."""
+
+    def minibatch(self, index: int) -> Any:
+        """Return one mini-batch of the epoch."""
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+
+
+def has_own_init(cls: type) -> bool:
+    """Tell whether a class has an `__init__` that somebody wrote."""
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    return "__dataclass_fields__" not in vars(owner) and issubclass(owner, Datapipe) and owner is not Datapipe
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+class Datapipe(Fluent, IterableDataset[Any]):
+    """A stage, and the pipeline that ends with it.
+
+    A subclass lists its fields and writes `__iter__`; `Transform` is for one mini-batch in, one out. A class with an
+    `__init__` of its own works too. Any pipeline is iterable without a loader, and is a torch `IterableDataset`.
+
+    Class arguments:
+        name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
+    """
+
+    runs_in: ClassVar[Process] = Process.WORKER
+    needs_key: ClassVar[bool] = False
+    """Whether the stage draws random numbers."""
+    one_to_one: ClassVar[bool] = False
+    """Whether the stage gives one mini-batch for each that it reads, in order."""
+
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+        """Make the class a frozen dataclass, unless it has an `__init__`, and register its fluent name."""
+        super().__init_subclass__(**kwargs)
+        if not has_own_init(cls):
+            dataclass(frozen=True, eq=False, repr=False)(cls)
+        if name is not None:
+            register(name, cls)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Run the pipeline here: epoch 0, unless its source is `keyed` otherwise."""
+        raise NotImplementedError(f"{type(self).__name__} must write __iter__, or be a Transform and write __call__")
+
+    @property
+    def inputs(self) -> tuple["Datapipe", ...]:
+        """The stages that this one reads from: its fields that are stages, or lists or tuples of them."""
+        found: list[Any] = []
+        for value in vars(self).values():
+            found += value if isinstance(value, (list, tuple)) else [value]
+        return tuple(part for part in found if isinstance(part, Datapipe))
+
+    def changed(self, **fields: Any) -> Self:
+        """Return a copy with other values in some fields."""
+        clone = object.__new__(type(self))
+        for name, value in vars(self).items():
+            # A stage may hold its own method, as in super().__init__(datapipe, self.work); the copy has its own.
+            own_method = isinstance(value, MethodType) and value.__self__ is self
+            clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
+        clone.__dict__.pop("number", None)
+        clone.__dict__.update(fields)
+        return clone
+
+    def with_inputs(self, swap: "Callable[[Datapipe], Datapipe]") -> Self:
+        """Return the stage with its inputs swapped; this very object where each stays as it is."""
+        fields: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Datapipe):
+                fields[name] = swap(value)
+            elif isinstance(value, (list, tuple)) and any(isinstance(part, Datapipe) for part in value):
+                fields[name] = type(value)(swap(part) if isinstance(part, Datapipe) else part for part in value)
+        changed = self.changed(**fields)
+        same = all(new is old for new, old in zip(changed.inputs, self.inputs, strict=True))
+        return self if same else changed
+
+    def rewrite(self, rule: "Callable[[Datapipe], Datapipe]") -> "Datapipe":
+        """Apply a rule to each stage, inputs first; a stage that two read from stays shared.
+
+        Returns:
+            A new pipeline, or this very object where the rule returned each stage as it was.
+        """
+        done: dict[int, Datapipe] = {}
+
+        def visit(stage: Datapipe) -> Datapipe:
+            if id(stage) not in done:
+                done[id(stage)] = rule(stage.with_inputs(visit))
+            return done[id(stage)]
+
+        return visit(self)
+
+    @cached_property
+    def number(self) -> int:
+        """How many stages that draw come before this one: what tells its random numbers from theirs."""
+        above: dict[int, Datapipe] = {}
+        queue = list(self.inputs)
+        while queue:
+            stage = queue.pop()
+            if id(stage) not in above:
+                above[id(stage)] = stage
+                queue += stage.inputs
+        return sum(stage.needs_key for stage in above.values())
+
+    @property
+    def position(self) -> int:
+        """Place in the chain, the source being 1."""
+        return 1 + max((stage.position for stage in self.inputs), default=0)
+
+    def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
+        """Return the pipeline for another seed and epoch, from mini-batch `start` on."""
+        return self.rewrite(lambda stage: stage.keyed(seed, epoch, start) if isinstance(stage, Source) else stage)
+
+    def __repr__(self) -> str:
+        """Return the chain, source first."""
+        return describe_chain(self)
+
+
+def torch_shard() -> tuple[int, int]:
+    """Return this worker's number and how many there are, inside a torch DataLoader's worker; else (0, 1)."""
+    info = torch.utils.data.get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -1,0 +1,49 @@
+"""The text of a stage and of a chain, for people: arrays as dtype and shape, defaults left out."""
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+import torch
+
+from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
+
+LONGEST = 100
+
+
+def describe(value: Any) -> str:
+    """Return a value in a few words."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() <= 1:
+            return str(value.tolist())
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, (ItemSet, HeteroItemSet)):
+        return f"{type(value).__name__}({len(value)} items)"
+    if isinstance(value, FeatureStore):
+        return f"{type(value).__name__}({len(list(value.keys()))} features)"
+    if type(value) in (list, tuple):
+        return f"[{', '.join(describe(part) for part in value)}]"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def describe_stage(stage: Any) -> str:
+    """Return a stage with those of its fields that aren't stages and aren't left at their default."""
+    words = []
+    for field in fields(stage):
+        value = getattr(stage, field.name)
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        is_input = any(value is part for part in stage.inputs)
+        if field.repr and not is_input and value is not default:
+            words.append(f"{field.name}={describe(value)}")
+    return f"{type(stage).__name__}({', '.join(words)})"
+
+
+def describe_chain(pipe: Any) -> str:
+    """Return the stages of a pipeline, source first, with arrows; a join shows its branches in brackets."""
+    before = [describe_chain(stage) for stage in pipe.inputs]
+    text = describe_stage(pipe)
+    if not before:
+        return text
+    return f"{before[0] if len(before) == 1 else '[' + ', '.join(before) + ']'} -> {text}"

@@ -1,0 +1,87 @@
+"""Read the features that a mini-batch needs."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.storage import FeatureStore
+from graphfeed.storage.sampled_subgraph import ByType
+
+Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
+
+
+def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None, str]]:
+    """Return the store's keys of a list of names, or of a dict of lists by type."""
+    if names is None:
+        return []
+    if isinstance(names, str):
+        raise TypeError(f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {names!r}")
+    if isinstance(names, Mapping):
+        return [(domain, kind, name) for kind, own in names.items() for name in own or ()]
+    return [(domain, None, name) for name in names]
+
+
+class FeatureFetcher(Transform, name="fetch_feature"):
+    """Reads features of the input nodes, and of each layer's edges. Sets `node_features` and `edge_features`.
+
+    Runs in the main process, where feature caches, UVA and CUDA are at hand; the loader cuts the pipeline here. A
+    mini-batch that was not sampled gets the features of its node seeds. A type that is not in it is left out.
+
+    Raises:
+        KeyError: A feature that the store hasn't got.
+        TypeError: Names that are a single string.
+    """
+
+    feature_store: FeatureStore
+    node_feature_keys: Names | None = None
+    """Names; by node type if the graph has types."""
+    edge_feature_keys: Names | None = None
+    """Names; by edge type if the graph has types."""
+
+    runs_in = Process.MAIN
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
+        for key in keys:
+            if key not in self.feature_store:
+                domain, kind, name = key
+                owner = f"{domain} type {kind!r}" if kind else f"{domain}s"
+                known = sorted(map(str, self.feature_store.keys()))
+                raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {known}")
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with its features."""
+        result = copy.copy(minibatch)
+        if self.node_feature_keys is not None:
+            ids = minibatch.node_ids()
+            result.node_features = self.read("node", self.node_feature_keys, minibatch.seeds if ids is None else ids)
+        if self.edge_feature_keys is not None:
+            result.edge_features = [
+                self.read("edge", self.edge_feature_keys, minibatch.edge_ids(layer))
+                for layer in range(minibatch.num_layers())
+            ]
+        return result
+
+    def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
+        """Read the features of some nodes, or of a layer's edges."""
+        features: dict[Any, torch.Tensor] = {}
+        for _, kind, name in feature_keys(domain, names):
+            own = ids.get(kind) if isinstance(ids, dict) and kind is not None else ids
+            if isinstance(own, dict):
+                raise TypeError(
+                    f"{domain}_feature_keys is a list, but the mini-batch has types {list(own)}; give a dict by type"
+                )
+            if own is not None:
+                features[name if kind is None else (kind, name)] = self.feature_store.read(domain, kind, name, own)
+        return features
+
+    def may_run_in_threads(self) -> bool:
+        """Tell whether every feature lies in CPU memory, so that worker threads read it as well as the main one."""
+        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
+        return all(self.feature_store[key].lies_in_memory() for key in keys)

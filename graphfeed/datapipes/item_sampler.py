@@ -1,0 +1,88 @@
+"""Items to mini-batches of seeds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.ops import Key, permute
+from graphfeed.ops.random import fold
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+SHUFFLE = 0x5348554646
+"""Sets the key of the order apart from the keys of mini-batches."""
+
+
+class ItemSampler(Datapipe):
+    """Takes items in batches, in order or shuffled; any mini-batch by its index.
+
+    A shuffled order is a keyed pseudo-random permutation of the whole set: another each epoch, never in memory, and
+    as cheap to enter in the middle as at the start. Inside a torch DataLoader's worker it yields that worker's share.
+
+    Raises:
+        TypeError: `item_set` is no ItemSet or HeteroItemSet.
+        ValueError: An empty item set, or a batch size below 1.
+
+    Example:
+        >>> pipe = ItemSampler(ItemSet(5, names="seeds"), batch_size=2)
+        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        [[0, 1], [2, 3], [4]]
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    batch_size: int
+    minibatcher: Callable[[Any, Any], Any] = minibatcher_default
+    """Makes a mini-batch of rows and names."""
+    drop_last: bool = False
+    """Whether to leave out a last mini-batch that is not full."""
+    shuffle: bool = False
+    seed: int | None = None
+    """Of the order and all later draws; a DataLoader's own seed comes before it. None is 0 where there is no loader."""
+    epoch: int = field(default=0, kw_only=True)
+    start: int = field(default=0, kw_only=True)
+    """The first mini-batch."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.item_set, (ItemSet, HeteroItemSet)):
+            raise TypeError(
+                f"item_set must be an ItemSet or HeteroItemSet, but is a {type(self.item_set).__name__}; "
+                "wrap it, for example ItemSet(ids, names='seeds')"
+            )
+        if len(self.item_set) == 0:
+            raise ValueError("item_set is empty; give it at least one item")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be 1 or more, but is {self.batch_size}")
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        whole, rest = divmod(len(self.item_set), self.batch_size)
+        return whole if self.drop_last or rest == 0 else whole + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        worker, num_workers = torch_shard()
+        for index in range(self.start, len(self)):
+            if index % num_workers == worker:
+                yield self.minibatch(index)
+
+    def minibatch(self, index: int) -> Any:
+        """Return one mini-batch of the epoch; costs the same for every index."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+        size = len(self.item_set)
+        low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
+        seed = self.seed or 0
+        key = fold(seed, self.epoch, SHUFFLE)
+        places = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
+        minibatch = self.minibatcher(self.item_set[places], self.item_set.names)
+        if isinstance(minibatch, MiniBatch):
+            minibatch.key = Key(seed, self.epoch, index)
+        return minibatch
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":
+        """Return the same sampler for a seed and an epoch, from a mini-batch on."""
+        return self.changed(seed=seed, epoch=epoch, start=start)

@@ -1,0 +1,40 @@
+"""Any iterable of mini-batches as a source."""
+
+import copy
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.ops import Key
+
+
+class IterableSource(Datapipe):
+    """Mini-batches that somebody made; each gets a key by its place. Stages make one of whatever they are given.
+
+    To resume, the iterable is gone through again from its start.
+    """
+
+    iterable: Iterable[Any]
+    seed: int | None = None
+    epoch: int = 0
+    start: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        worker, num_workers = torch_shard()
+        for index, minibatch in enumerate(self.iterable):
+            if index < self.start or index % num_workers != worker:
+                continue
+            if isinstance(minibatch, MiniBatch):
+                minibatch = copy.copy(minibatch)
+                minibatch.key = Key(self.seed or 0, self.epoch, index)
+            yield minibatch
+
+    def __len__(self) -> int:
+        """Return the iterable's length, where it has one."""
+        return len(self.iterable)  # type: ignore[arg-type]
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "IterableSource":
+        """Return the same source for a seed and an epoch, from a mini-batch on."""
+        return self.changed(seed=seed, epoch=epoch, start=start)

@@ -1,0 +1,31 @@
+"""Any function of a mini-batch as a stage."""
+
+from collections.abc import Callable
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+
+
+class MiniBatchTransformer(Transform, name="transform"):
+    """Calls a function on each mini-batch; the identity if there is none.
+
+    A subclass may pass a method of its own to `super().__init__(datapipe, self.work)`. To run in worker processes the
+    function must pickle: a module's function, not a lambda.
+
+    Raises:
+        TypeError: When it runs: the function returned something else than a MiniBatch.
+    """
+
+    transformer: Callable[[MiniBatch], MiniBatch] | None = None
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return what the function makes of the mini-batch."""
+        if self.transformer is None:
+            return minibatch
+        result = self.transformer(minibatch)
+        if not isinstance(result, MiniBatch):
+            raise TypeError(
+                f"The transformer output should be an instance of MiniBatch, but is a {type(result).__name__}; "
+                "return the mini-batch"
+            )
+        return result

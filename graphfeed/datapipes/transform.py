@@ -1,0 +1,65 @@
+"""Stages that make one mini-batch of one."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.iterable_source import IterableSource
+
+
+class Transform(Datapipe):
+    """A stage that makes one mini-batch of one: write `__call__`, which must not change its argument.
+
+    Such a stage can be computed for any mini-batch, anywhere; a chain of them from an `ItemSampler` on can be sharded
+    and resumed at once.
+    """
+
+    datapipe: Datapipe
+    """Where mini-batches come from: a stage, or any iterable of mini-batches."""
+
+    one_to_one = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.datapipe, Datapipe):
+            if not hasattr(self.datapipe, "__iter__"):
+                raise TypeError(
+                    f"{type(self).__name__} needs a stage or an iterable of mini-batches as its source, "
+                    f"but got a {type(self.datapipe).__name__}"
+                )
+            self.__dict__["datapipe"] = IterableSource(self.datapipe)
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return what the stage makes of a mini-batch."""
+        raise NotImplementedError(f"{type(self).__name__} must write __call__")
+
+    def __iter__(self) -> Iterator[Any]:
+        """Run the pipeline here."""
+        for minibatch in self.datapipe:
+            yield call(self, minibatch)
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches; a TypeError where the source doesn't know."""
+        return len(self.datapipe)
+
+
+def call(stage: Transform, minibatch: Any) -> Any:
+    """Call a stage; a failure is noted with the stage, the mini-batch and the worker."""
+    try:
+        return stage(minibatch)
+    except Exception as error:
+        note = f"in {type(stage).__name__}, stage {stage.position}"
+        key = getattr(minibatch, "key", None)
+        if key is not None:
+            note += f", mini-batch {key.index} of epoch {key.epoch}"
+        error.add_note(f"{note}, in {worker_name()}")
+        raise
+
+
+def worker_name() -> str:
+    """Name the process or thread that runs this."""
+    process, thread = multiprocessing.current_process(), threading.current_thread()
+    if process.name != "MainProcess":
+        return f"worker process {process.name} (pid {process.pid})"
+    return "the main thread" if thread is threading.main_thread() else f"worker thread {thread.name}"

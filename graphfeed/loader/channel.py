@@ -1,0 +1,61 @@
+"""A bounded queue between two threads that either may close."""
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+
+class Closed(Exception):
+    """The other side has closed the channel, and nothing is left in it."""
+
+
+class ThreadChannel:
+    """First in, first out; blocks when full and when empty; wakes both sides when it is closed.
+
+    Example:
+        >>> channel = ThreadChannel(capacity=2)
+        >>> channel.put("a"), channel.get(timeout_seconds=1)
+        (True, 'a')
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.items: deque[Any] = deque()
+        self.closed = False
+        self.changed = threading.Condition()
+
+    def put(self, item: Any) -> bool:
+        """Add an item when there is room; return False, dropping it, if the channel is closed."""
+        with self.changed:
+            # The wait has no time-out of its own: a consumer may think as long as it likes, and wakes it by closing.
+            self.changed.wait_for(lambda: self.closed or len(self.items) < self.capacity)
+            if self.closed:
+                return False
+            self.items.append(item)
+            self.changed.notify_all()
+            return True
+
+    def get(self, timeout_seconds: float) -> Any:
+        """Return the next item.
+
+        Raises:
+            Closed: The channel is closed and empty.
+            TimeoutError: Nothing came in time.
+        """
+        end = time.monotonic() + timeout_seconds
+        with self.changed:
+            while not self.items:
+                if self.closed:
+                    raise Closed
+                if not self.changed.wait(max(0.0, end - time.monotonic())) and not self.items:
+                    raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
+            item = self.items.popleft()
+            self.changed.notify_all()
+            return item
+
+    def close(self) -> None:
+        """End the channel for both sides; what is in it can still be read."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()

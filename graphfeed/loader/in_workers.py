@@ -1,0 +1,87 @@
+"""The cut: what comes before it runs in workers."""
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import field
+from itertools import islice
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.sharder import Sharder
+from graphfeed.loader.work import Work, pack, work_packed
+
+
+class InWorkers(Datapipe):
+    """Runs the transforms before it in an executor and yields their mini-batches in order.
+
+    A bounded window of mini-batches is in flight. A failure comes out in its mini-batch's place. When the iteration
+    ends early, what has not begun is cancelled. Without an executor the stages run here.
+    """
+
+    datapipe: Datapipe
+    num_workers: int
+    window: int
+    """How many mini-batches are in flight at most."""
+    timeout_seconds: float = field(default=600.0, repr=False)
+    executor: Executor | None = field(default=None, repr=False)
+
+    one_to_one = True
+
+    def region(self) -> tuple[Datapipe, tuple[Transform, ...]]:
+        """Return the stage before the first transform, and the transforms in order."""
+        stages: list[Transform] = []
+        stage = self.datapipe
+        while isinstance(stage, Transform):
+            stages.append(stage)
+            stage = stage.datapipe
+        return stage, tuple(reversed(stages))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Submit, wait, yield, in order."""
+        if self.executor is None:
+            yield from self.datapipe
+            return
+        head, stages = self.region()
+        if isinstance(head, Sharder):
+            work = Work(head.source, stages)
+            tasks: Iterator[Any] = iter(range(getattr(head.datapipe, "start", 0), len(head)))
+        else:
+            work = Work(None, stages)
+            tasks = iter(head)
+        submit, finish = self.transport(self.executor, work)
+        pending: deque[Future[Any]] = deque()
+        try:
+            pending.extend(submit(task) for task in islice(tasks, self.window))
+            while pending:
+                minibatch = finish(self.wait(pending.popleft()))
+                pending.extend(submit(task) for task in islice(tasks, 1))
+                yield minibatch
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def transport(self, executor: Executor, work: Work) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
+        """Return how a task is submitted and how its result is received: as it is in threads, else as bytes."""
+        if isinstance(executor, ThreadPoolExecutor):
+            return lambda task: executor.submit(work, task), lambda result: result
+        packed = pickle.dumps(work, protocol=5)
+        return lambda task: executor.submit(work_packed, packed, pack(task)), pickle.loads
+
+    def wait(self, future: "Future[Any]") -> Any:
+        """Return a future's result, or say who did not answer."""
+        try:
+            return future.result(self.timeout_seconds)
+        except TimeoutError as error:
+            if future.done():
+                raise
+            raise TimeoutError(
+                f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s; "
+                "a stage hangs, or is slower than that: give the DataLoader a larger timeout"
+            ) from error
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return len(self.datapipe)

@@ -1,0 +1,70 @@
+"""Run a part of a pipeline in a thread, ahead of who reads it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.loader.channel import Closed, ThreadChannel
+
+JOIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception on its way to the reader."""
+
+    error: BaseException
+
+
+def feed(pipe: Datapipe, channel: ThreadChannel) -> None:
+    """Run a pipeline into a channel until it ends, fails, or nobody reads any more."""
+    try:
+        for minibatch in pipe:
+            if not channel.put(minibatch):
+                return
+    except BaseException as error:
+        channel.put(Failure(error))
+    finally:
+        channel.close()
+
+
+class Prefetch(Datapipe):
+    """Runs what comes before it in a thread of its own, some mini-batches ahead.
+
+    The thread holds no reference to the iterator, so that an abandoned one is collected, which ends the thread.
+    """
+
+    datapipe: Datapipe
+    buffer_size: int = 2
+    timeout_seconds: float = field(default=600.0, repr=False)
+
+    one_to_one = True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield what the thread makes."""
+        channel = ThreadChannel(self.buffer_size)
+        thread = threading.Thread(target=feed, args=(self.datapipe, channel), name="graphfeed-prefetch", daemon=True)
+        thread.start()
+        try:
+            while True:
+                try:
+                    item = channel.get(self.timeout_seconds)
+                except Closed:
+                    return
+                except TimeoutError as error:
+                    raise TimeoutError(
+                        f"the prefetch thread gave no mini-batch for {self.timeout_seconds:g} s; a stage hangs, or is "
+                        "slower than that: give the DataLoader a larger timeout"
+                    ) from error
+                if isinstance(item, Failure):
+                    raise item.error
+                yield item
+        finally:
+            channel.close()
+            thread.join(JOIN_SECONDS)
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return len(self.datapipe)

@@ -1,0 +1,72 @@
+"""What a worker does: a mini-batch's index in, the finished mini-batch out."""
+
+import io
+import pickle
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Shardable
+from graphfeed.datapipes.transform import Transform, call, worker_name
+
+
+@dataclass(frozen=True)
+class Work:
+    """The stages that workers run."""
+
+    source: Shardable | None
+    """Makes mini-batches by index; None if they are sent."""
+    stages: tuple[Transform, ...]
+
+    def __call__(self, task: Any) -> Any:
+        """Return the finished mini-batch of an index, or of a mini-batch."""
+        minibatch = task if self.source is None else make(self.source, task)
+        for stage in self.stages:
+            minibatch = call(stage, minibatch)
+        return minibatch
+
+
+def make(source: Shardable, index: int) -> Any:
+    """Return one mini-batch of a source; a failure is noted with its index and the worker."""
+    try:
+        return source.minibatch(index)
+    except Exception as error:
+        error.add_note(f"in {type(source).__name__}, stage 1, mini-batch {index}, in {worker_name()}")
+        raise
+
+
+class TensorPickler(pickle.Pickler):
+    """Pickles CPU tensors by value: the memory that torch would share dies with the worker."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return how to rebuild a tensor; everything else as usual."""
+        if type(value) is torch.Tensor and value.device.type == "cpu" and value.layout == torch.strided:
+            flat = value.detach().contiguous().reshape(-1)
+            return rebuild, (flat.view(torch.uint8).numpy(), value.dtype, tuple(value.shape))
+        return NotImplemented
+
+
+def rebuild(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Make a tensor of its bytes."""
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
+def pack(value: Any) -> bytes:
+    """Turn a mini-batch into bytes."""
+    buffer = io.BytesIO()
+    TensorPickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
+
+
+@lru_cache(maxsize=16)
+def unpack_work(packed: bytes) -> Work:
+    """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
+    work: Work = pickle.loads(packed)
+    return work
+
+
+def work_packed(work: bytes, task: bytes) -> bytes:
+    """Do the work in another process."""
+    return pack(unpack_work(work)(pickle.loads(task)))

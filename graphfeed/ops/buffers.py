@@ -1,0 +1,121 @@
+"""Reusable output buffers: a mini-batch's arrays go back to a pool when the last tensor that views them dies.
+
+Writing to fresh pages costs more than the copy itself, for the kernel has to clear each page first.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+SMALL_BYTES = 1 << 15
+"""Below this the system's allocator is as quick."""
+IDLE_BYTES = 1 << 30
+"""What the pool keeps at most while nobody uses it."""
+MAP_BYTES = 1 << 30
+"""What all dense node maps may take together; beyond it ids are hashed."""
+
+
+class Lease:
+    """A block on loan; NumPy keeps it alive through its array interface."""
+
+    def __init__(self, pool: "BufferPool", block: NDArray[np.uint8]) -> None:
+        self.pool = pool
+        self.block = block
+        self.__array_interface__ = block.__array_interface__
+
+    def __del__(self) -> None:
+        self.pool.give_back(self.block)
+
+
+class BufferPool:
+    """Blocks by size class, four classes to a power of two; safe under threads."""
+
+    def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
+        self.idle_bytes = idle_bytes
+        self.idle = 0
+        self.lock = threading.RLock()  # a lease may die inside a locked section of its own thread
+        self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Return an uninitialised array, on a used block where there is one."""
+        kind = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, int) else shape
+        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        if size < SMALL_BYTES:
+            return np.empty(shape, dtype=kind)
+        step = 1 << max((size - 1).bit_length() - 3, 12)
+        rounded = -(-size // step) * step
+        with self.lock:
+            free = self.blocks[rounded]
+            block = free.pop() if free else None
+            self.idle -= 0 if block is None else rounded
+        if block is None:
+            block = np.empty(rounded, dtype=np.uint8)
+        array: NDArray[Any] = np.asarray(Lease(self, block))[:size].view(kind).reshape(shape)
+        return array
+
+    def give_back(self, block: NDArray[np.uint8]) -> None:
+        """Take a block back, or let it go where enough lie idle."""
+        with self.lock:
+            if self.idle + block.size <= self.idle_bytes:
+                self.idle += block.size
+                self.blocks[block.size].append(block)
+
+
+class NodeMaps:
+    """Dense maps from node to position, all -1 while idle; as many as are in use at once."""
+
+    def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.lock = threading.Lock()
+        self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
+
+    def take(self, num_nodes: int) -> NDArray[np.int32] | None:
+        """Return a map, or None where one more would exceed the limit."""
+        with self.lock:
+            if self.idle[num_nodes]:
+                return self.idle[num_nodes].pop()
+            if self.used_bytes + 4 * num_nodes > self.limit_bytes:
+                self.drop_idle()
+            if self.used_bytes + 4 * num_nodes > self.limit_bytes:
+                return None
+            self.used_bytes += 4 * num_nodes
+        return np.full(num_nodes, -1, dtype=np.int32)
+
+    def drop_idle(self) -> None:
+        """Free the maps that nobody uses; call it with the lock held."""
+        self.used_bytes -= sum(4 * size * len(maps) for size, maps in self.idle.items())
+        self.idle.clear()
+
+    @contextmanager
+    def borrow(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
+        """Lend a map to a kernel that resets it; one that failed half-way is not used again."""
+        node_map = self.take(num_nodes)
+        try:
+            yield node_map
+        except BaseException:
+            with self.lock:
+                self.used_bytes -= 0 if node_map is None else node_map.nbytes
+            raise
+        if node_map is not None:
+            with self.lock:
+                self.idle[num_nodes].append(node_map)
+
+
+POOL = BufferPool()
+NODE_MAPS = NodeMaps()
+
+
+def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype) -> torch.Tensor:
+    """Return an uninitialised CPU tensor on a pooled block."""
+    dtype = like if isinstance(like, torch.dtype) else like.dtype
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)

@@ -1,0 +1,26 @@
+"""Checks that several ops make of their arguments; each error names the argument, what it got and what is right."""
+
+import torch
+
+ID_DTYPES = (torch.int32, torch.int64)
+
+
+def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
+    """Raise unless a value is a 1-D tensor of one of the dtypes."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, but is a {type(tensor).__name__}")
+    if tensor.dim() != 1:
+        raise ValueError(f"{name} must have 1 dimension, but has shape {tuple(tensor.shape)}")
+    if tensor.dtype not in dtypes:
+        allowed = " or ".join(str(dtype) for dtype in dtypes)
+        raise TypeError(f"{name} must be {allowed}, but is {tensor.dtype}; convert it with .to(...)")
+
+
+def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:
+    """Raise unless every id lies in `0 .. bound - 1`."""
+    if ids.numel() == 0:
+        return
+    low, high = (int(value) for value in torch.aminmax(ids))
+    if low < 0 or high >= bound:
+        wrong = low if low < 0 else high
+        raise error(f"{name} must lie in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")

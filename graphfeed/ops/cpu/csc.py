@@ -1,0 +1,54 @@
+"""Kernels for compressed sparse columns."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+
+
+@kernel
+def count_columns(destinations, indptr):
+    """Write column starts of an edge list; `indptr` comes zeroed."""
+    last = destinations.size - 1
+    for edge in range(destinations.size):
+        prefetch(indptr, np.intp(destinations[min(edge + AHEAD, last)]))
+        indptr[destinations[edge] + 1] += 1
+    for column in range(indptr.size - 1):
+        indptr[column + 1] += indptr[column]
+
+
+@kernel
+def fill_columns(destinations, starts, order):
+    """Write the edges by column, in the order given; `starts` is used up."""
+    last = destinations.size - 1
+    for edge in range(destinations.size):
+        prefetch(starts, np.intp(destinations[min(edge + AHEAD, last)]))
+        column = destinations[edge]
+        order[starts[column]] = edge
+        starts[column] += 1
+
+
+@kernel
+def find_falling(indptr):
+    """Return the first column whose end lies before its start, or -1."""
+    for column in range(indptr.size - 1):
+        if indptr[column + 1] < indptr[column]:
+            return column
+    return -1
+
+
+@kernel
+def find_unsorted(indptr, types):
+    """Return the first column whose edge types fall, or -1."""
+    for column in range(indptr.size - 1):
+        for edge in range(indptr[column] + 1, indptr[column + 1]):
+            if types[edge] < types[edge - 1]:
+                return column
+    return -1
+
+
+@kernel
+def expand_indptr(indptr, node_ids, out):
+    """Write each column's id once an edge."""
+    for column in range(indptr.size - 1):
+        for edge in range(indptr[column], indptr[column + 1]):
+            out[edge] = node_ids[column]

@@ -1,0 +1,75 @@
+"""How every kernel is compiled, and the prefetch instruction that Numba lacks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+AHEAD = 32
+"""How many iterations ahead a loop prefetches a value that it reads by a random index."""
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile at the first call, keep the machine code on disk, release the interpreter lock while it runs."""
+    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compile a part that kernels call, and that LLVM may inline."""
+    return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+def pasted(function: Callable[..., Any]) -> Any:
+    """Compile a part that is pasted into its callers: for the inside of hot loops, where a call would show."""
+    return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of `array[index]`; the index must be an intp."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, flag(0), flag(1), flag(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+@intrinsic
+def multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
+    """Return the high 64 bits of the product of two uint64: one instruction."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def copy_bytes(typing_context: Any, out: Any, to: Any, source: Any, start: Any, size: Any) -> Any:
+    """Copy `size` bytes from `source[start]` to `out[to]`; the offsets must be intp, the arrays bytes."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        places = []
+        for array, offset in ((0, 1), (2, 3)):
+            view = context.make_array(signature.args[array])(context, builder, arguments[array])
+            places.append(builder.bitcast(builder.gep(view.data, [arguments[offset]]), byte))
+        flag = ir.IntType(1)
+        kind = ir.FunctionType(ir.VoidType(), [byte, byte, ir.IntType(64), flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.memcpy.p0.p0.i64")
+        builder.call(function, [*places, arguments[4], flag(0)])
+        return context.get_dummy_value()
+
+    return types.void(out, to, source, start, size), generate

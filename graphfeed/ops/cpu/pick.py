@@ -1,0 +1,141 @@
+"""Which edges of one column are sampled: the parts that `sample_neighbors` and `sample_layers` share.
+
+A segment is the run of edges `low .. high - 1` of one column (of one edge type). `before` is the cumulative
+weight in front of the segment. Positions are written to `out[at:]`.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import inlined, pasted
+from graphfeed.ops.cpu.random import draw_below
+
+LOOK_BACK = 48
+"""Up to this many picks a linear look back at the row is quicker than a hash table."""
+
+
+@inlined
+def count_eligible(cumulative, low, high, before, fanout):
+    """Count the edges of non-zero weight in a segment, at most `fanout` of them unless it is -1."""
+    if cumulative.size == 0:
+        return high - low
+    count = 0
+    for edge in range(low, high):
+        if cumulative[edge] != before:
+            before = cumulative[edge]
+            count += 1
+            if count == fanout:
+                break
+    return count
+
+
+@inlined
+def count_picks(cumulative, low, high, before, fanout, replace):
+    """Count what `pick` will write for a segment."""
+    if low == high or fanout == 0:
+        return np.int64(0)
+    if replace and fanout > 0:
+        return np.int64(fanout) if count_eligible(cumulative, low, high, before, 1) > 0 else np.int64(0)
+    eligible = np.int64(count_eligible(cumulative, low, high, before, fanout))
+    return eligible if fanout < 0 else min(np.int64(fanout), eligible)
+
+
+@inlined
+def find_edge(cumulative, low, high, target):
+    """Return the first edge of a segment whose cumulative weight exceeds `target`."""
+    while low < high:
+        middle = (low + high) >> 1
+        if cumulative[middle] > target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def insert(table, position):
+    """Add a position to an open-addressing table of a power-of-two size; return False if it was there."""
+    mask = table.size - 1
+    slot = (position * 0x9E3779B1) & mask
+    while table[slot] != -1:
+        if table[slot] == position:
+            return False
+        slot = (slot + 1) & mask
+    table[slot] = position
+    return True
+
+
+@pasted
+def pick_few(low, degree, count, state, out, at):
+    """Choose `count` of `degree` edges, each set equally likely (Floyd's algorithm; Bentley, CACM 1987)."""
+    for number in range(count):
+        last = degree - count + number
+        position = low + draw_below(state, number, last + 1)
+        for chosen in range(at, at + number):
+            if out[chosen] == position:
+                position = low + last
+                break
+        out[at + number] = position
+
+
+@inlined
+def pick_many(low, degree, count, state, out, at, table):
+    """Do the same with a hash table instead of a look back."""
+    for number in range(count):
+        last = degree - count + number
+        position = low + draw_below(state, number, last + 1)
+        if not insert(table, position):
+            position = low + last
+            insert(table, position)
+        out[at + number] = position
+    table[:] = -1
+
+
+@inlined
+def pick_weighted(cumulative, low, high, before, count, state, out, at):
+    """Choose `count` distinct edges one after the other by weight, cutting the mass of each out of the rest."""
+    remaining = cumulative[high - 1] - before
+    for number in range(count):
+        target = draw_below(state, number, remaining)
+        place = at
+        while place < at + number:
+            edge = out[place]
+            start = before if edge == low else cumulative[edge - 1]
+            if before + target < start:
+                break
+            target += cumulative[edge] - start
+            place += 1
+        edge = find_edge(cumulative, low, high, before + target)
+        for shifted in range(at + number, place, -1):
+            out[shifted] = out[shifted - 1]
+        out[place] = edge
+        remaining -= cumulative[edge] - (before if edge == low else cumulative[edge - 1])
+
+
+@inlined
+def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, table):
+    """Write the `count` edges, as counted by `count_picks`, that a segment is sampled to."""
+    weighted = cumulative.size > 0
+    if replace and fanout > 0:
+        total = cumulative[high - 1] - before if weighted else high - low
+        for number in range(count):
+            target = draw_below(state, number, total)
+            if weighted:
+                out[at + number] = find_edge(cumulative, low, high, before + target)
+            else:
+                out[at + number] = low + target
+    elif not weighted:
+        if count == high - low:
+            for number in range(count):
+                out[at + number] = low + number
+        elif count <= LOOK_BACK:
+            pick_few(low, high - low, count, state, out, at)
+        else:
+            pick_many(low, high - low, count, state, out, at, table)
+    elif fanout < 0 or count < fanout:
+        for edge in range(low, high):
+            if cumulative[edge] != before:
+                before = cumulative[edge]
+                out[at] = edge
+                at += 1
+    else:
+        pick_weighted(cumulative, low, high, before, count, state, out, at)

@@ -1,0 +1,39 @@
+"""The draws of `ops/random.py` inside kernels."""
+
+import numpy as np
+
+from graphfeed.ops import random
+from graphfeed.ops.cpu.jit import multiply_high, pasted
+
+GOLDEN = np.uint64(random.GOLDEN)
+NODE = np.uint64(random.NODE)
+EDGE_TYPE = np.uint64(random.EDGE_TYPE)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+
+
+@pasted
+def mix(value):
+    """Scramble 64 bits, one to one."""
+    value = (value ^ (value >> np.uint64(30))) * FIRST
+    value = (value ^ (value >> np.uint64(27))) * SECOND
+    return value ^ (value >> np.uint64(31))
+
+
+@pasted
+def node_state(key, node):
+    """Fold a node id into the key of a hop."""
+    return mix(key ^ (np.uint64(node) * NODE))
+
+
+@pasted
+def typed_state(state, edge_type):
+    """Set the draws of one edge type of a node apart from those of the others."""
+    return mix(state + (np.uint64(edge_type) + np.uint64(1)) * EDGE_TYPE)
+
+
+@pasted
+def draw_below(state, number, bound):
+    """Return draw `number` of a state as an int64 in `0 .. bound - 1`: the high half of a 128-bit product."""
+    bits = mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
+    return np.int64(multiply_high(bits, np.uint64(bound)))

@@ -1,0 +1,143 @@
+"""All hops of a mini-batch on a graph of one type, in one call without the interpreter lock.
+
+Each pass is a plain loop of independent loads with its own prefetch, so that many cache misses are in flight.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.pick import LOOK_BACK, count_picks, pick, pick_few
+from graphfeed.ops.cpu.random import node_state
+
+
+@inlined
+def count_hop(indptr, cumulative, nodes, fanout, replace, starts, degrees, out_indptr):
+    """Write row starts, degrees and the running count of picks of each node; return the sum."""
+    last = nodes.size - 1
+    for row in range(nodes.size):
+        prefetch(indptr, np.intp(nodes[min(row + AHEAD, last)]))
+        node = nodes[row]
+        start = np.int64(indptr[node])
+        starts[row] = start
+        degrees[row] = np.int64(indptr[node + 1]) - start
+    total = np.int64(0)
+    out_indptr[0] = 0
+    if cumulative.size > 0:
+        for row in range(nodes.size):
+            total += count_picks(cumulative, starts[row], starts[row] + degrees[row], 0, fanout, replace)
+            out_indptr[row + 1] = total
+        return total
+    most = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
+    for row in range(nodes.size):
+        degree = degrees[row]
+        picks = most if replace and fanout > 0 and degree > 0 else min(degree, most)
+        total += picks
+        out_indptr[row + 1] = total
+    return total
+
+
+@inlined
+def fill_hop(cumulative, nodes, fanout, replace, key, starts, degrees, out_indptr, table, positions):
+    """Write the sampled edges of each node."""
+    plain = cumulative.size == 0 and not replace
+    at = np.int64(0)
+    for row in range(nodes.size):
+        end = np.int64(out_indptr[row + 1])
+        count, low, degree = end - at, starts[row], degrees[row]
+        if plain and count == degree:
+            for number in range(count):
+                positions[at + number] = low + number
+        elif plain and count <= LOOK_BACK:
+            pick_few(low, degree, count, node_state(key, nodes[row]), positions, at)
+        elif count > 0:
+            state = node_state(key, nodes[row])
+            pick(
+                cumulative,
+                low,
+                low + degree,
+                0,
+                count,
+                replace,
+                fanout,
+                state,
+                positions,
+                at,
+                table,
+            )
+        at = end
+
+
+@inlined
+def read_neighbors(indices, positions, neighbors):
+    """Read the source node of each sampled edge."""
+    last = positions.size - 1
+    for edge in range(positions.size):
+        prefetch(indices, np.intp(positions[min(edge + AHEAD, last)]))
+        neighbors[edge] = indices[positions[edge]]
+
+
+@inlined
+def relabel(node_map, neighbors, nodes, known):
+    """Replace ids by positions in `nodes`, append those not met before; return the new length."""
+    last = neighbors.size - 1
+    for edge in range(neighbors.size):
+        prefetch(node_map, np.intp(neighbors[min(edge + AHEAD, last)]))
+        node = neighbors[edge]
+        local = node_map[node]
+        # No branch: whether a node is new can't be predicted, so both stores are made always.
+        new = local < 0
+        local = np.int32(known) if new else local
+        node_map[node] = local
+        nodes[known] = node
+        known += np.int64(new)
+        neighbors[edge] = local
+    return known
+
+
+@kernel
+def sample_layers(
+    indptr, indices, cumulative, fanouts, replace, keys, node_map, table, hop,
+    nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions, neighbors,
+):  # fmt: skip
+    """Sample from hop `hop` on until an output is too short; return the hop reached.
+
+    `nodes[:node_counts[hop]]` are the seeds of the hop and `edge_counts[hop]` edges are there already. Where the
+    outputs are too short for a hop, `edge_counts[hop + 1]` says how many edges it needs and nothing of it is written.
+    `node_map` holds the position of each known node and -1 elsewhere; after the last hop it is reset.
+    """
+    if hop == 0:
+        for row in range(node_counts[0] - 1, -1, -1):
+            node_map[nodes[row]] = row
+    while hop < fanouts.size:
+        count = node_counts[hop]
+        first = edge_counts[hop]
+        row_first = hop
+        for earlier in range(hop):
+            row_first += node_counts[earlier]
+        if starts.size < count or out_indptr.size < row_first + count + 1:
+            edge_counts[hop + 1] = first
+            return hop
+        rows = out_indptr[row_first : row_first + count + 1]
+        total = count_hop(indptr, cumulative, nodes[:count], fanouts[hop], replace, starts, degrees, rows)
+        edge_counts[hop + 1] = first + total
+        if positions.size < first + total or nodes.size < count + total:
+            return hop
+        picked, ids = positions[first : first + total], neighbors[first : first + total]
+        fill_hop(
+            cumulative,
+            nodes[:count],
+            fanouts[hop],
+            replace,
+            keys[hop],
+            starts,
+            degrees,
+            rows,
+            table,
+            picked,
+        )
+        read_neighbors(indices, picked, ids)
+        node_counts[hop + 1] = relabel(node_map, ids, nodes, count)
+        hop += 1
+    for row in range(node_counts[hop]):
+        node_map[nodes[row]] = -1
+    return hop

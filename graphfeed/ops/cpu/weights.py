@@ -1,0 +1,23 @@
+"""Kernel of the fixed-point weights."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import kernel
+
+UNITS = 2147483648.0
+
+
+@kernel
+def cumulate_weights(indptr, weights, out):
+    """Write each column's running sum; booleans count 1, numbers in units of the column's largest."""
+    for column in range(indptr.size - 1):
+        low, high = indptr[column], indptr[column + 1]
+        largest = 0.0
+        for edge in range(low, high):
+            largest = max(largest, np.float64(weights[edge]))
+        total = np.int64(0)
+        for edge in range(low, high):
+            weight = np.float64(weights[edge])
+            if weight > 0:
+                total += max(np.int64(1), np.int64(np.floor(weight / largest * UNITS + 0.5)))
+            out[edge] = total

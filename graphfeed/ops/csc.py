@@ -1,0 +1,117 @@
+"""Compressed sparse columns: make them from an edge list, check them, expand them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+
+
+class Columns(NamedTuple):
+    """A graph in compressed sparse columns."""
+
+    indptr: torch.Tensor
+    """int64: where each column's edges start, shape (nodes + 1,)."""
+    indices: torch.Tensor
+    """Source of each edge, by column, inside it in the order given."""
+    order: torch.Tensor
+    """int64: place of each edge in the list given."""
+
+
+def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int) -> Columns:
+    """Sort an edge list by destination, keeping the order of equals: one counting pass, one filling pass.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64.
+        ValueError: Unequal lengths, or an id outside of `0 .. num_nodes - 1`.
+    """
+    for name, ids in (("sources", sources), ("destinations", destinations)):
+        check_vector(name, ids)
+        check_ids(name, ids, num_nodes)
+    if sources.numel() != destinations.numel():
+        raise ValueError(
+            f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
+        )
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+    order = torch.from_numpy(np.empty(sources.numel(), dtype=np.int64))
+    ends = destinations.contiguous()
+    module = kernels("csc", ends)
+    module.count_columns(ends.numpy(), indptr.numpy())
+    module.fill_columns(ends.numpy(), indptr.clone().numpy(), order.numpy())
+    return Columns(indptr, sources[order], order)
+
+
+def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
+    """Raise unless the arrays describe a graph; costs one pass over each.
+
+    Raises:
+        TypeError: Arrays that are neither int32 nor int64.
+        ValueError: An `indptr` that is empty, does not start at 0, falls, or does not end at the number of edges; a
+            source that is not a node.
+    """
+    check_vector("csc_indptr", indptr)
+    if indptr.numel() == 0 or int(indptr[0]) != 0:
+        raise ValueError(f"csc_indptr must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
+    if int(indptr[-1]) != indices.numel():
+        raise ValueError(
+            f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
+            f"but ends with {int(indptr[-1])}"
+        )
+    if indices.numel() == 0:
+        return
+    check_vector("indices", indices)
+    column = int(kernels("csc", indptr).find_falling(indptr.contiguous().numpy()))
+    if column >= 0:
+        raise ValueError(
+            f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
+            f"{column}; it holds running sums of the in-degrees"
+        )
+    check_ids("indices", indices, indptr.numel() - 1)
+
+
+def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
+    """Raise unless each edge's type is known and the types ascend inside each column; costs one pass.
+
+    Raises:
+        TypeError: Types of another dtype than uint8, int16, int32 or int64.
+        ValueError: A type that is not in `0 .. num_types - 1`, or a column whose types don't ascend.
+    """
+    check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
+    check_ids("type_per_edge", types, num_types)
+    column = int(kernels("csc", types).find_unsorted(indptr.contiguous().numpy(), types.contiguous().numpy()))
+    if column >= 0:
+        raise ValueError(
+            f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
+        )
+
+
+def expand_indptr(
+    indptr: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    node_ids: torch.Tensor | None = None,
+    output_size: int | None = None,
+) -> torch.Tensor:
+    """Repeat each column's id once for each of its edges: CSC to COO.
+
+    Args:
+        indptr: Column starts.
+        dtype: Of the result; the dtype of `node_ids` if None.
+        node_ids: Id of each column; 0, 1, 2, ... if None.
+        output_size: The number of edges where the caller knows it.
+
+    Example:
+        >>> expand_indptr(torch.tensor([0, 2, 2, 3]), dtype=torch.int64)
+        tensor([0, 0, 2])
+    """
+    if dtype is None and node_ids is None:
+        raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
+    check_vector("indptr", indptr)
+    size = int(indptr[-1]) if output_size is None else output_size
+    if node_ids is None:
+        node_ids = torch.arange(indptr.numel() - 1, dtype=dtype)
+    out = buffers.empty(size, dtype or node_ids.dtype)
+    kernels("csc", indptr).expand_indptr(indptr.contiguous().numpy(), node_ids.contiguous().numpy(), out.numpy())
+    return out

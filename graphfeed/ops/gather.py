@@ -1,0 +1,52 @@
+"""Rows of a tensor by index."""
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return `values[index]`, into a reused buffer and with the next rows prefetched.
+
+    Costs one pass at a bit under two times memcpy where rows are some hundred bytes and lie at random; an index of
+    short rows costs one random read each. The result is equal for every dtype, whose bytes are copied unseen.
+
+    Args:
+        values: Any dtype, shape (rows, ...), contiguous rows.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`; negative ids are errors, they don't count from the end.
+
+    Returns:
+        Shape (len(index), ...).
+
+    Raises:
+        IndexError: An index outside of the rows.
+        TypeError: An index of another dtype.
+
+    Example:
+        >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
+        [[3, 4], [3, 4], [1, 2]]
+    """
+    check_vector("index", index)
+    check_ids("index", index, values.shape[0], IndexError)
+    module = kernels("gather", values)
+    out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype)
+    if out.numel() == 0:
+        return out
+    ids = index.contiguous().numpy()
+    flat = values.detach().contiguous().reshape(-1)
+    row_bytes = flat.numel() // values.shape[0] * values.element_size()
+    word = WORDS.get(row_bytes)
+    if word is not None:
+        module.gather_words(flat.view(word).numpy(), ids, out.reshape(-1).view(word).numpy())
+    else:
+        module.gather_rows(
+            flat.view(torch.uint8).numpy(),
+            ids,
+            row_bytes,
+            out.reshape(-1).view(torch.uint8).numpy(),
+        )
+    return out

@@ -1,0 +1,71 @@
+"""Counter-based keyed random numbers: what is drawn depends on what is sampled, never on who samples it or when.
+
+Every draw is `hash(seed, epoch, mini-batch, stage, hop, node, draw number)`. The first five are folded into one
+64-bit key here; a kernel folds the node into a state and counts its draws from there (`ops/cpu/random.py`). The
+mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+OOPSLA 2014). Integers only, so that every back end gives the same bits.
+"""
+
+from dataclasses import dataclass
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+"""Odd increment between the draws of one state: 2**64 over the golden ratio."""
+NODE = 0xD1B54A32D192ED03
+"""Odd multiplier that spreads node ids."""
+EDGE_TYPE = 0x8CB92BA72F3D8DD7
+"""Odd multiplier that sets the edge types of one node apart."""
+
+
+def mix(value: int) -> int:
+    """Scramble 64 bits, one to one."""
+    value &= MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK
+    return value ^ (value >> 31)
+
+
+def fold(key: int, *values: int) -> int:
+    """Fold integers into a key; other values or another order give an unrelated key."""
+    for value in values:
+        key = mix(key ^ mix(value + GOLDEN))
+    return key
+
+
+def draw(key: int, node: int, number: int, edge_type: int | None = None) -> int:
+    """Return the 64 random bits that every kernel draws for a node.
+
+    Args:
+        key: The key of one hop, as `Key.at` gives it.
+        node: Id in the graph's single id space.
+        number: 0 for the first draw of the node, 1 for the next.
+        edge_type: Id of the edge type where each type has a fan-out of its own.
+    """
+    state = mix(key ^ (node * NODE))
+    if edge_type is not None:
+        state = mix(state + (edge_type + 1) * EDGE_TYPE)
+    return mix(state + (number + 1) * GOLDEN)
+
+
+def bounded(bits: int, bound: int) -> int:
+    """Map 64 random bits to `0 .. bound - 1` by the high half of the product (Lemire, 2019)."""
+    return (bits * bound) >> 64
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which mini-batch this is, and so all its randomness.
+
+    Example:
+        >>> Key(seed=0, epoch=1, index=2).at(stage=0, hop=1) == Key(0, 1, 2).at(0, 1)
+        True
+    """
+
+    seed: int
+    epoch: int
+    index: int
+    """Position of the mini-batch in its epoch."""
+
+    def at(self, stage: int, hop: int = 0) -> int:
+        """Return the 64-bit key of one hop of one stage."""
+        return fold(self.seed, self.epoch, self.index, stage, hop)

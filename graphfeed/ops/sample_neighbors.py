@@ -1,0 +1,146 @@
+"""Sample in-edges of nodes: one hop, not relabelled."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+
+LOOK_BACK = 48
+NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
+NO_TYPES = torch.empty(0, dtype=torch.uint8)
+
+
+class Picks(NamedTuple):
+    """Sampled edges, column by column."""
+
+    offsets: torch.Tensor
+    """int64, one longer than the seeds: where each column's edges start."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays."""
+
+
+def check_fanouts(fanouts: torch.Tensor, num_types: int) -> None:
+    """Raise unless the fan-outs of one hop are one number or one a type, each -1 or more."""
+    check_vector("fanouts", fanouts)
+    if fanouts.numel() not in (1, max(num_types, 1)):
+        raise ValueError(
+            f"fanouts of a layer must hold 1 number, or {num_types} (one an edge type), but holds {fanouts.numel()}"
+        )
+    if fanouts.numel() and int(fanouts.min()) < -1:
+        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {int(fanouts.min())}")
+
+
+def make_table(largest_fanout: int) -> torch.Tensor:
+    """Return the scratch in which kernels look up the picks of a column when the fan-out is large."""
+    size = 0 if largest_fanout <= LOOK_BACK else 1 << (2 * largest_fanout).bit_length()
+    return torch.full((size,), -1, dtype=torch.int64)
+
+
+def sample_neighbors(
+    indptr: torch.Tensor,
+    seeds: torch.Tensor,
+    fanouts: torch.Tensor,
+    key: int,
+    *,
+    replace: bool = False,
+    cumulative: torch.Tensor | None = None,
+    types: torch.Tensor | None = None,
+    num_types: int = 1,
+) -> Picks:
+    """Choose in-edges of each seed.
+
+    Without replacement `min(fanout, eligible)` distinct edges, every such set equally likely or, given weights, drawn
+    one after the other in proportion to them; with replacement `fanout` edges if there is an eligible one; with
+    fan-out -1 each eligible edge once. An edge is eligible unless its weight is 0. The draws depend on the key and
+    the node's id alone. Costs one random read a seed and, weighted, log2(degree) a pick.
+
+    Args:
+        indptr: Column starts, int32 or int64, shape (nodes + 1,).
+        seeds: Node ids, int32 or int64.
+        fanouts: One number, or one an edge type.
+        key: Key of this hop (`Key.at`).
+        replace: Whether an edge may be chosen more than once.
+        cumulative: Fixed-point weights, as `cumulate_weights` gives them.
+        types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
+        num_types: How many edge types there are.
+
+    Raises:
+        TypeError: A tensor of another dtype.
+        ValueError: A seed outside of the graph, a fan-out below -1, or a wrong number of them.
+    """
+    check_vector("indptr", indptr)
+    check_vector("seeds", seeds)
+    check_fanouts(fanouts, num_types)
+    check_ids("seeds", seeds, indptr.numel() - 1)
+    if fanouts.numel() > 1 and types is None:
+        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
+    module = kernels("sample_neighbors", indptr)
+    weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()
+    kinds = (NO_TYPES if types is None else types).numpy()
+    fanout = fanouts.to(torch.int64).numpy()
+    columns, nodes = indptr.numpy(), seeds.contiguous().numpy()
+    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
+    module.count_neighbors(columns, weights, kinds, nodes, fanout, replace, offsets.numpy())
+    positions = buffers.empty(int(offsets[-1]), torch.int64)
+    table = make_table(int(fanout.max(initial=0))).numpy()
+    hashed = np.uint64(key)
+    module.fill_neighbors(
+        columns,
+        weights,
+        kinds,
+        nodes,
+        fanout,
+        replace,
+        hashed,
+        offsets.numpy(),
+        table,
+        positions.numpy(),
+    )
+    return Picks(offsets, positions)
+
+
+class TypedPicks(NamedTuple):
+    """Sampled edges, edge type by edge type."""
+
+    indptr: torch.Tensor
+    """The column starts of every edge type, one after the other, each from 0."""
+    bounds: torch.Tensor
+    """int64, one longer than there are edge types: where each type's part of `indptr` starts."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays, by type, inside it by column, inside that ascending."""
+    starts: torch.Tensor
+    """int64, one longer than there are edge types: where each type's edges start."""
+
+
+def group_by_type(
+    picks: Picks,
+    types: torch.Tensor,
+    column_starts: torch.Tensor,
+    destinations: torch.Tensor,
+    dtype: torch.dtype,
+) -> TypedPicks:
+    """Split picks by edge type; costs one random read a pick.
+
+    Args:
+        picks: What was sampled; its positions are sorted in place inside each column.
+        types: Edge type of each edge of the graph.
+        column_starts: int64: where the seeds of each node type start, one longer than there are node types.
+        destinations: int64: destination node type of each edge type.
+        dtype: int32 or int64, for the result's `indptr`.
+    """
+    assert dtype in ID_DTYPES
+    lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
+    bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    indptr = buffers.empty(int(bounds[-1]), dtype)
+    grouped = buffers.empty(picks.positions.numel(), torch.int64)
+    kernels("sample_neighbors", types).group_by_type(
+        types.numpy(), picks.positions.numpy(), picks.offsets.numpy(), column_starts.numpy(), destinations.numpy(),
+        bounds.numpy(), indptr.numpy(), grouped.numpy(),
+    )  # fmt: skip
+    counts = indptr[bounds[1:] - 1].to(torch.int64)
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    return TypedPicks(indptr, bounds, grouped, starts)

@@ -1,0 +1,129 @@
+"""A graph from edge lists."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.storage.graph import (
+    ORIGINAL_EDGE_ID,
+    FusedCSCSamplingGraph,
+    fused_csc_sampling_graph,
+)
+
+Edges: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+
+
+def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return sources and destinations of a pair of tensors, or of one of shape (2, E)."""
+    if len(edges) != 2:
+        shape = tuple(edges.shape) if isinstance(edges, torch.Tensor) else f"{len(edges)} parts"
+        raise ValueError(f"{name} must be (sources, destinations) or a tensor of shape (2, E), but has {shape}")
+    return edges[0], edges[1]
+
+
+def from_coo(
+    edges: Edges | Mapping[str, Edges],
+    num_nodes: int | Mapping[str, int],
+    *,
+    node_attributes: Mapping[str, Any] | None = None,
+    edge_attributes: Mapping[str, Any] | None = None,
+) -> FusedCSCSamplingGraph:
+    """Make a graph of edge lists. Each edge keeps its row number as its id, also per edge type.
+
+    Edge attributes are brought into the graph's order together with the edges. Costs a counting sort, and 16 bytes an
+    edge beside the graph while it runs.
+
+    Args:
+        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; with types a dict of those by
+            "source:relation:destination", with the ids of each node type from 0.
+        num_nodes: Number of nodes; with types by node type, which sets the order of the types.
+        node_attributes: Name to tensor; with types name to tensor by node type, all types present.
+        edge_attributes: Name to tensor in the order of the edge list; with types name to tensor by edge type.
+
+    Raises:
+        KeyError: An attribute that lacks a type.
+        ValueError: An id outside of its type's nodes, lengths that don't match, or a type that is not known.
+
+    Example:
+        >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
+        FusedCSCSamplingGraph(num_nodes=5, num_edges=2, node_types=['user', 'item'], edge_types=1)
+    """
+    if isinstance(edges, Mapping) != isinstance(num_nodes, Mapping):
+        raise TypeError("edges and num_nodes must both be dicts by type, or neither; one is and the other isn't")
+    if isinstance(edges, Mapping):
+        assert isinstance(num_nodes, Mapping)
+        return from_typed_coo(edges, num_nodes, node_attributes or {}, edge_attributes or {})
+    assert isinstance(num_nodes, int)
+    sources, destinations = (torch.as_tensor(part) for part in split_edges("edges", edges))
+    columns = ops.coo_to_csc(sources, destinations, num_nodes)
+    attributes = {name: pick_rows(name, values, columns.order) for name, values in (edge_attributes or {}).items()}
+    attributes.setdefault(ORIGINAL_EDGE_ID, columns.order)
+    return fused_csc_sampling_graph(
+        columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
+    )
+
+
+def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """Return an edge attribute in the graph's order."""
+    if len(values) != order.numel():
+        raise ValueError(
+            f"edge_attributes[{name!r}] must have {order.numel()} rows, one an edge, but has {len(values)}"
+        )
+    return values[order]
+
+
+def from_typed_coo(
+    edges: Mapping[str, Edges],
+    num_nodes: Mapping[str, int],
+    node_attributes: Mapping[str, Mapping[str, torch.Tensor]],
+    edge_attributes: Mapping[str, Mapping[str, torch.Tensor]],
+) -> FusedCSCSamplingGraph:
+    """Stack the types' edge lists, edge type after edge type, and sort them by destination, keeping that order."""
+    if not edges:
+        raise ValueError("edges is empty; give an edge list for at least one edge type")
+    offsets, total = {}, 0
+    for kind, count in num_nodes.items():
+        offsets[kind] = total
+        total += count
+    sources: list[torch.Tensor] = []
+    destinations: list[torch.Tensor] = []
+    for edge_type, pair in edges.items():
+        parts = edge_type.split(":")
+        if len(parts) != 3 or parts[0] not in offsets or parts[2] not in offsets:
+            raise ValueError(
+                f"edges has type {edge_type!r}; an edge type is 'source:relation:destination' "
+                f"with node types of num_nodes, {list(num_nodes)}"
+            )
+        ends = [torch.as_tensor(part) for part in split_edges(f"edges[{edge_type!r}]", pair)]
+        if len(ends[0]) != len(ends[1]):
+            raise ValueError(
+                f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give as many"
+            )
+        for ids, kind, stacked in zip(ends, (parts[0], parts[2]), (sources, destinations), strict=True):
+            check_vector(f"edges[{edge_type!r}]", ids)
+            check_ids(f"edges[{edge_type!r}] (ids of {kind!r})", ids, num_nodes[kind])
+            stacked.append(ids.to(torch.int64) + offsets[kind])
+    counts = torch.tensor([len(part) for part in sources])
+    columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
+    kinds = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    own_rows = torch.cat([torch.arange(int(count)) for count in counts])
+    attributes = {
+        name: pick_rows(name, torch.cat([by_type[edge_type] for edge_type in edges]), columns.order)
+        for name, by_type in edge_attributes.items()
+    }
+    attributes.setdefault(ORIGINAL_EDGE_ID, own_rows[columns.order])
+    return fused_csc_sampling_graph(
+        columns.indptr,
+        columns.indices,
+        node_type_offset=torch.tensor([*offsets.values(), total]),
+        type_per_edge=kinds[columns.order].to(torch.uint8 if len(edges) <= 256 else torch.int32),
+        node_type_to_id={kind: number for number, kind in enumerate(num_nodes)},
+        edge_type_to_id={kind: number for number, kind in enumerate(edges)},
+        node_attributes={
+            name: torch.cat([by_type[kind] for kind in num_nodes]) for name, by_type in node_attributes.items()
+        },
+        edge_attributes=attributes,
+    )

@@ -1,0 +1,345 @@
+"""The graph in memory: compressed sparse columns, all types in one id space."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.sampling_graph import SamplingGraph
+from graphfeed.storage.shared import Shareable
+
+ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
+"""The edge attribute that holds each edge's row in its own type's edge list."""
+
+WEIGHTS_LOCK = threading.Lock()
+
+
+class FusedCSCSamplingGraph(Shareable, SamplingGraph):
+    """A graph in compressed sparse columns: column = destination, `indices` = sources; made by a function, not here.
+
+    With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
+    ascend by edge type. Pickles as a shared-memory handle, so a worker maps what its parent holds.
+    """
+
+    def __init__(
+        self,
+        csc_indptr: torch.Tensor,
+        indices: torch.Tensor,
+        node_type_offset: torch.Tensor | None,
+        type_per_edge: torch.Tensor | None,
+        node_type_to_id: dict[str, int] | None,
+        edge_type_to_id: dict[str, int] | None,
+        node_attributes: dict[str, torch.Tensor],
+        edge_attributes: dict[str, torch.Tensor],
+    ) -> None:
+        self.csc_indptr = csc_indptr
+        self.indices = indices
+        self.node_type_offset = node_type_offset
+        self.type_per_edge = type_per_edge
+        self.node_type_to_id = node_type_to_id
+        self.edge_type_to_id = edge_type_to_id
+        self.node_attributes = node_attributes
+        self.edge_attributes = edge_attributes
+        self._cumulative: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def total_num_nodes(self) -> int:
+        """Number of nodes of all types."""
+        return self.csc_indptr.numel() - 1
+
+    @property
+    def total_num_edges(self) -> int:
+        """Number of edges of all types."""
+        return self.indices.numel()
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
+        if self.node_type_to_id is None or self.node_type_offset is None:
+            return self.total_num_nodes
+        offsets = self.node_type_offset.tolist()
+        by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
+        return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """Number of edges; by edge type if the graph has types (then a pass over the edges)."""
+        if self.edge_type_to_id is None or self.type_per_edge is None:
+            return self.total_num_edges
+        counts = torch.bincount(self.type_per_edge, minlength=len(self.edge_type_to_id)).tolist()
+        return {kind: counts[number] for kind, number in self.edge_type_to_id.items()}
+
+    def node_attribute(self, name: str) -> torch.Tensor:
+        """Return a node attribute; a KeyError lists those that there are."""
+        return look_up(self.node_attributes, name, "Node")
+
+    def edge_attribute(self, name: str) -> torch.Tensor:
+        """Return an edge attribute, in the order of `indices`; a KeyError lists those that there are."""
+        return look_up(self.edge_attributes, name, "Edge")
+
+    def prepare_weights(self, probs_name: str) -> torch.Tensor:
+        """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes an edge)."""
+        weights = self.edge_attribute(probs_name)
+        with WEIGHTS_LOCK:
+            known = self._cumulative.get(probs_name)
+            if known is None or known[0] is not weights:
+                known = (weights, ops.cumulate_weights(self.csc_indptr, weights))
+                self._cumulative[probs_name] = known
+        return known[1]
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the seeds: one hop, with the ids of the graph.
+
+        Args:
+            seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is left out
+                has none.
+            fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
+            replace: Whether an edge may be chosen more than once.
+            probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
+            key: Key of the hop (`Key.at`); drawn from torch's default generator if None.
+
+        Returns:
+            Every edge type of the graph, each with one column for each seed of its destination type.
+
+        Raises:
+            KeyError: A node type or an attribute that the graph hasn't got.
+            TypeError: Seeds of another dtype, or not by type where the graph has types.
+            ValueError: A seed outside of the graph, or a wrong fan-out.
+        """
+        if key is None:
+            key = int(torch.randint(1 << 62, ()))
+        weights = None if probs_name is None else self.prepare_weights(probs_name)
+        if self.node_type_to_id is None:
+            ids = self._check_seeds(seeds)
+            picks = ops.sample_neighbors(self.csc_indptr, ids, fanouts, key, replace=replace, cumulative=weights)
+            csc = CSCFormatBase(
+                picks.offsets.to(self.csc_indptr.dtype),
+                ops.gather_rows(self.indices, picks.positions),
+            )
+            return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
+        return self._sample_by_type(self._check_typed_seeds(seeds), fanouts, key, replace, weights)
+
+    def sample_layers(
+        self,
+        seeds: ByType,
+        fanouts: Sequence[torch.Tensor],
+        keys: Sequence[int],
+        replace: bool = False,
+        probs_name: str | None = None,
+    ) -> list[SampledSubgraph]:
+        """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
+        if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
+            layers = ops.sample_layers(
+                self.csc_indptr,
+                self.indices,
+                self._check_seeds(seeds),
+                [int(fanout) for fanout in reversed(fanouts)],
+                keys,
+                replace=replace,
+                cumulative=None if probs_name is None else self.prepare_weights(probs_name),
+            )
+            if layers is not None:
+                return [
+                    SampledSubgraph(
+                        CSCFormatBase(layer.indptr, layer.indices),
+                        layer.columns,
+                        layer.rows,
+                        self._edge_ids(layer.positions),
+                    )
+                    for layer in reversed(layers)
+                ]
+        return super().sample_layers(seeds, fanouts, keys, replace, probs_name)
+
+    def __repr__(self) -> str:
+        """Return the numbers of nodes, edges and types; costs no pass over the edges."""
+        types = ""
+        if self.node_type_to_id is not None and self.edge_type_to_id is not None:
+            types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
+        return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
+
+    def _edge_ids(self, positions: torch.Tensor) -> torch.Tensor:
+        original = self.edge_attributes.get(ORIGINAL_EDGE_ID)
+        return positions if original is None else ops.gather_rows(original, positions)
+
+    def _check_seeds(self, seeds: ByType, name: str = "seeds") -> torch.Tensor:
+        if isinstance(seeds, dict):
+            raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
+        if getattr(seeds, "dtype", self.indices.dtype) != self.indices.dtype:
+            raise TypeError(
+                f"Data type of {name} must be consistent with indices.dtype ({self.indices.dtype}), but got "
+                f"{seeds.dtype}; convert with .to({self.indices.dtype})"
+            )
+        check_vector(name, seeds)
+        return seeds
+
+    def _check_typed_seeds(self, seeds: ByType) -> dict[str, torch.Tensor]:
+        assert self.node_type_to_id is not None
+        if not isinstance(seeds, dict):
+            raise TypeError(
+                f"seeds must be a dict by node type, for the graph has types {list(self.node_type_to_id)}, "
+                f"but is a {type(seeds).__name__}; give the item set as HeteroItemSet"
+            )
+        unknown = sorted(set(seeds) - set(self.node_type_to_id))
+        if unknown:
+            raise KeyError(f"seeds have node type {unknown[0]!r}, but the graph has {list(self.node_type_to_id)}")
+        num_nodes = self.num_nodes
+        assert isinstance(num_nodes, dict)
+        empty = torch.empty(0, dtype=self.indices.dtype)
+        complete = {}
+        for kind, count in num_nodes.items():
+            complete[kind] = self._check_seeds(seeds.get(kind, empty), f"seeds of type {kind!r}")
+            check_ids(f"seeds of type {kind!r}", complete[kind], count)
+        return complete
+
+    def _sample_by_type(
+        self,
+        seeds: dict[str, torch.Tensor],
+        fanouts: torch.Tensor,
+        key: int,
+        replace: bool,
+        weights: torch.Tensor | None,
+    ) -> SampledSubgraph:
+        assert self.node_type_offset is not None
+        assert self.type_per_edge is not None
+        assert self.node_type_to_id is not None
+        assert self.edge_type_to_id is not None
+        offsets = dict(zip(seeds, self.node_type_offset.tolist(), strict=False))
+        ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
+        starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
+        kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
+        ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
+        picks = ops.sample_neighbors(
+            self.csc_indptr, ids, fanouts, key,
+            replace=replace, cumulative=weights, types=self.type_per_edge, num_types=len(kinds),
+        )  # fmt: skip
+        typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
+        sources = ops.gather_rows(self.indices, typed.positions)
+        edge_ids = self._edge_ids(typed.positions)
+        rows, edges = typed.bounds.tolist(), typed.starts.tolist()
+        cscs, original = {}, {}
+        for kind, number in self.edge_type_to_id.items():
+            own = slice(edges[number], edges[number + 1])
+            cscs[kind] = CSCFormatBase(
+                typed.indptr[rows[number] : rows[number + 1]],
+                sources[own] - offsets[kind.split(":")[0]],
+            )
+            original[kind] = edge_ids[own]
+        return SampledSubgraph(cscs, seeds, None, original)
+
+
+def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
+    """Return an attribute by name, or say which there are."""
+    if name not in attributes:
+        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
+    return attributes[name]
+
+
+def check_types(
+    num_nodes: int,
+    num_edges: int,
+    node_type_offset: torch.Tensor | None,
+    type_per_edge: torch.Tensor | None,
+    node_type_to_id: Mapping[str, int] | None,
+    edge_type_to_id: Mapping[str, int] | None,
+) -> None:
+    """Raise unless the types are given all or not at all, and agree with each other and with the sizes."""
+    given = {
+        "node_type_offset": node_type_offset,
+        "type_per_edge": type_per_edge,
+        "node_type_to_id": node_type_to_id,
+        "edge_type_to_id": edge_type_to_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return
+    if missing:
+        raise ValueError(f"a graph with types needs all of {list(given)}, but {missing} is None")
+    assert node_type_offset is not None
+    assert type_per_edge is not None
+    assert node_type_to_id is not None
+    assert edge_type_to_id is not None
+    for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {dict(ids)}")
+    for kind in edge_type_to_id:
+        parts = kind.split(":")
+        if len(parts) != 3:
+            raise ValueError(f"edge_type_to_id has {kind!r}; an edge type is 'source:relation:destination'")
+        for part in (parts[0], parts[2]):
+            if part not in node_type_to_id:
+                raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
+    if type_per_edge.numel() != num_edges:
+        raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
+    offsets = node_type_offset.tolist()
+    if len(offsets) != len(node_type_to_id) + 1 or offsets[0] != 0 or offsets[-1] != num_nodes:
+        raise ValueError(
+            f"node_type_offset must have {len(node_type_to_id) + 1} values from 0 to {num_nodes}, but is {offsets}"
+        )
+
+
+def fused_csc_sampling_graph(
+    csc_indptr: torch.Tensor,
+    indices: torch.Tensor,
+    node_type_offset: torch.Tensor | None = None,
+    type_per_edge: torch.Tensor | None = None,
+    node_type_to_id: Mapping[str, int] | None = None,
+    edge_type_to_id: Mapping[str, int] | None = None,
+    node_attributes: Mapping[str, torch.Tensor] | None = None,
+    edge_attributes: Mapping[str, torch.Tensor] | None = None,
+) -> FusedCSCSamplingGraph:
+    """Make a graph of arrays in compressed sparse columns; they are checked in one pass and not copied.
+
+    Args:
+        csc_indptr: Column starts, int32 or int64, shape (nodes + 1,).
+        indices: Source of each edge, int32 or int64, shape (edges,).
+        node_type_offset: First id of each node type, and the number of nodes, shape (node types + 1,).
+        type_per_edge: Edge type of each edge, uint8 to int64, ascending inside each column.
+        node_type_to_id: Number of each node type.
+        edge_type_to_id: Number of each edge type "source:relation:destination".
+        node_attributes: Name to tensor with a row a node.
+        edge_attributes: Name to tensor with a row an edge, in the order of `indices`.
+
+    Raises:
+        TypeError: Arrays of another dtype.
+        ValueError: Arrays that are no CSC, lengths that don't match, or types that don't agree.
+
+    Example:
+        >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
+    """
+    ops.check_csc(csc_indptr, indices)
+    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
+    check_types(num_nodes, num_edges, node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
+    if type_per_edge is not None and edge_type_to_id is not None:
+        ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
+    node_attributes, edge_attributes = dict(node_attributes or {}), dict(edge_attributes or {})
+    for domain, attributes, rows in (
+        ("node", node_attributes, num_nodes),
+        ("edge", edge_attributes, num_edges),
+    ):
+        for name, values in attributes.items():
+            if len(values) != rows:
+                raise ValueError(
+                    f"{domain}_attributes[{name!r}] must have {rows} rows, one a {domain}, but has {len(values)}"
+                )
+    return FusedCSCSamplingGraph(
+        csc_indptr.contiguous(),
+        indices.contiguous(),
+        node_type_offset,
+        None if type_per_edge is None else type_per_edge.contiguous(),
+        None if node_type_to_id is None else dict(node_type_to_id),
+        None if edge_type_to_id is None else dict(edge_type_to_id),
+        node_attributes,
+        edge_attributes,
+    )

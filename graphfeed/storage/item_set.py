@@ -1,0 +1,182 @@
+"""What is sampled from: items of one kind, or of several types."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from graphfeed.storage.shared import Shareable
+
+
+def count_rows(items: Any) -> int:
+    """Return the number of items; a number stands for the range below it."""
+    if isinstance(items, int):
+        return items
+    if isinstance(items, torch.Tensor) and items.dim() == 0:
+        return int(items)
+    return len(items)
+
+
+def as_index(index: object, owner: str) -> torch.Tensor:
+    """Return several positions as a tensor."""
+    if isinstance(index, Sequence) and not isinstance(index, str):
+        index = torch.as_tensor(index, dtype=torch.int64)
+    if not isinstance(index, torch.Tensor):
+        raise TypeError(
+            f"{owner} indices must be int, slice, or a sequence or tensor of int, not {type(index).__name__}"
+        )
+    return index
+
+
+class ItemSet(Shareable):
+    """Items by position: node ids, edges, labels, whatever the names say.
+
+    Args:
+        items: A tensor or any indexable with a length; a tuple of equally long ones; or an int or 0-d tensor n,
+            which stands for 0 .. n - 1.
+        names: The mini-batch field that each member fills, such as "seeds" or ("seeds", "labels").
+
+    Raises:
+        ValueError: Members of unequal length, or another number of names than of members.
+
+    Example:
+        >>> ItemSet((torch.arange(3), torch.tensor([7, 8, 9])), names=("seeds", "labels"))[1]
+        (tensor(1), tensor(8))
+    """
+
+    def __init__(self, items: Any, names: str | tuple[str, ...] | None = None) -> None:
+        self.is_tuple = isinstance(items, tuple)
+        self._items: tuple[Any, ...] = items if self.is_tuple else (items,)
+        self._names = (names,) if isinstance(names, str) else None if names is None else tuple(names)
+        if not self._items:
+            raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one")
+        lengths = [count_rows(member) for member in self._items]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"Size mismatch between items: the members have {lengths} rows; make them equally long")
+        if lengths[0] < 0:
+            raise ValueError(f"items must be 0 or more, but is {lengths[0]}")
+        self._length = lengths[0]
+        if self._names is not None and len(self._names) != len(self._items):
+            raise ValueError(
+                f"Number of items ({len(self._items)}) and names ({len(self._names)}) don't match; "
+                "name each member of items once"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names, or None."""
+        return self._names
+
+    @property
+    def num_items(self) -> int:
+        """How many members each item has."""
+        return len(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self._length
+
+    def __getitem__(self, index: int | slice | Sequence[int] | torch.Tensor) -> Any:
+        """Return the row or rows at an int, slice, sequence of ints or tensor of ints; a tuple of them for a tuple."""
+        if isinstance(index, int):
+            if not -self._length <= index < self._length:
+                raise IndexError(f"ItemSet index out of range: {index} of {self._length} items")
+            index = index % self._length
+        elif not isinstance(index, slice):
+            index = as_index(index, "ItemSet")
+        rows = tuple(self._rows(member, index) for member in self._items)
+        return rows if len(rows) > 1 else rows[0]
+
+    def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
+        if not (isinstance(member, int) or (isinstance(member, torch.Tensor) and member.dim() == 0)):
+            return member[index]
+        dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
+        if isinstance(index, slice):
+            return torch.arange(*index.indices(self._length), dtype=dtype)
+        if isinstance(index, torch.Tensor):
+            return index.to(dtype)
+        return torch.tensor(index, dtype=dtype)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield item after item."""
+        return (self[place] for place in range(self._length))
+
+    def __repr__(self) -> str:
+        """Return items and names, one a line."""
+        items = self._items if self.is_tuple else self._items[0]
+        return f"ItemSet(\n    items={items},\n    names={self._names},\n)"
+
+
+class HeteroItemSet(Shareable):
+    """Item sets by node or edge type, one after the other in the order of the dict.
+
+    Args:
+        itemsets: The item set of each type; all with the same names.
+
+    Raises:
+        ValueError: No type, or different names.
+
+    Example:
+        >>> items = HeteroItemSet({"user": ItemSet(2, names="seeds"), "item": ItemSet(3, names="seeds")})
+        >>> items[torch.tensor([4, 0])]
+        {'user': tensor([0]), 'item': tensor([2])}
+    """
+
+    def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
+        if not itemsets:
+            raise ValueError("itemsets is empty; give an ItemSet for at least one type")
+        self._itemsets = dict(itemsets)
+        names = {kind: items.names for kind, items in self._itemsets.items()}
+        if len(set(names.values())) > 1:
+            raise ValueError(f"All itemsets must have the same names, but they have {names}")
+        self._names = next(iter(names.values()))
+        starts = [0]
+        for items in self._itemsets.values():
+            starts.append(starts[-1] + len(items))
+        self._starts = torch.tensor(starts)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names that all the item sets share, or None."""
+        return self._names
+
+    @property
+    def num_items(self) -> int:
+        """How many members each item has."""
+        return next(iter(self._itemsets.values())).num_items
+
+    def __len__(self) -> int:
+        """Return the number of items of all types."""
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int | slice | Sequence[int] | torch.Tensor) -> dict[str, Any]:
+        """Return the rows by type, inside a type in the order asked for; a type without rows is left out."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"HeteroItemSet index out of range: {index} of {len(self)} items")
+            index = index % len(self)
+            kind = int(torch.searchsorted(self._starts, index, right=True)) - 1
+            name = list(self._itemsets)[kind]
+            return {name: self._itemsets[name][index - int(self._starts[kind])]}
+        if isinstance(index, slice):
+            index = torch.arange(*index.indices(len(self)))
+        else:
+            index = as_index(index, "HeteroItemSet")
+        if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < len(self)):
+            raise IndexError(f"HeteroItemSet index out of range: {index.tolist()} of {len(self)} items")
+        kinds = torch.bucketize(index, self._starts[1:], right=True)
+        rows = {}
+        for kind, (name, items) in enumerate(self._itemsets.items()):
+            own = index[kinds == kind]
+            if own.numel():
+                rows[name] = items[own - self._starts[kind]]
+        return rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield item after item, type after type."""
+        return (self[place] for place in range(len(self)))
+
+    def __repr__(self) -> str:
+        """Return the item sets and the names, one a line."""
+        itemsets = "\n".join(f"        {kind}: {items}," for kind, items in self._itemsets.items())
+        return f"HeteroItemSet(\n    itemsets={{\n{itemsets}\n    }},\n    names={self._names},\n)"

@@ -1,0 +1,187 @@
+"""Tensors that cross to another process as a handle: where they lie, not what they hold.
+
+A block is an anonymous memory file (Linux), which others open by the owner's process id and descriptor. It has no
+name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Where there are no
+such files it is a file in the temporary folder that goes when its owner does.
+"""
+
+import atexit
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+ALIGNMENT = 64
+BY_VALUE_BYTES = 1 << 13
+"""Up to this size a copy is cheaper than a mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one tensor lies in a block."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What is pickled in place of tensors."""
+
+    path: str
+    size: int
+    places: tuple[Place, ...]
+
+
+class SharedBlock:
+    """Tensors in one mapping that other processes can open.
+
+    Example:
+        >>> block = SharedBlock.create([torch.arange(3)])
+        >>> SharedBlock.open(block.handle).tensors
+        [tensor([0, 1, 2])]
+    """
+
+    def __init__(self, descriptor: int, handle: Handle) -> None:
+        self.handle = handle
+        self.tensors: list[torch.Tensor] = []
+        memory = mmap.mmap(descriptor, handle.size)
+        for place in handle.places:
+            dtype: torch.dtype = getattr(torch, place.dtype)
+            count = int(np.prod(place.shape, dtype=np.int64))
+            if count == 0:
+                self.tensors.append(torch.empty(place.shape, dtype=dtype))
+            else:
+                flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
+                self.tensors.append(flat.reshape(place.shape))
+        weakref.finalize(self, os.close, descriptor)
+
+    @classmethod
+    def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
+        """Copy CPU tensors into a new block."""
+        places, size = [], 0
+        for tensor in tensors:
+            places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
+            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        descriptor, path = open_memory(max(size, ALIGNMENT))
+        block = cls(descriptor, Handle(path, max(size, ALIGNMENT), tuple(places)))
+        for own, tensor in zip(block.tensors, tensors, strict=True):
+            own.copy_(tensor)
+        return block
+
+    @classmethod
+    def open(cls, handle: Handle) -> "SharedBlock":
+        """Map a block of another process, or of this one.
+
+        Raises:
+            FileNotFoundError: The process that owned it is gone, or is none of this machine's.
+        """
+        try:
+            descriptor = os.open(handle.path, os.O_RDWR)
+        except OSError as error:
+            raise FileNotFoundError(
+                f"shared block {handle.path} can't be opened ({error.strerror}); it lives as long as the process that "
+                "pickled it, on the same machine: keep that process alive until the receiver has unpickled"
+            ) from error
+        anonymous = handle.path.startswith("/proc/")
+        path = f"/proc/{os.getpid()}/fd/{descriptor}" if anonymous else handle.path
+        return cls(descriptor, Handle(path, handle.size, handle.places))
+
+
+def open_memory(size: int) -> tuple[int, str]:
+    """Make a memory file; return its descriptor and the path by which other processes open it."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
+        atexit.register(remove_own, path, os.getpid())
+    try:
+        os.truncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, path
+
+
+def remove_own(path: str, owner: int) -> None:
+    """Remove a file if this process made it, not a fork of it."""
+    if os.getpid() == owner and os.path.exists(path):
+        os.remove(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Stands for a tensor that travels by handle."""
+
+    number: int
+
+
+def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect them."""
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        tensors.append(value)
+        return Slot(len(tensors) - 1)
+    if type(value) is dict:
+        return {name: lift(part, tensors) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(lift(part, tensors) for part in value)
+    return value
+
+
+def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Put tensors back where their slots are."""
+    if isinstance(value, Slot):
+        return tensors[value.number]
+    if type(value) is dict:
+        return {name: lower(part, tensors) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(lower(part, tensors) for part in value)
+    return value
+
+
+class Shareable:
+    """Something with tensors that pickles as a handle; its CPU tensors move to a shared block at the first pickling.
+
+    Small ones travel by value. What the receiver writes into a tensor that came by handle, the sender sees.
+    """
+
+    _block: SharedBlock | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, and a handle in place of large tensors."""
+        tensors: list[torch.Tensor] = []
+        fields = {name: value for name, value in vars(self).items() if name not in ("_block", *self.unpickled())}
+        skeleton = lift(fields, tensors)
+        if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
+            return {
+                "fields": skeleton,
+                "values": [tensor.numpy(force=True).copy() for tensor in tensors],
+            }
+        block = self._block
+        if block is None or [id(tensor) for tensor in tensors] != [id(tensor) for tensor in block.tensors]:
+            block = SharedBlock.create(tensors)
+            self.__dict__.update(lower(skeleton, block.tensors))
+            self.__dict__["_block"] = block
+        return {"fields": skeleton, "handle": block.handle}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the fields, and map the tensors where they lie."""
+        if "values" in state:
+            tensors = [torch.from_numpy(value) for value in state["values"]]
+        else:
+            block = SharedBlock.open(state["handle"])
+            self.__dict__["_block"] = block
+            tensors = block.tensors
+        self.__dict__.update(lower(state["fields"], tensors))
+
+    def unpickled(self) -> tuple[str, ...]:
+        """Name the fields that are not pickled but made again, such as caches."""
+        return ()

@@ -1,0 +1,91 @@
+"""Fixtures and settings that all tests share."""
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    max_examples=50,
+    deadline=None,  # a kernel is compiled by the first example that needs it
+    suppress_health_check=[HealthCheck.too_slow],  # for the same reason
+)
+settings.load_profile("repeatable")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a CUDA device where there is none."""
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Start each test from the same state of torch's generator."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of real graphs; skip where there is none."""
+    folder = Path(os.environ.get("GRAPHFEED_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no folder of real graphs at {folder}; set GRAPHFEED_DATA to one")
+    return folder
+
+
+class Resources:
+    """What a process holds of the system: threads, children, open files, shared memory."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        multiprocessing.active_children()  # reaps those that have ended
+        self.held = Counter(f"thread {thread.name}" for thread in threading.enumerate())
+        self.held.update(f"child {child}" for child in children())
+        self.held.update(f"file {name}" for name in open_files())
+        self.held.update(f"shared memory {path}" for path in Path("/dev/shm").glob("*"))
+
+    def since(self, before: "Resources") -> list[str]:
+        """Name what was taken and not given back."""
+        return sorted((self.held - before.held).elements())
+
+
+def children() -> Iterator[str]:
+    """Name the child processes of this one."""
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            yield from path.read_text().split()
+
+
+def open_files() -> Iterator[str]:
+    """Name what the open file descriptors lead to; sockets and pipes all alike."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+            yield os.readlink(path).partition(":")[0]
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves threads, processes, open files or shared memory behind."""
+    # It lives as long as the interpreter, once anything shared memory.
+    resource_tracker.ensure_running()
+    before = Resources()
+    yield
+    give_up = time.monotonic() + 5  # a thread or process that was told to end may need a moment
+    while (left := Resources().since(before)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not left, f"left behind: {left}"

@@ -1,0 +1,123 @@
+"""The benchmarks' own parts are right, and every command runs."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import graphs, plain
+from benchmarks.__main__ import main
+from benchmarks.limits import Copy, RandomReads
+from benchmarks.table import Goal, Row, render
+from benchmarks.timing import Times, in_turn
+
+SHAPE = graphs.Shape("small", 1_000, 20_000, 3)
+
+
+@pytest.fixture(scope="module")
+def edges() -> tuple[graphs.Ints, graphs.Ints]:
+    return graphs.make_edges(SHAPE)
+
+
+def test_a_graph_has_its_shape_and_both_directions(
+    edges: tuple[graphs.Ints, graphs.Ints],
+) -> None:
+    indptr, indices = edges
+    columns = np.repeat(np.arange(SHAPE.num_nodes), np.diff(indptr))
+    assert (indptr[0], indptr[-1], len(indices)) == (0, SHAPE.num_edges, SHAPE.num_edges)
+    assert indices.min() >= 0
+    assert indices.max() < SHAPE.num_nodes
+    there = np.sort(columns * SHAPE.num_nodes + indices)
+    back = np.sort(indices * SHAPE.num_nodes + columns)
+    assert np.array_equal(there, back)
+
+
+def test_degrees_are_skewed_and_hubs_are_spread(edges: tuple[graphs.Ints, graphs.Ints]) -> None:
+    degrees = np.diff(edges[0])
+    assert degrees.max() > 10 * degrees.mean()
+    halves = degrees[: SHAPE.num_nodes // 2].sum() / SHAPE.num_edges
+    assert 0.3 < halves < 0.7
+
+
+def test_a_graph_is_a_function_of_its_shape(edges: tuple[graphs.Ints, graphs.Ints]) -> None:
+    again = graphs.make_edges(SHAPE)
+    other = graphs.make_edges(graphs.Shape("small", 1_000, 20_000, 3, seed=1))
+    assert np.array_equal(edges[1], again[1])
+    assert not np.array_equal(edges[1], other[1])
+
+
+def test_an_odd_number_of_edges_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_edges is 3"):
+        graphs.Shape("odd", 2, 3, 1)
+
+
+def test_the_cache_gives_back_what_was_made(tmp_path: Path, edges: tuple[graphs.Ints, graphs.Ints]) -> None:
+    for _ in range(2):
+        indptr, indices = graphs.load_edges(SHAPE, tmp_path)
+        assert np.array_equal(indptr, edges[0])
+        assert np.array_equal(indices, edges[1])
+    assert graphs.load_features(SHAPE, tmp_path).shape == (1_000, 3)
+    assert [path.name for path in tmp_path.iterdir()] == [SHAPE.folder]
+
+
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(graphs, "_store_features", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        graphs.load_edges(SHAPE, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_plain_sampling_finds_real_edges(edges: tuple[graphs.Ints, graphs.Ints], replace: bool) -> None:
+    indptr, indices = edges
+    degrees = np.diff(indptr)
+    seeds = np.arange(0, 1_000, 10)
+    first, second = plain.Sampler(indptr, indices, replace=replace).sample(seeds, [3, 2])
+    assert np.array_equal(first.nodes[: len(seeds)], seeds)
+    for hop, columns, fanout in ((first, seeds, 3), (second, first.nodes, 2)):
+        owners = np.repeat(columns, np.diff(hop.indptr))
+        assert np.array_equal(hop.nodes[hop.indices], indices[hop.positions])
+        assert ((indptr[owners] <= hop.positions) & (hop.positions < indptr[owners + 1])).all()
+        assert len(np.unique(hop.nodes)) == len(hop.nodes)
+        counts = np.where(degrees > 0, fanout, 0) if replace else np.minimum(degrees, fanout)
+        assert np.array_equal(np.diff(hop.indptr), counts[columns])
+        assert replace or len(np.unique(hop.positions)) == len(hop.positions)
+
+
+def test_reads_and_copies_touch_what_they_say() -> None:
+    reads = RandomReads(np.ones(100, np.int32), seed=1)
+    assert reads.run(5_000_000) == 5_000_000
+    assert set(reads.indexes) == set(range(100))
+    copy = Copy(100)
+    copy.run()
+    assert (copy.target == copy.source).all()
+
+
+def test_cases_take_turns() -> None:
+    order: list[str] = []
+    times = in_turn({"a": lambda _: order.append("a"), "b": lambda _: order.append("b")}, 3)
+    assert "".join(order) == "ab" * 5
+    assert len(times["a"].values) == 3
+    ticks = in_turn({"nap": lambda _: time.sleep(0.01)}, 1, time.perf_counter)
+    assert ticks["nap"].median >= 0.01
+
+
+def test_a_table_says_whether_a_goal_is_met() -> None:
+    times = Times([1.0, 2.0, 9.0])
+    rows = [
+        Row("good", "ms", times, 1.2, Goal(1.2, 1.5)),
+        Row("bad", "ms", times, 1.2, Goal(1.2, 1.8, at_least=True)),
+    ]
+    good, bad = render("title", rows).splitlines()[2:]
+    assert good.split() == ["good", "ms", "2", "1.5", "-", "5.5", "1.20", "<=", "1.5", "met"]
+    assert bad.endswith(">= 1.8  not met")
+
+
+@pytest.mark.parametrize("what", ["sampling", "gather", "loader"])
+def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
+    assert "median" in capsys.readouterr().out
