@@ -68,6 +68,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
     """Whether the stage draws random numbers."""
     one_to_one: ClassVar[bool] = False
     """Whether the stage gives one mini-batch for each that it reads, in order."""
+    inserted: ClassVar[bool] = False
+    """Whether a rule of the loader put the stage there, and no user."""
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Make the class a frozen dataclass, unless it has an `__init__`, and register its fluent name."""
@@ -141,8 +143,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
 
     @property
     def position(self) -> int:
-        """Place in the chain, the source being 1."""
-        return 1 + max((stage.position for stage in self.inputs), default=0)
+        """Place in the chain as it was written, the source being 1."""
+        return int(not self.inserted) + max((stage.position for stage in self.inputs), default=0)
 
     def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
         """Return the pipeline for another seed and epoch, from mini-batch `start` on."""

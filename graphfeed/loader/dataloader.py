@@ -4,6 +4,7 @@ import os
 import weakref
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -15,8 +16,8 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe, Source
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.options import LoaderOptions
 from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import LoaderOptions
 
 
 @dataclass
@@ -165,7 +166,9 @@ class DataLoader:
         """End all epochs that are running, and the workers that the loader started."""
         self._closed = True
         for run in list(self._running):
-            run.close()
+            # One that another thread is inside of right now ends by itself: its workers go.
+            with suppress(ValueError):
+                run.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

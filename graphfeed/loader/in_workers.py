@@ -29,6 +29,7 @@ class InWorkers(Datapipe):
     executor: Executor | None = field(default=None, repr=False)
 
     one_to_one = True
+    inserted = True
 
     def region(self) -> tuple[Datapipe, tuple[Transform, ...]]:
         """Return the stage before the first transform, and the transforms in order."""

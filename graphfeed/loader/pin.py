@@ -13,6 +13,7 @@ class Pin(Transform):
     """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
 
     runs_in = Process.MAIN
+    inserted = True
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch in pinned memory."""

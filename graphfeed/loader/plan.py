@@ -7,9 +7,9 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.describe import describe_stage
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.options import LoaderOptions
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.rules import (
+    LoaderOptions,
     cut_at_main_stages,
     fetch_in_threads,
     prefetch_before_copy,

@@ -41,6 +41,7 @@ class Prefetch(Datapipe):
     timeout_seconds: float = field(default=600.0, repr=False)
 
     one_to_one = True
+    inserted = True
 
     def __iter__(self) -> Iterator[Any]:
         """Yield what the thread makes."""

@@ -3,6 +3,7 @@
 The first line of a rule's docstring is what `explain()` prints when it changed something.
 """
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,10 +11,22 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe, Process, Shardable
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.options import LoaderOptions
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.sharder import Sharder
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """The input of every rule."""
+
+    num_workers: int = 0
+    """0 runs everything where the loader is iterated."""
+    in_threads: bool = True
+    """Whether workers share this process's memory."""
+    prefetch_factor: int = 2
+    """How many mini-batches are in flight for each worker."""
+    timeout_seconds: float = 600.0
 
 
 @runtime_checkable

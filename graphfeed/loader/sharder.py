@@ -15,6 +15,7 @@ class Sharder(Datapipe):
     datapipe: Datapipe
 
     one_to_one = True
+    inserted = True
 
     @property
     def source(self) -> Shardable:

@@ -125,8 +125,11 @@ class Slot:
 
 
 def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect them."""
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect each once."""
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        for number, known in enumerate(tensors):
+            if known is value:
+                return Slot(number)
         tensors.append(value)
         return Slot(len(tensors) - 1)
     if type(value) is dict:

@@ -34,11 +34,12 @@ def wordnet() -> Dataset:
     with np.load(Path(__file__).with_name("wordnet.npz"), allow_pickle=False) as file:
         arrays = dict(file)
     num_nodes = {kind: int(arrays[f"num_nodes_{kind}"]) for kind in ("synset", "word")}
+    edges = read_edges(arrays)
     feature = TorchBasedFeature(read_feature(arrays))
     class_names = tuple(arrays["label_name"].tolist())
     return Dataset(
         name="wordnet",
-        graph=from_coo(read_edges(arrays), num_nodes),
+        graph=from_coo(edges, num_nodes),
         feature=BasicFeatureStore({("node", "synset", "feat"): feature}),
         train_set=read_items(arrays, "train"),
         validation_set=read_items(arrays, "val"),
@@ -48,6 +49,7 @@ def wordnet() -> Dataset:
             "num_classes": len(class_names),
             "class_names": class_names,
             "num_nodes": num_nodes,
+            "edge_types": tuple(edges),
         },
     )
 

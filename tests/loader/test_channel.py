@@ -1,0 +1,90 @@
+import threading
+import time
+
+import pytest
+
+from graphfeed.loader.channel import Closed, ThreadChannel
+
+
+def test_items_come_in_order() -> None:
+    channel = ThreadChannel(capacity=3)
+    for item in range(3):
+        assert channel.put(item)
+    assert [channel.get(1) for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_full_channel_blocks_its_producer() -> None:
+    channel = ThreadChannel(capacity=2)
+    given: list[int] = []
+
+    def produce() -> None:
+        for item in range(5):
+            channel.put(item)
+            given.append(item)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    time.sleep(0.1)
+    assert given == [0, 1]
+    assert [channel.get(1) for _ in range(5)] == list(range(5))
+    thread.join(5)
+
+
+def test_an_empty_channel_times_out() -> None:
+    start = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"0\.05 s"):
+        ThreadChannel(capacity=1).get(0.05)
+    assert time.monotonic() - start >= 0.05
+
+
+def test_closing_wakes_a_blocked_producer() -> None:
+    channel = ThreadChannel(capacity=1)
+    channel.put(0)
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(channel.put(1)))
+    thread.start()
+    channel.close()
+    thread.join(5)
+    assert results == [False]
+
+
+def test_closing_wakes_a_blocked_consumer() -> None:
+    channel = ThreadChannel(capacity=1)
+    threading.Timer(0.05, channel.close).start()
+    with pytest.raises(Closed):
+        channel.get(30)
+
+
+def test_what_is_in_a_closed_channel_can_be_read() -> None:
+    channel = ThreadChannel(capacity=1)
+    channel.put("last")
+    channel.close()
+    assert channel.get(1) == "last"
+    with pytest.raises(Closed):
+        channel.get(1)
+
+
+def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
+    channel = ThreadChannel(capacity=3)
+    taken: list[int] = []
+
+    def consume() -> None:
+        try:
+            while True:
+                taken.append(channel.get(10))
+        except Closed:
+            return
+
+    producers = [
+        threading.Thread(target=lambda first=first: [channel.put(first + item) for item in range(200)])  # type: ignore[misc]
+        for first in (0, 1000, 2000)
+    ]
+    consumers = [threading.Thread(target=consume) for _ in range(3)]
+    for thread in producers + consumers:
+        thread.start()
+    for thread in producers:
+        thread.join(20)
+    channel.close()
+    for thread in consumers:
+        thread.join(20)
+    assert sorted(taken) == [first + item for first in (0, 1000, 2000) for item in range(200)]

@@ -1,0 +1,171 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digest
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def digests(loader: gf.DataLoader) -> list[str]:
+    return [digest(batch) for batch in loader]
+
+
+def test_manual_seed_repeats_a_run_without_a_seed() -> None:
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
+            runs.append(digests(loader))
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
+        other = digests(loader)
+    assert runs[0] == runs[1] != other
+
+
+def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=5, shuffle=True, seed=9)
+    with gf.DataLoader(pipe, num_workers=0) as loader:
+        assert loader.seed == 9
+        assert digests(loader) == [digest(batch) for batch in pipe]
+    with gf.DataLoader(pipe, num_workers=0, seed=8) as loader:
+        assert loader.seed == 8
+
+
+def test_set_epoch_chooses_the_next_epoch() -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=1) as loader:
+        first, second = digests(loader), digests(loader)
+        loader.set_epoch(1)
+        assert digests(loader) == second
+        loader.set_epoch(0)
+        assert digests(loader) == first
+
+
+def test_len_is_the_number_of_mini_batches() -> None:
+    with gf.DataLoader(pipelines.homogeneous(), num_workers=2) as loader:
+        assert len(loader) == len(list(loader)) == 10
+
+
+def test_state_counts_what_was_given_out_not_what_was_prefetched() -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=1) as loader:
+        assert loader.state_dict() == {"seed": 1, "epoch": 0, "index": 0}
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        time.sleep(0.05)
+        assert loader.state_dict() == {"seed": 1, "epoch": 0, "index": 2}
+
+
+def test_after_the_last_mini_batch_the_state_is_the_next_epoch_s() -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=1) as loader:
+        batches = iter(loader)
+        for _ in range(len(loader)):
+            next(batches)
+        assert loader.state_dict() == {"seed": 1, "epoch": 1, "index": 0}
+        assert list(batches) == []
+        assert loader.state_dict() == {"seed": 1, "epoch": 1, "index": 0}
+
+
+def test_a_state_brings_its_seed() -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        rest = [digest(batch) for batch in batches]
+    torch.manual_seed(99)
+    with gf.DataLoader(pipelines.shuffled(), num_workers=1) as loader:
+        loader.load_state_dict(state)
+        assert digests(loader) == rest
+
+
+def test_resuming_is_as_quick_at_the_end_as_at_the_start() -> None:
+    touched: list[int] = []
+
+    class Items:
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitem__(self, index: Any) -> Any:
+            touched.append(len(index))
+            return index
+
+    pipe = gf.ItemSampler(gf.ItemSet(Items(), names="seeds"), batch_size=10)
+    with gf.DataLoader(pipe, num_workers=0, seed=0) as loader:
+        loader.load_state_dict({"seed": 0, "epoch": 3, "index": 98})
+        assert len(list(loader)) == 2
+    assert touched == [10, 10]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"seed": 1, "epoch": 0},
+        {"seed": 1, "epoch": 0, "index": "2"},
+        {"seed": 1, "epoch": 0, "index": 0, "more": 1},
+    ],
+)
+def test_another_state_is_refused(state: dict[str, Any]) -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=0) as loader:  # noqa: SIM117
+        with pytest.raises(ValueError, match="state_dict must hold the ints seed, epoch and index"):
+            loader.load_state_dict(state)
+
+
+def test_a_state_of_another_seed_is_refused() -> None:
+    loader = gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=1)
+    with pytest.raises(ValueError, match="of seed 2, but this loader was given seed 1"):
+        loader.load_state_dict({"seed": 2, "epoch": 0, "index": 0})
+
+
+def test_an_executor_passed_in_is_left_running() -> None:
+    with ThreadPoolExecutor(2) as executor:
+        with gf.DataLoader(pipelines.shuffled(), num_workers=2, executor=executor) as loader:
+            list(loader)
+        assert executor.submit(sum, (1, 2)).result(5) == 3
+
+
+def test_the_pipeline_is_not_changed() -> None:
+    pipe = pipelines.heterogeneous()
+    before = {id(stage): dict(vars(stage)) for stage in gf.traverse(pipe)}
+    with gf.DataLoader(pipe, num_workers=2) as loader:
+        list(loader)
+    for stage in gf.traverse(pipe):
+        now = {name: value for name, value in vars(stage).items() if name != "number"}
+        assert all(before[id(stage)][name] is value for name, value in now.items())
+
+
+def test_explain_shows_the_plan() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2)
+    assert "InWorkers(num_workers=2" in loader.explain()
+    assert "InWorkers" not in loader.explain(rewritten=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, or None for one a core, but is -1"),
+        ({"worker": "process"}, ValueError, "worker must be 'thread', but is 'process'"),
+        ({"executor": 3}, TypeError, "executor must have submit"),
+        ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
+        ({"prefetch_factor": 0}, ValueError, "prefetch_factor must be 1 or more, but is 0"),
+        ({"timeout": 0}, ValueError, "timeout must be more than 0 seconds, but is 0"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        gf.DataLoader(pipelines.homogeneous(), **options)
+
+
+def test_something_else_than_a_pipeline_is_refused() -> None:
+    with pytest.raises(TypeError, match="datapipe must be a pipeline of stages, but is a list"):
+        gf.DataLoader([1, 2])  # type: ignore[arg-type]
+
+
+def test_a_negative_epoch_is_refused() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=0)
+    with pytest.raises(ValueError, match="epoch must be 0 or more, but is -1"):
+        loader.set_epoch(-1)

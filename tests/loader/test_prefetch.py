@@ -1,0 +1,69 @@
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.loader.prefetch import Prefetch
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+class Numbers(gf.Datapipe):
+    """Counts, and remembers how far it came and in which thread."""
+
+    count: int
+    seen: list[Any]
+    fail_at: int = -1
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self.count):
+            if number == self.fail_at:
+                raise ArithmeticError("no")
+            self.seen.append((number, threading.current_thread().name))
+            yield number
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def test_items_come_in_order_from_another_thread() -> None:
+    source = Numbers(5, [])
+    assert list(Prefetch(source)) == list(range(5))
+    assert {name for _, name in source.seen} == {"graphfeed-prefetch"}
+
+
+def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
+    source = Numbers(100, [])
+    items = iter(Prefetch(source, buffer_size=3))
+    next(items)
+    time.sleep(0.1)
+    assert len(source.seen) in (4, 5)
+    del items
+
+
+def test_a_failure_comes_after_what_was_before_it() -> None:
+    items = iter(Prefetch(Numbers(5, [], fail_at=2)))
+    assert [next(items), next(items)] == [0, 1]
+    with pytest.raises(ArithmeticError, match="no"):
+        next(items)
+
+
+def test_a_slow_stage_times_out_with_advice() -> None:
+    release = threading.Event()
+
+    class Slow(gf.Datapipe):
+        def __iter__(self) -> Iterator[int]:
+            release.wait(20)
+            yield 0
+
+    items = iter(Prefetch(Slow(), timeout_seconds=0.05))
+    threading.Timer(0.3, release.set).start()
+    with pytest.raises(TimeoutError, match=r"prefetch thread gave no mini-batch for 0\.05 s.*larger timeout"):
+        next(items)
+
+
+def test_its_length_is_that_of_its_source() -> None:
+    assert len(Prefetch(Numbers(7, []))) == 7

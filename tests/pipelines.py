@@ -1,0 +1,72 @@
+"""Pipelines that many tests run: small, each of another kind."""
+
+import torch
+
+import graphfeed as gf
+
+NUM_NODES = 300
+NUM_EDGES = 3000
+
+
+def random_edges(num_sources: int, num_destinations: int, count: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    ends = [torch.randint(0, size, (count,), generator=generator) for size in (num_sources, num_destinations)]
+    return torch.stack(ends)
+
+
+def homogeneous() -> gf.Datapipe:
+    graph = gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 0), NUM_NODES)
+    ids = torch.arange(NUM_NODES)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(ids[:, None] * torch.ones(1, 40))})
+    pipe = gf.ItemSampler(gf.ItemSet((ids, ids % 7), names=("seeds", "labels")), batch_size=32)
+    return pipe.sample_neighbor(graph, fanouts=[3, 4]).fetch_feature(store, node_feature_keys=["feat"])
+
+
+def shuffled() -> gf.Datapipe:
+    pipe = homogeneous()
+    (sampler,) = gf.find(pipe, gf.ItemSampler)
+    return gf.replace(pipe, sampler, sampler.changed(shuffle=True, drop_last=True))
+
+
+def weighted() -> gf.Datapipe:
+    weights = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(5)) - 0.3
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 1)
+    graph = gf.from_coo(edges, NUM_NODES, edge_attributes={"weight": weights.clamp(min=0)})
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(NUM_NODES), names="seeds"), batch_size=40, shuffle=True)
+    return pipe.sample_neighbor(graph, [3, 2], prob_name="weight").copy_to("cpu")
+
+
+def heterogeneous() -> gf.Datapipe:
+    edges = {
+        "user:likes:item": random_edges(200, 60, 900, 2),
+        "item:liked_by:user": random_edges(60, 200, 900, 3),
+        "user:knows:user": random_edges(200, 200, 800, 4),
+    }
+    graph = gf.from_coo(edges, {"user": 200, "item": 60})
+    store = gf.BasicFeatureStore(
+        {
+            ("node", "user", "feat"): gf.TorchBasedFeature(torch.arange(200.0)[:, None]),
+            ("node", "item", "feat"): gf.TorchBasedFeature(1000 + torch.arange(60.0)[:, None]),
+            ("edge", "user:likes:item", "row"): gf.TorchBasedFeature(torch.arange(900)[:, None]),
+        }
+    )
+    items = gf.HeteroItemSet(
+        {
+            "user": gf.ItemSet((torch.arange(200), torch.arange(200) % 3), names=("seeds", "labels")),
+            "item": gf.ItemSet((torch.arange(60), torch.arange(60) % 3), names=("seeds", "labels")),
+        }
+    )
+    pipe = gf.ItemSampler(items, batch_size=30, shuffle=True)
+    pipe = pipe.sample_neighbor(graph, fanouts=[2, [2, -1, 1]])
+    pipe = pipe.fetch_feature(store, {"user": ["feat"], "item": ["feat"]}, {"user:likes:item": ["row"]})
+    return pipe.copy_to("cpu")
+
+
+def link_prediction() -> gf.Datapipe:
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 6)
+    graph = gf.from_coo(edges, NUM_NODES)
+    pipe = gf.ItemSampler(gf.ItemSet(edges.T[:400], names="seeds"), batch_size=50, shuffle=True)
+    return pipe.sample_neighbor(graph, [2, 2], replace=True).transform()
+
+
+ALL = (homogeneous, shuffled, weighted, heterogeneous, link_prediction)

@@ -1,0 +1,207 @@
+"""The fourth law: how an epoch ends, and what is left of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digest
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    assert minibatch.key is not None
+    if minibatch.key.index == 5:
+        raise ArithmeticError("five")
+    return minibatch
+
+
+def raise_in_loop(loader: gf.DataLoader) -> None:
+    for _ in loader:
+        raise LookupError("mine")
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_after_an_early_break_the_next_epoch_begins(num_workers: int) -> None:
+    pipe = pipelines.shuffled()
+    expected = [digest(batch) for batch in pipe.with_seed(3, epoch=1)]
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+        for _ in loader:
+            break
+        assert [digest(batch) for batch in loader] == expected
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_exception_in_the_loop_leaves_the_loader_usable(num_workers: int) -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=3) as loader:
+        with pytest.raises(LookupError, match="mine"):
+            raise_in_loop(loader)
+        assert len(list(loader)) == len(loader)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 4])
+def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int) -> None:
+    pipe = pipelines.homogeneous().transform(fail_at_five)
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+        batches = iter(loader)
+        for _ in range(5):
+            next(batches)
+        with pytest.raises(ArithmeticError, match="five") as caught:
+            next(batches)
+        assert list(batches) == []
+        assert loader.state_dict() == {"seed": 3, "epoch": 0, "index": 5}
+        (note,) = caught.value.__notes__
+        assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in note
+        assert ("main thread" if num_workers == 0 else "thread graphfeed") in note
+
+
+def test_two_iterators_at_once_are_two_epochs() -> None:
+    pipe = pipelines.shuffled()
+    with gf.DataLoader(pipe, num_workers=2, seed=3) as loader:
+        pairs = [(digest(one), digest(two)) for one, two in zip(loader, loader, strict=True)]
+    assert [one for one, _ in pairs] == [digest(batch) for batch in pipe.with_seed(3, 0)]
+    assert [two for _, two in pairs] == [digest(batch) for batch in pipe.with_seed(3, 1)]
+
+
+def test_two_loaders_of_one_pipeline_don_t_disturb_each_other() -> None:
+    pipe = pipelines.weighted()
+    expected = [digest(batch) for batch in pipe.with_seed(3)]
+    with gf.DataLoader(pipe, 2, seed=3) as one, gf.DataLoader(pipe, 1, seed=3) as two:
+        pairs = [(digest(first), digest(second)) for first, second in zip(one, two, strict=True)]
+    assert pairs == [(value, value) for value in expected]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_no_full_batch_is_an_empty_epoch(num_workers: int) -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True).transform()
+    with gf.DataLoader(pipe, num_workers=num_workers) as loader:
+        assert len(loader) == 0
+        assert list(loader) == []
+        assert list(loader) == []
+
+
+def test_a_pipeline_of_the_sampler_alone_runs() -> None:
+    with gf.DataLoader(gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=1), num_workers=2) as loader:
+        assert [batch.seeds.tolist() for batch in loader] == [[0], [1], [2]]
+
+
+class EveryOther(gf.Datapipe):
+    datapipe: gf.Datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        for place, minibatch in enumerate(self.datapipe):
+            if place % 2 == 0:
+                yield minibatch
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_stage_that_drops_mini_batches_can_be_resumed(num_workers: int) -> None:
+    pipe = EveryOther(pipelines.shuffled()).transform()
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+        whole = [digest(batch) for batch in loader]
+        with pytest.raises(TypeError):
+            len(loader)
+        loader.load_state_dict({"seed": 3, "epoch": 0, "index": 2})
+        assert [digest(batch) for batch in loader] == whole[2:]
+
+
+def test_a_source_that_is_a_list_is_worked_on_by_workers() -> None:
+    (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
+    assert isinstance(sampler, gf.NeighborSampler)
+    batches = [gf.MiniBatch(seeds=torch.tensor([node])) for node in range(9)]
+    pipe = gf.NeighborSampler(batches, sampler.graph, [2])  # type: ignore[arg-type]
+    expected = [digest(batch) for batch in pipe.with_seed(3)]
+    with gf.DataLoader(pipe, num_workers=3, seed=3) as loader:
+        assert [digest(batch) for batch in loader] == expected
+    assert all(batch.sampled_subgraphs is None for batch in batches)
+
+
+def test_an_abandoned_epoch_ends_its_threads() -> None:
+    loader = gf.DataLoader(pipelines.heterogeneous(), num_workers=2, seed=3, persistent_workers=False)
+    batches = iter(loader)
+    next(batches)
+    del batches
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("graphfeed")]
+
+
+def test_a_forgotten_loader_ends_its_threads() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, seed=3)
+    list(loader)
+    del loader  # the fixture waits for the threads
+
+
+def test_closing_ends_a_running_epoch_and_the_loader() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, seed=3)
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    assert list(batches) == []
+    with pytest.raises(RuntimeError, match="closed"):
+        iter(loader)
+
+
+def run_script(body: str) -> subprocess.Popen[str]:
+    script = textwrap.dedent(
+        """
+        import os, signal, sys, threading, time
+        import graphfeed as gf
+        from tests import pipelines
+        """
+    ) + textwrap.dedent(body)
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_ctrl_c_ends_the_process_at_once() -> None:
+    process = run_script(
+        """
+        loader = gf.DataLoader(pipelines.shuffled(), num_workers=2)
+        while True:
+            for batch in loader:
+                print("ready", flush=True)
+                time.sleep(0.01)
+        """
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1)
+    assert errors.strip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(7)", "os._exit(7)"])
+def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None:
+    process = run_script(
+        f"""
+        for batch in gf.DataLoader(pipelines.shuffled(), num_workers=2):
+            {ending}
+        """
+    )
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (7, "")
+
+
+def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
+    script = "import graphfeed as gf\nfrom tests import pipelines\nlist(gf.DataLoader(pipelines.weighted(), 2))\n"
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(REPOSITORY),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=100)
+    assert {path.name for path in tmp_path.iterdir()} <= {"cache"}

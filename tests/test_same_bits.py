@@ -1,0 +1,90 @@
+"""The first law: the same mini-batches, in the same order, wherever and by however many workers they are made."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+import torch
+
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digest
+
+SEED = 11
+Build = Callable[[], gf.Datapipe]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Executor]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        yield executor
+
+
+def two_epochs(pipe: gf.Datapipe) -> list[list[str]]:
+    return [[digest(batch) for batch in pipe.with_seed(SEED, epoch)] for epoch in range(2)]
+
+
+def load_two_epochs(pipe: gf.Datapipe, num_workers: int, executor: Executor | None = None) -> list[list[str]]:
+    with gf.DataLoader(pipe, num_workers=num_workers, executor=executor, seed=SEED) as loader:
+        return [[digest(batch) for batch in loader] for _ in range(2)]
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4])
+def test_inline_and_threads_are_equal(build: Build, num_workers: int) -> None:
+    pipe = build()
+    assert load_two_epochs(pipe, num_workers) == two_epochs(pipe)
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_a_thread_pool_passed_in_is_equal(build: Build) -> None:
+    pipe = build()
+    with ThreadPoolExecutor(3) as executor:
+        assert load_two_epochs(pipe, 3, executor) == two_epochs(pipe)
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_a_process_pool_passed_in_is_equal(build: Build, processes: Executor) -> None:
+    pipe = build()
+    assert load_two_epochs(pipe, 2, processes) == two_epochs(pipe)
+
+
+def load_with_torch(pipe: gf.Datapipe, num_workers: int, context: str | None) -> list[list[str]]:
+    loaders = [
+        torch.utils.data.DataLoader(
+            pipe.with_seed(SEED, epoch), batch_size=None, num_workers=num_workers, multiprocessing_context=context
+        )
+        for epoch in range(2)
+    ]
+    return [sorted(digest(batch) for batch in loader) for loader in loaders]
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_torch_loader_gives_the_same_set(build: Build, num_workers: int) -> None:
+    pipe = build()
+    loaded = load_with_torch(pipe, num_workers, "fork" if num_workers else None)
+    assert loaded == [sorted(epoch) for epoch in two_epochs(pipe)]
+
+
+def test_a_torch_loader_that_spawns_gives_the_same_set() -> None:
+    pipe = pipelines.heterogeneous()
+    assert load_with_torch(pipe, 2, "spawn") == [sorted(epoch) for epoch in two_epochs(pipe)]
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_resuming_at_every_index_gives_the_rest(build: Build) -> None:
+    pipe = build()
+    for epoch, expected in enumerate(two_epochs(pipe)):
+        for index in range(len(expected)):
+            with gf.DataLoader(pipe, num_workers=index % 3) as loader:
+                loader.load_state_dict({"seed": SEED, "epoch": epoch, "index": index})
+                assert [digest(batch) for batch in loader] == expected[index:]
+
+
+def test_epochs_and_seeds_differ() -> None:
+    pipe = pipelines.homogeneous()
+    first, second = two_epochs(pipe)
+    assert not set(first) & set(second)
+    assert not set(first) & {digest(batch) for batch in pipe.with_seed(SEED + 1)}
