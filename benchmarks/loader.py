@@ -1,8 +1,8 @@
 """The whole loader: sampling and features, inline and in workers, and what it costs by itself."""
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
 
@@ -26,43 +26,53 @@ EPOCHS = 9
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table of throughput, and one of the loader's own cost."""
+    """Yield tables of throughput, in threads and in processes, and one of the loader's own cost."""
+    pipe = make_pipe(scale)
     title = f"loader: {scale.products.name}, sample + fetch; ratio to inline on one core"
-    yield render(title, throughput(scale))
+    yield render(title, in_threads(pipe, scale))
+    if scale.processes:
+        yield render(f"{title}, both with the graph in shared memory", in_processes(pipe, scale))
     yield render("loader: overhead around an empty pipeline, a batch", overhead(scale))
 
 
-def throughput(scale: Scale) -> list[Row]:
-    """Time epochs of the loader on one core, and with threads or processes."""
-    pipe = make_pipe(scale)
+def in_threads(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
+    """Time epochs of the loader on one core and with threads."""
     with ExitStack() as stack:
-        inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
-        one = stack.enter_context(gf.DataLoader(pipe, num_workers=1, seed=0))
-        two = stack.enter_context(gf.DataLoader(pipe, num_workers=2, seed=0))
+        loaders = [stack.enter_context(gf.DataLoader(pipe, num_workers=count, seed=0)) for count in range(3)]
+        inline, one, two = loaders
+        pool = stack.enter_context(ThreadPoolExecutor(2))
         cases: dict[str, Case] = {
             "inline": on_one_core(inline),
             "1 thread": epoch(one),
             "2 threads": epoch(two),
+            "2 threads without a loader": bare(pipe, pool),
         }
-        if scale.processes:
-            pool = ProcessPoolExecutor(scale.processes, get_context("spawn"))
-            executor = stack.enter_context(pool)
-            processes = stack.enter_context(gf.DataLoader(pipe, executor=executor, seed=0))
-            cases[f"{scale.processes} processes"] = epoch(processes)
-        times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
-        batches = len(inline)
-    ratios = {name: times["inline"].over(single) for name, single in times.items()}
-    goals = {"2 threads": Goal(ratios["2 threads"], SPEED_UP, at_least=True)}
-    return [
-        Row(
-            name,
-            "batches/s",
-            Times([batches / seconds for seconds in single.values]),
-            ratios[name],
-            goals.get(name),
-        )
-        for name, single in times.items()
-    ]
+        return throughput(cases, scale, {"2 threads": SPEED_UP})
+
+
+def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
+    """Time epochs on one core and with processes; to be run last, for it moves the graph to shared memory."""
+    with ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(scale.processes, get_context("spawn")))
+        inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
+        spread = stack.enter_context(gf.DataLoader(pipe, executor=pool, seed=0))
+        cases: dict[str, Case] = {
+            "inline": on_one_core(inline),
+            f"{scale.processes} processes": epoch(spread),
+        }
+        return throughput(cases, scale, {})
+
+
+def throughput(cases: Mapping[str, Case], scale: Scale, goals: Mapping[str, float]) -> list[Row]:
+    """Return the mini-batches a second of each case, and its ratio to inline."""
+    times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
+    rows = []
+    for name, single in times.items():
+        rate = Times([scale.epoch_batches / seconds for seconds in single.values])
+        ratio = times["inline"].over(single)
+        goal = Goal(ratio, goals[name], at_least=True) if name in goals else None
+        rows.append(Row(name, "batches/s", rate, ratio, goal))
+    return rows
 
 
 def overhead(scale: Scale) -> list[Row]:
@@ -73,11 +83,19 @@ def overhead(scale: Scale) -> list[Row]:
     with ExitStack() as stack:
         inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
         two = stack.enter_context(gf.DataLoader(pipe, num_workers=2, seed=0))
-        cases: dict[str, Case] = {"inline": on_one_core(inline), "2 threads": epoch(two)}
+        cases: dict[str, Case] = {
+            "pipeline without a loader": on_one_core(pipe),
+            "inline": on_one_core(inline),
+            "2 threads": epoch(two),
+        }
         times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
     limits = {"inline": INLINE_MICROSECONDS, "2 threads": THREADS_MICROSECONDS}
-    each = {name: single.times(1e6 / batches) for name, single in times.items()}
-    return [Row(name, "us", single, goal=Goal(single.median, limits[name])) for name, single in each.items()]
+    rows = []
+    for name, single in times.items():
+        each = single.times(1e6 / batches)
+        goal = Goal(each.median, limits[name]) if name in limits else None
+        rows.append(Row(name, "us", each, goal=goal))
+    return rows
 
 
 def make_pipe(scale: Scale) -> gf.Datapipe:
@@ -94,7 +112,7 @@ def make_pipe(scale: Scale) -> gf.Datapipe:
     return gf.FeatureFetcher(sampled, store, node_feature_keys=["feat"])
 
 
-def epoch(loader: gf.DataLoader) -> Callable[[int], None]:
+def epoch(loader: Iterable[object]) -> Callable[[int], None]:
     """Return a case that takes all mini-batches and drops each."""
 
     def run(_: int) -> None:
@@ -104,12 +122,31 @@ def epoch(loader: gf.DataLoader) -> Callable[[int], None]:
     return run
 
 
-def on_one_core(loader: gf.DataLoader) -> Callable[[int], None]:
+def on_one_core(loader: Iterable[object]) -> Callable[[int], None]:
     """Return the same, on one core."""
 
     def run(number: int) -> None:
         with one_core():
             epoch(loader)(number)
+
+    return run
+
+
+def bare(pipe: gf.Datapipe, pool: ThreadPoolExecutor) -> Callable[[int], None]:
+    """Return a case that calls the stages in two threads, each on its half: what the machine's memory allows."""
+    (head,) = gf.find(pipe, gf.ItemSampler)
+    stages = [stage for stage in gf.find(pipe, gf.Transform) if isinstance(stage, gf.Transform)]
+    batches = list(head)
+
+    def run_half(half: int) -> None:
+        for minibatch in batches[half::2]:
+            result = minibatch
+            for stage in stages:
+                result = stage(result)
+
+    def run(_: int) -> None:
+        for future in [pool.submit(run_half, half) for half in range(2)]:
+            future.result()
 
     return run
 

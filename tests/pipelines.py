@@ -56,7 +56,7 @@ def heterogeneous() -> gf.Datapipe:
             "item": gf.ItemSet((torch.arange(60), torch.arange(60) % 3), names=("seeds", "labels")),
         }
     )
-    pipe = gf.ItemSampler(items, batch_size=30, shuffle=True)
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=30, shuffle=True)
     pipe = pipe.sample_neighbor(graph, fanouts=[2, [2, -1, 1]])
     pipe = pipe.fetch_feature(store, {"user": ["feat"], "item": ["feat"]}, {"user:likes:item": ["row"]})
     return pipe.copy_to("cpu")

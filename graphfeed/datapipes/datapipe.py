@@ -5,7 +5,7 @@ iterating one makes the state and runs it where it is. The loader rewrites a cop
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from types import MethodType
@@ -97,8 +97,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
         for name, value in vars(self).items():
             # A stage may hold its own method, as in super().__init__(datapipe, self.work); the copy has its own.
             own_method = isinstance(value, MethodType) and value.__self__ is self
-            clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
-        clone.__dict__.pop("number", None)
+            if not isinstance(getattr(type(self), name, None), cached_property):
+                clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
         clone.__dict__.update(fields)
         return clone
 
@@ -153,6 +153,17 @@ class Datapipe(Fluent, IterableDataset[Any]):
     def __repr__(self) -> str:
         """Return the chain, source first."""
         return describe_chain(self)
+
+
+def length(pipe: Datapipe) -> int:
+    """Return the number of mini-batches that a pipeline gives.
+
+    Raises:
+        TypeError: A stage of it can't tell.
+    """
+    if not isinstance(pipe, Sized):
+        raise TypeError(f"{type(pipe).__name__} can't tell how many mini-batches it gives; it has no __len__")
+    return len(pipe)
 
 
 def torch_shard() -> tuple[int, int]:

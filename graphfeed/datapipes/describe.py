@@ -8,6 +8,7 @@ import torch
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet
 
 LONGEST = 100
+MOST_PARTS = 16
 
 
 def describe(value: Any) -> str:
@@ -21,7 +22,10 @@ def describe(value: Any) -> str:
     if isinstance(value, FeatureStore):
         return f"{type(value).__name__}({len(list(value.keys()))} features)"
     if type(value) in (list, tuple):
-        return f"[{', '.join(describe(part) for part in value)}]"
+        plain = len(value) <= MOST_PARTS and all(isinstance(part, (int, float, str, torch.Tensor)) for part in value)
+        return (
+            f"[{', '.join(describe(part) for part in value)}]" if plain else f"{type(value).__name__} of {len(value)}"
+        )
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     text = repr(value)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
@@ -74,6 +75,11 @@ class NeighborSampler(Transform, name="sample_neighbor"):
         if self.prob_name is not None and isinstance(self.graph, FusedCSCSamplingGraph):
             self.graph.edge_attribute(self.prob_name)
 
+    @cached_property
+    def layer_fanouts(self) -> list[torch.Tensor]:
+        """The fan-outs of each layer as a tensor."""
+        return parse_fanouts(self.fanouts, self.graph)
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its subgraphs."""
         if minibatch.seeds is None:
@@ -82,8 +88,7 @@ class NeighborSampler(Transform, name="sample_neighbor"):
         nodes, compacted = node_seeds(minibatch.seeds)
         result = copy.copy(minibatch)
         hops = [key.at(self.number, hop) for hop in range(len(self.fanouts))]
-        fanouts = parse_fanouts(self.fanouts, self.graph)
-        layers = self.graph.sample_layers(nodes, fanouts, hops, self.replace, self.prob_name)
+        layers = self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
         result.sampled_subgraphs = layers
         result.input_nodes = layers[0].original_row_node_ids
         result.compacted_seeds = compacted

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.iterable_source import IterableSource
 
 
@@ -41,7 +41,7 @@ class Transform(Datapipe):
 
     def __len__(self) -> int:
         """Return the number of mini-batches; a TypeError where the source doesn't know."""
-        return len(self.datapipe)
+        return length(self.datapipe)
 
 
 def call(stage: Transform, minibatch: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, Source
+from graphfeed.datapipes.datapipe import Datapipe, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
@@ -111,7 +111,7 @@ class DataLoader:
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch; a TypeError where the pipeline can't tell."""
-        return len(self.plan.written)
+        return length(self.plan.written)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch."""

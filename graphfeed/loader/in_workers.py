@@ -8,7 +8,7 @@ from dataclasses import field
 from itertools import islice
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.sharder import Sharder
 from graphfeed.loader.work import Work, pack, work_packed
@@ -85,4 +85,4 @@ class InWorkers(Datapipe):
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
-        return len(self.datapipe)
+        return length(self.datapipe)

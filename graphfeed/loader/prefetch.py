@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.loader.channel import Closed, ThreadChannel
 
 JOIN_SECONDS = 10.0
@@ -68,4 +68,4 @@ class Prefetch(Datapipe):
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
-        return len(self.datapipe)
+        return length(self.datapipe)

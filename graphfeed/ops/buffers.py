@@ -7,6 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class BufferPool:
         """Return an uninitialised array, on a used block where there is one."""
         kind = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else shape
-        size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        size = prod(shape) * kind.itemsize
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
         step = 1 << max((size - 1).bit_length() - 3, 12)
@@ -117,5 +118,7 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype) -> tor
     """Return an uninitialised CPU tensor on a pooled block."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     shape = (shape,) if isinstance(shape, int) else shape
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)

@@ -8,6 +8,7 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.gather import gather_rows
 
 
 class Columns(NamedTuple):
@@ -41,7 +42,7 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     module = kernels("csc", ends)
     module.count_columns(ends.numpy(), indptr.numpy())
     module.fill_columns(ends.numpy(), indptr.clone().numpy(), order.numpy())
-    return Columns(indptr, sources[order], order)
+    return Columns(indptr, gather_rows(sources, order), order)
 
 
 def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:

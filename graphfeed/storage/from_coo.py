@@ -72,7 +72,7 @@ def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Ten
         raise ValueError(
             f"edge_attributes[{name!r}] must have {order.numel()} rows, one an edge, but has {len(values)}"
         )
-    return values[order]
+    return ops.gather_rows(values, order)
 
 
 def from_typed_coo(
@@ -114,7 +114,7 @@ def from_typed_coo(
         name: pick_rows(name, torch.cat([by_type[edge_type] for edge_type in edges]), columns.order)
         for name, by_type in edge_attributes.items()
     }
-    attributes.setdefault(ORIGINAL_EDGE_ID, own_rows[columns.order])
+    attributes.setdefault(ORIGINAL_EDGE_ID, ops.gather_rows(own_rows, columns.order))
     return fused_csc_sampling_graph(
         columns.indptr,
         columns.indices,

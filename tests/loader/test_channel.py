@@ -76,7 +76,7 @@ def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
             return
 
     producers = [
-        threading.Thread(target=lambda first=first: [channel.put(first + item) for item in range(200)])  # type: ignore[misc]
+        threading.Thread(target=lambda first=first: [channel.put(first + item) for item in range(200)])
         for first in (0, 1000, 2000)
     ]
     consumers = [threading.Thread(target=consume) for _ in range(3)]

@@ -9,12 +9,15 @@ from graphfeed.storage import BasicFeatureStore, Dataset, ItemSet, TorchBasedFea
 def test_a_dataset_holds_what_it_was_given_and_is_fixed() -> None:
     graph = from_coo((torch.tensor([0, 1]), torch.tensor([1, 2])), 3)
     feature = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.eye(3))})
-    parts = [ItemSet(torch.tensor([node]), names="seeds") for node in range(3)]
+    train, validation, test = (ItemSet(torch.tensor([node]), names="seeds") for node in range(3))
     nodes = ItemSet(3, names="seeds")
-    dataset = Dataset("path", graph, feature, *parts, nodes, {"num_classes": 2})
+    metadata = {"num_classes": 2}
+    dataset = Dataset("path", graph, feature, train, validation, test, nodes, metadata)
     assert dataset.graph is graph
     assert dataset.feature is feature
-    assert [dataset.train_set, dataset.validation_set, dataset.test_set] == parts
+    assert dataset.train_set is train
+    assert dataset.validation_set is validation
+    assert dataset.test_set is test
     assert dataset.all_nodes_set is nodes
     with pytest.raises(FrozenInstanceError):
         dataset.name = "other"  # type: ignore[misc]

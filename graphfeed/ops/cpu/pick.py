@@ -71,10 +71,10 @@ def pick_few(low, degree, count, state, out, at):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)
         for chosen in range(at, at + number):
-            if out[chosen] == position:
+            if out[np.uintp(chosen)] == position:
                 position = low + last
                 break
-        out[at + number] = position
+        out[np.uintp(at + number)] = position
 
 
 @inlined

@@ -16,10 +16,10 @@ def count_hop(indptr, cumulative, nodes, fanout, replace, starts, degrees, out_i
     last = nodes.size - 1
     for row in range(nodes.size):
         prefetch(indptr, np.intp(nodes[min(row + AHEAD, last)]))
-        node = nodes[row]
+        node = np.uintp(nodes[row])
         start = np.int64(indptr[node])
         starts[row] = start
-        degrees[row] = np.int64(indptr[node + 1]) - start
+        degrees[row] = np.int64(indptr[node + np.uintp(1)]) - start
     total = np.int64(0)
     out_indptr[0] = 0
     if cumulative.size > 0:
@@ -46,7 +46,7 @@ def fill_hop(cumulative, nodes, fanout, replace, key, starts, degrees, out_indpt
         count, low, degree = end - at, starts[row], degrees[row]
         if plain and count == degree:
             for number in range(count):
-                positions[at + number] = low + number
+                positions[np.uintp(at + number)] = low + number
         elif plain and count <= LOOK_BACK:
             pick_few(low, degree, count, node_state(key, nodes[row]), positions, at)
         elif count > 0:
@@ -73,7 +73,7 @@ def read_neighbors(indices, positions, neighbors):
     last = positions.size - 1
     for edge in range(positions.size):
         prefetch(indices, np.intp(positions[min(edge + AHEAD, last)]))
-        neighbors[edge] = indices[positions[edge]]
+        neighbors[edge] = indices[np.uintp(positions[edge])]
 
 
 @inlined
@@ -83,12 +83,12 @@ def relabel(node_map, neighbors, nodes, known):
     for edge in range(neighbors.size):
         prefetch(node_map, np.intp(neighbors[min(edge + AHEAD, last)]))
         node = neighbors[edge]
-        local = node_map[node]
+        local = node_map[np.uintp(node)]
         # No branch: whether a node is new can't be predicted, so both stores are made always.
         new = local < 0
         local = np.int32(known) if new else local
-        node_map[node] = local
-        nodes[known] = node
+        node_map[np.uintp(node)] = local
+        nodes[np.uintp(known)] = node
         known += np.int64(new)
         neighbors[edge] = local
     return known

@@ -24,8 +24,8 @@ def arrays() -> dict[str, np.ndarray]:
 
 def seeds_and_labels(items: ItemSet | HeteroItemSet) -> tuple[torch.Tensor, torch.Tensor]:
     """Return all of a part of the split."""
-    (rows,) = items[:].values()
-    return rows
+    seeds, labels = items[:]["synset"]
+    return seeds, labels
 
 
 def test_every_relation_comes_in_both_directions(dataset: Dataset) -> None:
@@ -86,10 +86,13 @@ def test_the_split_covers_each_synset_once_with_its_label(dataset: Dataset, arra
     assert len(dataset.all_nodes_set) == NUM_SYNSETS + NUM_WORDS
 
 
-def test_metadata_names_the_classes(dataset: Dataset) -> None:
+def test_metadata_names_types_and_classes(dataset: Dataset) -> None:
     assert dataset.name == "wordnet"
     assert dataset.metadata["num_classes"] == len(dataset.metadata["class_names"]) == 45
     assert dataset.metadata["class_names"][5] == "noun.animal"
+    assert dataset.metadata["num_nodes"] == dataset.graph.num_nodes
+    assert isinstance(dataset.graph.num_edges, dict)
+    assert set(dataset.metadata["edge_types"]) == set(dataset.graph.num_edges)
     _, labels = seeds_and_labels(dataset.test_set)
     assert int(labels.max()) < 45
 

@@ -1,0 +1,219 @@
+"""The slow obvious version of every op: plain Python, lists in and lists out, one item after the other."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from graphfeed.ops.permute import SORTED_UP_TO
+from graphfeed.ops.random import MASK, NODE, bounded, draw, fold, mix
+
+FEISTEL_ROUNDS = 8
+UNITS = 2**31
+"""What the largest weight of a column counts."""
+
+Bits = Callable[[int], int]
+"""The 64 random bits of a draw, by the draw's number."""
+
+Ints = Sequence[int]
+T = TypeVar("T")
+
+
+def join(parts: Iterable[Iterable[T]]) -> list[T]:
+    """Put lists one after the other."""
+    return list(chain.from_iterable(parts))
+
+
+def running_sum(values: Iterable[int]) -> list[int]:
+    """Return where parts of these lengths start, and where the last one ends."""
+    return list(accumulate(values, initial=0))
+
+
+def pick_uniform(low: int, high: int, count: int, bits: Bits) -> list[int]:
+    """Choose distinct edges by Floyd's algorithm: one draw an edge, the end of the range if it was drawn before."""
+    chosen: list[int] = []
+    for number in range(count):
+        last = high - count + number
+        drawn = low + bounded(bits(number), last + 1 - low)
+        chosen.append(last if drawn in chosen else drawn)
+    return chosen
+
+
+def find_by_weight(units: Ints, edges: Ints, bits: int) -> int:
+    """Choose one of the edges in proportion to its units."""
+    target = bounded(bits, sum(units[edge] for edge in edges))
+    ends = accumulate(units[edge] for edge in edges)
+    return next(edge for edge, end in zip(edges, ends, strict=True) if end > target)
+
+
+def pick_by_weight(units: Ints, eligible: Ints, count: int, bits: Bits) -> list[int]:
+    """Choose distinct edges one after the other, each in proportion to its units among those left."""
+    rest = list(eligible)
+    for number in range(count):
+        rest.remove(find_by_weight(units, rest, bits(number)))
+    return [edge for edge in eligible if edge not in rest]
+
+
+def pick(units: Ints | None, segment: range, fanout: int, replace: bool, bits: Bits) -> list[int]:
+    """Choose edges of a segment, in the order that the kernels write them."""
+    eligible = segment if units is None else [edge for edge in segment if units[edge] > 0]
+    if fanout < 0 or not eligible or (fanout >= len(eligible) and not replace):
+        return list(eligible)
+    if units is None and replace:
+        return [segment.start + bounded(bits(number), len(segment)) for number in range(fanout)]
+    if units is None:
+        return pick_uniform(segment.start, segment.stop, fanout, bits)
+    if replace:
+        return [find_by_weight(units, eligible, bits(number)) for number in range(fanout)]
+    return pick_by_weight(units, eligible, fanout, bits)
+
+
+def cut_by_type(types: Ints, column: range) -> dict[int, range]:
+    """Cut a column into a segment for each type that it has."""
+    kinds = [types[edge] for edge in column]
+    starts = {kind: column.start + kinds.index(kind) for kind in kinds}
+    return {kind: range(start, start + kinds.count(kind)) for kind, start in starts.items()}
+
+
+def sample_neighbors(
+    indptr: Ints,
+    seeds: Ints,
+    fanouts: Ints,
+    key: int,
+    replace: bool = False,
+    units: Ints | None = None,
+    types: Ints | None = None,
+) -> list[list[int]]:
+    """Return the positions of each seed's sampled edges; `units` are fixed-point weights, one an edge."""
+
+    def bits_of(node: int, kind: int | None) -> Bits:
+        return lambda number: draw(key, node, number, kind)
+
+    picked = []
+    for node in seeds:
+        column = range(indptr[node], indptr[node + 1])
+        if len(fanouts) == 1:
+            picked.append(pick(units, column, fanouts[0], replace, bits_of(node, None)))
+        else:
+            assert types is not None
+            segments = cut_by_type(types, column).items()
+            picked.append(
+                join(pick(units, part, fanouts[kind], replace, bits_of(node, kind)) for kind, part in segments)
+            )
+    return picked
+
+
+def group_by_type(
+    picked: list[list[int]], types: Ints, column_types: Ints, destinations: Ints
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return by edge type the column starts and the positions; `column_types` is the node type of each column."""
+    indptrs, positions = [], []
+    for kind, destination in enumerate(destinations):
+        columns = [column for column, own in zip(picked, column_types, strict=True) if own == destination]
+        chosen = [[edge for edge in sorted(column) if types[edge] == kind] for column in columns]
+        indptrs.append(running_sum(len(column) for column in chosen))
+        positions.append(join(chosen))
+    return indptrs, positions
+
+
+def compact(seeds: Sequence[Ints], neighbors: Sequence[Ints], sources: Ints) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the row ids by node type, and the neighbours by edge type as positions in them."""
+    rows = [list(ids) for ids in seeds]
+    places = [{node: ids.index(node) for node in ids} for ids in rows]
+    local = []
+    for ids, kind in zip(neighbors, sources, strict=True):
+        for node in ids:
+            if node not in places[kind]:
+                places[kind][node] = len(rows[kind])
+                rows[kind].append(node)
+        local.append([places[kind][node] for node in ids])
+    return rows, local
+
+
+class Layer(NamedTuple):
+    """One hop, as `ops.Layer`."""
+
+    columns: list[int]
+    rows: list[int]
+    indptr: list[int]
+    indices: list[int]
+    positions: list[int]
+
+
+def sample_layers(
+    indptr: Ints,
+    indices: Ints,
+    seeds: Ints,
+    fanouts: Ints,
+    keys: Ints,
+    replace: bool = False,
+    units: Ints | None = None,
+) -> list[Layer]:
+    """Sample hop after hop, each from all nodes found so far, and relabel."""
+    layers = []
+    columns = list(seeds)
+    for fanout, key in zip(fanouts, keys, strict=True):
+        picked = sample_neighbors(indptr, columns, [fanout], key, replace, units)
+        positions = join(picked)
+        (rows,), (local,) = compact([columns], [[indices[edge] for edge in positions]], [0])
+        offsets = running_sum(len(column) for column in picked)
+        layers.append(Layer(columns, rows, offsets, local, positions))
+        columns = rows
+    return layers
+
+
+def gather_rows(values: torch.Tensor, index: Ints) -> torch.Tensor:
+    """Return the rows, copied one at a time."""
+    out = torch.empty(len(index), *values.shape[1:], dtype=values.dtype)
+    for place, row in enumerate(index):
+        out[place] = values[row]
+    return out
+
+
+def permute(start: int, stop: int, size: int, key: int) -> list[int]:
+    """Return places `start .. stop - 1`: of the items sorted by hash, or each by a walk through a Feistel network."""
+    if size <= SORTED_UP_TO:
+        return sorted(range(size), key=lambda item: mix(key ^ (item * NODE & MASK)))[start:stop]
+    half = math.ceil((size - 1).bit_length() / 2)
+    return [walk(place, size, half, key) for place in range(start, stop)]
+
+
+def walk(value: int, size: int, half: int, key: int) -> int:
+    """Encrypt a value of two halves of so many bits, again until it lies below the size."""
+    while True:
+        left, right = divmod(value, 2**half)
+        for number in range(FEISTEL_ROUNDS):
+            left, right = right, left ^ (mix(fold(key, number) ^ right) % 2**half)
+        value = left * 2**half + right
+        if value < size:
+            return value
+
+
+def weights_to_units(indptr: Ints, weights: Sequence[float]) -> list[int]:
+    """Return the weights as integers, the largest of each column as `UNITS` and no positive one as 0."""
+    units = []
+    for low, high in pairwise(indptr):
+        largest = max(weights[low:high], default=0)
+        shares = [weight / largest if weight > 0 else 0.0 for weight in weights[low:high]]
+        units += [max(1, math.floor(share * UNITS + 0.5)) if share > 0 else 0 for share in shares]
+    return units
+
+
+def cumulate_weights(indptr: Ints, weights: Sequence[float]) -> list[int]:
+    """Return each column's running sum of units."""
+    units = weights_to_units(indptr, weights)
+    return join(accumulate(units[low:high]) for low, high in pairwise(indptr))
+
+
+def coo_to_csc(sources: Ints, destinations: Ints, num_nodes: int) -> tuple[list[int], list[int], list[int]]:
+    """Return column starts, source of each edge, and place of each edge in the list."""
+    columns = [[edge for edge, end in enumerate(destinations) if end == node] for node in range(num_nodes)]
+    order = join(columns)
+    return running_sum(len(column) for column in columns), [sources[edge] for edge in order], order
+
+
+def expand_indptr(indptr: Ints, node_ids: Ints) -> list[int]:
+    """Repeat each column's id once for each of its edges."""
+    return join([node] * (high - low) for node, (low, high) in zip(node_ids, pairwise(indptr), strict=True))
