@@ -196,8 +196,9 @@ def weights_to_units(indptr: Ints, weights: Sequence[float]) -> list[int]:
     units = []
     for low, high in pairwise(indptr):
         largest = max(weights[low:high], default=0)
-        shares = [weight / largest if weight > 0 else 0.0 for weight in weights[low:high]]
-        units += [max(1, math.floor(share * UNITS + 0.5)) if share > 0 else 0 for share in shares]
+        units += [
+            max(1, math.floor(weight / largest * UNITS + 0.5)) if weight > 0 else 0 for weight in weights[low:high]
+        ]
     return units
 
 

@@ -22,13 +22,13 @@ def describe(value: Any) -> str:
     if isinstance(value, FeatureStore):
         return f"{type(value).__name__}({len(list(value.keys()))} features)"
     if type(value) in (list, tuple):
-        plain = len(value) <= MOST_PARTS and all(isinstance(part, (int, float, str, torch.Tensor)) for part in value)
-        return (
-            f"[{', '.join(describe(part) for part in value)}]" if plain else f"{type(value).__name__} of {len(value)}"
-        )
+        few = len(value) <= MOST_PARTS
+        return f"[{', '.join(map(describe, value))}]" if few else f"{type(value).__name__} of {len(value)}"
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     text = repr(value)
+    if "\n" in text:
+        return f"{type(value).__name__}(...)"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

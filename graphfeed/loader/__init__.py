@@ -1,7 +1,11 @@
 """WHERE AND WHEN: plans a pipeline and runs it."""
 
 from graphfeed.loader.dataloader import DataLoader
+from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
+from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.sharder import Sharder
 
-__all__ = ["RULES", "DataLoader", "LoaderOptions", "Plan", "make_plan"]
+__all__ = ["RULES", "DataLoader", "InWorkers", "LoaderOptions", "Pin", "Plan", "Prefetch", "Sharder", "make_plan"]

@@ -8,7 +8,7 @@ from dataclasses import field
 from itertools import islice
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.sharder import Sharder
 from graphfeed.loader.work import Work, pack, work_packed
@@ -27,6 +27,9 @@ class InWorkers(Datapipe):
     """How many mini-batches are in flight at most."""
     timeout_seconds: float = field(default=600.0, repr=False)
     executor: Executor | None = field(default=None, repr=False)
+    seed: int = field(default=0, repr=False)
+    epoch: int = field(default=0, repr=False)
+    start: int = field(default=0, repr=False)
 
     one_to_one = True
     inserted = True
@@ -47,8 +50,11 @@ class InWorkers(Datapipe):
             return
         head, stages = self.region()
         if isinstance(head, Sharder):
-            work = Work(head.source, stages)
-            tasks: Iterator[Any] = iter(range(getattr(head.datapipe, "start", 0), len(head)))
+            # Nothing of an epoch is in the work, so that a process unpacks it once and not every epoch.
+            source = head.source.keyed(0, 0, 0)
+            assert isinstance(source, Shardable)
+            work = Work(source, stages)
+            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in range(self.start, len(head)))
         else:
             work = Work(None, stages)
             tasks = iter(head)
@@ -70,6 +76,10 @@ class InWorkers(Datapipe):
             return lambda task: executor.submit(work, task), lambda result: result
         packed = pickle.dumps(work, protocol=5)
         return lambda task: executor.submit(work_packed, packed, pack(task)), pickle.loads
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
+        """Return the same stage for a seed and an epoch, from a mini-batch on."""
+        return self.changed(seed=seed, epoch=epoch, start=start)
 
     def wait(self, future: "Future[Any]") -> Any:
         """Return a future's result, or say who did not answer."""

@@ -17,23 +17,25 @@ class Work:
     """The stages that workers run."""
 
     source: Shardable | None
-    """Makes mini-batches by index; None if they are sent."""
+    """Makes mini-batches by seed, epoch and index; None if they are sent."""
     stages: tuple[Transform, ...]
 
     def __call__(self, task: Any) -> Any:
-        """Return the finished mini-batch of an index, or of a mini-batch."""
-        minibatch = task if self.source is None else make(self.source, task)
+        """Return the finished mini-batch of (seed, epoch, index), or of a mini-batch."""
+        minibatch = task if self.source is None else make(self.source, *task)
         for stage in self.stages:
             minibatch = call(stage, minibatch)
         return minibatch
 
 
-def make(source: Shardable, index: int) -> Any:
+def make(source: Shardable, seed: int, epoch: int, index: int) -> Any:
     """Return one mini-batch of a source; a failure is noted with its index and the worker."""
     try:
-        return source.minibatch(index)
+        keyed = source.keyed(seed, epoch, 0)
+        assert isinstance(keyed, Shardable)
+        return keyed.minibatch(index)
     except Exception as error:
-        error.add_note(f"in {type(source).__name__}, stage 1, mini-batch {index}, in {worker_name()}")
+        error.add_note(f"in {type(source).__name__}, stage 1, mini-batch {index} of epoch {epoch}, in {worker_name()}")
         raise
 
 
@@ -60,7 +62,7 @@ def pack(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> Work:
     """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
     work: Work = pickle.loads(packed)

@@ -79,27 +79,16 @@ def sample_neighbors(
     if fanouts.numel() > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
     module = kernels("sample_neighbors", indptr)
-    weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()
-    kinds = (NO_TYPES if types is None else types).numpy()
+    weights = NO_WEIGHTS if cumulative is None else cumulative
+    kinds = NO_TYPES if types is None else types
     fanout = fanouts.to(torch.int64).numpy()
-    columns, nodes = indptr.numpy(), seeds.contiguous().numpy()
+    graph = (indptr.numpy(), weights.numpy(), kinds.numpy())
+    wanted = (seeds.contiguous().numpy(), fanout, replace)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64)
-    module.count_neighbors(columns, weights, kinds, nodes, fanout, replace, offsets.numpy())
+    module.count_neighbors(*graph, *wanted, offsets.numpy())
     positions = buffers.empty(int(offsets[-1]), torch.int64)
     table = make_table(int(fanout.max(initial=0))).numpy()
-    hashed = np.uint64(key)
-    module.fill_neighbors(
-        columns,
-        weights,
-        kinds,
-        nodes,
-        fanout,
-        replace,
-        hashed,
-        offsets.numpy(),
-        table,
-        positions.numpy(),
-    )
+    module.fill_neighbors(*graph, *wanted, np.uint64(key), offsets.numpy(), table, positions.numpy())
     return Picks(offsets, positions)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import kernel
 from graphfeed.ops.cpu.random import mix, node_state
 
-ROUNDS = 8
+ROUNDS = 6
 
 
 @kernel

@@ -40,11 +40,11 @@ def count_picks(cumulative, low, high, before, fanout, replace):
 
 
 @inlined
-def find_edge(cumulative, low, high, target):
-    """Return the first edge of a segment whose cumulative weight exceeds `target`."""
+def first_above(values, low, high, target):
+    """Return the first place in `low .. high - 1` of an ascending array whose value exceeds `target`, else `high`."""
     while low < high:
         middle = (low + high) >> 1
-        if cumulative[middle] > target:
+        if values[middle] > target:
             high = middle
         else:
             low = middle + 1
@@ -104,7 +104,7 @@ def pick_weighted(cumulative, low, high, before, count, state, out, at):
                 break
             target += cumulative[edge] - start
             place += 1
-        edge = find_edge(cumulative, low, high, before + target)
+        edge = first_above(cumulative, low, high, before + target)
         for shifted in range(at + number, place, -1):
             out[shifted] = out[shifted - 1]
         out[place] = edge
@@ -120,7 +120,7 @@ def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, 
         for number in range(count):
             target = draw_below(state, number, total)
             if weighted:
-                out[at + number] = find_edge(cumulative, low, high, before + target)
+                out[at + number] = first_above(cumulative, low, high, before + target)
             else:
                 out[at + number] = low + target
     elif not weighted:

@@ -2,24 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel, prefetch
-from graphfeed.ops.cpu.pick import count_picks, pick
+from graphfeed.ops.cpu.jit import kernel, prefetch
+from graphfeed.ops.cpu.pick import count_picks, first_above, pick
 from graphfeed.ops.cpu.random import node_state, typed_state
 
 AHEAD = 16
-
-
-@inlined
-def run_end(types, low, high):
-    """Return where the run of equal edge types that starts at `low` ends."""
-    kind = types[low]
-    while low < high:
-        middle = (low + high) >> 1
-        if types[middle] > kind:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @kernel
@@ -34,7 +21,7 @@ def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets)
         start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
         low = start
         while low < end:
-            high = run_end(types, low, end) if by_type else end
+            high = first_above(types, low, end, types[low]) if by_type else end
             before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
             fanout = fanouts[types[low]] if by_type else fanouts[0]
             total += count_picks(cumulative, low, high, before, fanout, replace)
@@ -57,7 +44,7 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
         at = offsets[column]
         low = start
         while low < end:
-            high = run_end(types, low, end) if by_type else end
+            high = first_above(types, low, end, types[low]) if by_type else end
             before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
             fanout = fanouts[types[low]] if by_type else fanouts[0]
             count = count_picks(cumulative, low, high, before, fanout, replace)
