@@ -3,6 +3,7 @@
 import torch
 
 ID_DTYPES = (torch.int32, torch.int64)
+FEW = 1 << 14
 
 
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
@@ -16,11 +17,20 @@ def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID
         raise TypeError(f"{name} must be {allowed}, but is {tensor.dtype}; convert it with .to(...)")
 
 
+def bounds(ids: torch.Tensor) -> tuple[int, int]:
+    """Return the least and the greatest id; few are looked through quicker by NumPy."""
+    if ids.numel() <= FEW and ids.device.type == "cpu":
+        array = ids.numpy()
+        return int(array.min()), int(array.max())
+    low, high = torch.aminmax(ids)
+    return int(low), int(high)
+
+
 def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:
     """Raise unless every id lies in `0 .. bound - 1`."""
     if ids.numel() == 0:
         return
-    low, high = (int(value) for value in torch.aminmax(ids))
+    low, high = bounds(ids)
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
         raise error(f"{name} must lie in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")

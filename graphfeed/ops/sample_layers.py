@@ -66,20 +66,16 @@ class Outputs:
 
     def layers(self) -> list[Layer]:
         """Cut the arrays into hops, the seeds' own first."""
+        # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
+        nodes = [torch.from_numpy(self.nodes[:count]) for count in self.node_counts.tolist()]
+        edges = self.edge_counts.tolist()
         layers, first = [], 0
-        for hop in range(self.node_counts.size - 1):
-            count, known = self.node_counts[hop], self.node_counts[hop + 1]
-            edges = slice(self.edge_counts[hop], self.edge_counts[hop + 1])
-            # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
-            arrays = (
-                self.nodes[:count],
-                self.nodes[:known],
-                self.indptr[first : first + count + 1],
-                self.neighbors[edges],
-                self.positions[edges],
-            )
-            layers.append(Layer(*(torch.from_numpy(array) for array in arrays)))
-            first += count + 1
+        for hop in range(len(nodes) - 1):
+            own = slice(edges[hop], edges[hop + 1])
+            last = first + nodes[hop].numel() + 1
+            arrays = self.indptr[first:last], self.neighbors[own], self.positions[own]
+            layers.append(Layer(nodes[hop], nodes[hop + 1], *map(torch.from_numpy, arrays)))
+            first = last
         return layers
 
 

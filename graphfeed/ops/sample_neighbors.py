@@ -11,6 +11,7 @@ from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 
 LOOK_BACK = 48
 NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
+NO_TABLE = torch.empty(0, dtype=torch.int64)
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
 
 
@@ -36,8 +37,9 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int) -> None:
 
 def make_table(largest_fanout: int) -> torch.Tensor:
     """Return the scratch in which kernels look up the picks of a column when the fan-out is large."""
-    size = 0 if largest_fanout <= LOOK_BACK else 1 << (2 * largest_fanout).bit_length()
-    return torch.full((size,), -1, dtype=torch.int64)
+    if largest_fanout <= LOOK_BACK:
+        return NO_TABLE
+    return torch.full((1 << (2 * largest_fanout).bit_length(),), -1, dtype=torch.int64)
 
 
 def sample_neighbors(

@@ -6,11 +6,13 @@ weight in front of the segment. Positions are written to `out[at:]`.
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, pasted
+from graphfeed.ops.cpu.jit import inlined, pasted, prefetch
 from graphfeed.ops.cpu.random import draw_below
 
 LOOK_BACK = 48
 """Up to this many picks a linear look back at the row is quicker than a hash table."""
+LINE_WEIGHTS = 8
+"""Cumulative weights in a cache line."""
 
 
 @inlined
@@ -49,6 +51,42 @@ def first_above(values, low, high, target):
         else:
             low = middle + 1
     return low
+
+
+@inlined
+def guess_edge(low, high, total, target):
+    """Return where the edge of a target would be if all weights were equal."""
+    return min(low + np.int64(np.float64(target) / np.float64(total) * np.float64(high - low)), high - 1)
+
+
+@inlined
+def find_edge(cumulative, low, high, before, total, target):
+    """Return the first edge of a segment whose cumulative weight exceeds `before + target`.
+
+    Searches from the guess outwards: on weights of any usual spread that is one or two cache misses, not one a halving.
+    """
+    goal = before + target
+    place = guess_edge(low, high, total, target)
+    step = LINE_WEIGHTS
+    if cumulative[place] > goal:
+        bottom = place - step
+        while bottom >= low and cumulative[bottom] > goal:
+            place, step = bottom, 2 * step
+            bottom = place - step
+        return first_above(cumulative, max(bottom + 1, low), place, goal)
+    top = place + step
+    while top < high and cumulative[top] <= goal:
+        place, step = top, 2 * step
+        top = place + step
+    return first_above(cumulative, place + 1, min(top, high - 1), goal)
+
+
+@inlined
+def ask_for_edges(cumulative, low, high, total, count, state):
+    """Ask for the cache lines that `count` draws will look at first."""
+    for number in range(count):
+        target = draw_below(state, number, total)
+        prefetch(cumulative, np.intp(guess_edge(low, high, total, target)))
 
 
 @inlined
@@ -93,7 +131,9 @@ def pick_many(low, degree, count, state, out, at, table):
 @inlined
 def pick_weighted(cumulative, low, high, before, count, state, out, at):
     """Choose `count` distinct edges one after the other by weight, cutting the mass of each out of the rest."""
-    remaining = cumulative[high - 1] - before
+    total = cumulative[high - 1] - before
+    remaining = total
+    ask_for_edges(cumulative, low, high, total, count, state)
     for number in range(count):
         target = draw_below(state, number, remaining)
         place = at
@@ -104,7 +144,7 @@ def pick_weighted(cumulative, low, high, before, count, state, out, at):
                 break
             target += cumulative[edge] - start
             place += 1
-        edge = first_above(cumulative, low, high, before + target)
+        edge = find_edge(cumulative, low, high, before, total, target)
         for shifted in range(at + number, place, -1):
             out[shifted] = out[shifted - 1]
         out[place] = edge
@@ -117,10 +157,12 @@ def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, 
     weighted = cumulative.size > 0
     if replace and fanout > 0:
         total = cumulative[high - 1] - before if weighted else high - low
+        if weighted:
+            ask_for_edges(cumulative, low, high, total, count, state)
         for number in range(count):
             target = draw_below(state, number, total)
             if weighted:
-                out[at + number] = first_above(cumulative, low, high, before + target)
+                out[at + number] = find_edge(cumulative, low, high, before, total, target)
             else:
                 out[at + number] = low + target
     elif not weighted:

@@ -6,8 +6,10 @@ Each pass is a plain loop of independent loads with its own prefetch, so that ma
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
-from graphfeed.ops.cpu.pick import LOOK_BACK, count_picks, pick, pick_few
+from graphfeed.ops.cpu.pick import LOOK_BACK, count_picks, pick, pick_few, pick_many
 from graphfeed.ops.cpu.random import node_state
+
+ROWS_AHEAD = 8
 
 
 @inlined
@@ -24,6 +26,7 @@ def count_hop(indptr, cumulative, nodes, fanout, replace, starts, degrees, out_i
     out_indptr[0] = 0
     if cumulative.size > 0:
         for row in range(nodes.size):
+            prefetch(cumulative, np.intp(starts[min(row + ROWS_AHEAD, last)]))
             total += count_picks(cumulative, starts[row], starts[row] + degrees[row], 0, fanout, replace)
             out_indptr[row + 1] = total
         return total
@@ -37,34 +40,35 @@ def count_hop(indptr, cumulative, nodes, fanout, replace, starts, degrees, out_i
 
 
 @inlined
-def fill_hop(cumulative, nodes, fanout, replace, key, starts, degrees, out_indptr, table, positions):
-    """Write the sampled edges of each node."""
-    plain = cumulative.size == 0 and not replace
-    at = np.int64(0)
+def fill_plain(nodes, key, starts, degrees, out_indptr, table, positions):
+    """Write the sampled edges of each node: no weights, no replacement."""
+    at = np.int64(out_indptr[0])
     for row in range(nodes.size):
         end = np.int64(out_indptr[row + 1])
         count, low, degree = end - at, starts[row], degrees[row]
-        if plain and count == degree:
+        if count == degree:
             for number in range(count):
                 positions[np.uintp(at + number)] = low + number
-        elif plain and count <= LOOK_BACK:
+        elif count <= LOOK_BACK:
             pick_few(low, degree, count, node_state(key, nodes[row]), positions, at)
-        elif count > 0:
-            state = node_state(key, nodes[row])
-            pick(
-                cumulative,
-                low,
-                low + degree,
-                0,
-                count,
-                replace,
-                fanout,
-                state,
-                positions,
-                at,
-                table,
-            )
+        else:
+            pick_many(low, degree, count, node_state(key, nodes[row]), positions, at, table)
         at = end
+
+
+@inlined
+def fill_any(cumulative, nodes, fanout, replace, key, starts, degrees, out_indptr, table, positions):
+    """Write the sampled edges of each node, weighted or with replacement."""
+    for row in range(nodes.size):
+        at = np.int64(out_indptr[row])
+        count = np.int64(out_indptr[row + 1]) - at
+        if cumulative.size > 0:
+            coming = min(row + ROWS_AHEAD, nodes.size - 1)
+            prefetch(cumulative, np.intp(starts[coming] + degrees[coming] - 1))
+        if count > 0:
+            low, high = starts[row], starts[row] + degrees[row]
+            state = node_state(key, nodes[row])
+            pick(cumulative, low, high, 0, count, replace, fanout, state, positions, at, table)
 
 
 @inlined
@@ -123,18 +127,11 @@ def sample_layers(
         if positions.size < first + total or nodes.size < count + total:
             return hop
         picked, ids = positions[first : first + total], neighbors[first : first + total]
-        fill_hop(
-            cumulative,
-            nodes[:count],
-            fanouts[hop],
-            replace,
-            keys[hop],
-            starts,
-            degrees,
-            rows,
-            table,
-            picked,
-        )
+        if cumulative.size == 0 and not replace:
+            fill_plain(nodes[:count], keys[hop], starts, degrees, rows, table, picked)
+        else:
+            seeds = nodes[:count]
+            fill_any(cumulative, seeds, fanouts[hop], replace, keys[hop], starts, degrees, rows, table, picked)
         read_neighbors(indices, picked, ids)
         node_counts[hop + 1] = relabel(node_map, ids, nodes, count)
         hop += 1
