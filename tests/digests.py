@@ -14,8 +14,11 @@ PLAIN = (str, bytes, int, float, bool, type(None), torch.dtype, torch.device, Ke
 
 def tensor_text(value: torch.Tensor) -> str:
     """Return dtype, shape and a hash of the bytes; the device doesn't count."""
-    flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return f"{value.dtype}{list(value.shape)} {hashlib.sha256(flat.numpy().tobytes()).hexdigest()}"
+    shape = f"{value.dtype}{list(value.shape)}"
+    if value.numel() == 0:
+        return shape
+    data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"{shape} {hashlib.sha256(data).hexdigest()}"
 
 
 def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:

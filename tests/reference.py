@@ -10,7 +10,7 @@ import torch
 from graphfeed.ops.permute import SORTED_UP_TO
 from graphfeed.ops.random import MASK, NODE, bounded, draw, fold, mix
 
-FEISTEL_ROUNDS = 8
+FEISTEL_ROUNDS = 6
 UNITS = 2**31
 """What the largest weight of a column counts."""
 

@@ -13,28 +13,32 @@ ROWS_AHEAD = 8
 
 
 @inlined
-def count_hop(indptr, cumulative, nodes, fanout, replace, starts, degrees, out_indptr):
+def count_plain(indptr, nodes, fanout, starts, degrees, out_indptr):
     """Write row starts, degrees and the running count of picks of each node; return the sum."""
+    most = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
+    total = np.int64(0)
     last = nodes.size - 1
+    out_indptr[0] = 0
     for row in range(nodes.size):
         prefetch(indptr, np.intp(nodes[min(row + AHEAD, last)]))
         node = np.uintp(nodes[row])
         start = np.int64(indptr[node])
+        degree = np.int64(indptr[node + np.uintp(1)]) - start
         starts[row] = start
-        degrees[row] = np.int64(indptr[node + np.uintp(1)]) - start
+        degrees[row] = degree
+        total += min(degree, most)
+        out_indptr[row + 1] = total
+    return total
+
+
+@inlined
+def count_any(cumulative, fanout, replace, starts, degrees, out_indptr):
+    """Write the running count of picks, weighted or with replacement, after `count_plain`; return the sum."""
     total = np.int64(0)
-    out_indptr[0] = 0
-    if cumulative.size > 0:
-        for row in range(nodes.size):
-            prefetch(cumulative, np.intp(starts[min(row + ROWS_AHEAD, last)]))
-            total += count_picks(cumulative, starts[row], starts[row] + degrees[row], 0, fanout, replace)
-            out_indptr[row + 1] = total
-        return total
-    most = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
-    for row in range(nodes.size):
-        degree = degrees[row]
-        picks = most if replace and fanout > 0 and degree > 0 else min(degree, most)
-        total += picks
+    last = starts.size - 1
+    for row in range(starts.size):
+        prefetch(cumulative, np.intp(starts[min(row + ROWS_AHEAD, last)]))
+        total += count_picks(cumulative, starts[row], starts[row] + degrees[row], 0, fanout, replace)
         out_indptr[row + 1] = total
     return total
 
@@ -122,12 +126,15 @@ def sample_layers(
             edge_counts[hop + 1] = first
             return hop
         rows = out_indptr[row_first : row_first + count + 1]
-        total = count_hop(indptr, cumulative, nodes[:count], fanouts[hop], replace, starts, degrees, rows)
+        plain = cumulative.size == 0 and not replace
+        total = count_plain(indptr, nodes[:count], fanouts[hop], starts, degrees, rows)
+        if not plain:
+            total = count_any(cumulative, fanouts[hop], replace, starts[:count], degrees, rows)
         edge_counts[hop + 1] = first + total
         if positions.size < first + total or nodes.size < count + total:
             return hop
         picked, ids = positions[first : first + total], neighbors[first : first + total]
-        if cumulative.size == 0 and not replace:
+        if plain:
             fill_plain(nodes[:count], keys[hop], starts, degrees, rows, table, picked)
         else:
             seeds = nodes[:count]
