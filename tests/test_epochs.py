@@ -205,3 +205,21 @@ def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
     }
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=100)
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
+
+
+def test_forked_workers_run_after_torch_used_its_threads() -> None:
+    process = run_script(
+        """
+        import torch
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        torch.set_num_threads(2)
+        torch.bucketize(torch.arange(1_000_000), torch.arange(10))
+        with ProcessPoolExecutor(2, mp_context=get_context("fork")) as executor:
+            with gf.DataLoader(pipelines.heterogeneous(), num_workers=2, executor=executor, timeout=60) as loader:
+                print(len(list(loader)))
+        """
+    )
+    output, errors = process.communicate(timeout=100)
+    assert (output, errors) == ("9\n", "")

@@ -9,7 +9,7 @@ from graphfeed.ops import Key
 from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, move
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage fills it.
 

@@ -49,7 +49,7 @@ class DataLoader:
         datapipe: The pipeline; it is not changed.
         num_workers: 0 runs everything in the loop's own thread; None takes as many threads as there are cores.
         persistent_workers: Whether workers outlive the epoch.
-        max_uva_threads: The most GPU threads that read pinned memory at once, where a GPU is used.
+        max_uva_threads: Taken for the sake of code that gives it; it has no effect on the CPU.
         worker: "thread".
         executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side; it is not
             shut down. What is sent to it pickles, unless it is a ThreadPoolExecutor.

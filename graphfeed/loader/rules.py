@@ -29,6 +29,10 @@ class LoaderOptions:
     timeout_seconds: float = 600.0
 
 
+PATIENCE = 2.0
+"""A prefetch thread is waited for longer than its workers are, so that the message names who hangs."""
+
+
 @runtime_checkable
 class ReadsFeatures(Protocol):
     """A stage that can tell whether reading is the same in any thread."""
@@ -97,12 +101,12 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
             return stage
         source = stage.datapipe
         if torch.device(stage.device).type == "cuda":
-            source = Prefetch(Pin(source), timeout_seconds=options.timeout_seconds)
+            source = Prefetch(Pin(source), timeout_seconds=PATIENCE * options.timeout_seconds)
             return stage.changed(datapipe=source, non_blocking=True)
         # Workers run ahead by themselves; a thread between would only pass mini-batches on.
         if isinstance(source, InWorkers):
             return stage
-        return stage.changed(datapipe=Prefetch(source, timeout_seconds=options.timeout_seconds))
+        return stage.changed(datapipe=Prefetch(source, timeout_seconds=PATIENCE * options.timeout_seconds))
 
     return pipe.rewrite(prefetch)
 
@@ -111,4 +115,4 @@ def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """The main-process stages run ahead of the loop in a thread, so that they overlap the user's step."""
     if options.num_workers == 0 or isinstance(pipe, (InWorkers, CopiesToDevice)):
         return pipe
-    return Prefetch(pipe, timeout_seconds=options.timeout_seconds)
+    return Prefetch(pipe, timeout_seconds=PATIENCE * options.timeout_seconds)

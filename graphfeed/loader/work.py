@@ -1,6 +1,7 @@
 """What a worker does: a mini-batch's index in, the finished mini-batch out."""
 
 import io
+import multiprocessing
 import pickle
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,6 +66,9 @@ def pack(value: Any) -> bytes:
 @lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> Work:
     """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
+    if multiprocessing.parent_process() is not None:
+        # A process that was forked off one whose torch threads had run waits for ever when it calls on its own.
+        torch.set_num_threads(1)
     work: Work = pickle.loads(packed)
     return work
 
