@@ -57,11 +57,18 @@ class Resources:
         self.held = Counter(f"thread {thread.name}" for thread in threading.enumerate())
         self.held.update(f"child {child}" for child in children())
         self.held.update(f"file {name}" for name in open_files())
-        self.held.update(f"shared memory {path}" for path in Path("/dev/shm").glob("*"))
+        self.held.update(f"shared memory {path}" for path in own_shared_memory())
 
     def since(self, before: "Resources") -> list[str]:
         """Name what was taken and not given back."""
         return sorted((self.held - before.held).elements())
+
+
+def own_shared_memory() -> Iterator[Path]:
+    """Return named shared memory of this project or process; other programs make some at any time."""
+    for path in Path("/dev/shm").glob("*"):
+        if "graphfeed" in path.name or str(os.getpid()) in path.name:
+            yield path
 
 
 def children() -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The text of a stage and of a chain, for people: arrays as dtype and shape, defaults left out."""
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -35,10 +35,11 @@ def describe(value: Any) -> str:
 def describe_stage(stage: Any) -> str:
     """Return a stage with those of its fields that aren't stages and aren't left at their default."""
     words = []
-    for field in fields(stage):
+    for field in fields(stage) if is_dataclass(stage) else ():
         value = getattr(stage, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        is_input = any(value is part for part in stage.inputs)
+        parts = value if isinstance(value, (list, tuple)) else (value,)
+        is_input = any(part is source for part in parts for source in stage.inputs)
         if field.repr and not is_input and value is not default:
             words.append(f"{field.name}={describe(value)}")
     return f"{type(stage).__name__}({', '.join(words)})"

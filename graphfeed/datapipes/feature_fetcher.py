@@ -19,7 +19,8 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
     """Return the store's keys of a list of names, or of a dict of lists by type."""
     if names is None:
         return []
-    if isinstance(names, str):
+    lists = names.values() if isinstance(names, Mapping) else [names]
+    if any(isinstance(own, str) for own in lists):
         raise TypeError(f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {names!r}")
     if isinstance(names, Mapping):
         return [(domain, kind, name) for kind, own in names.items() for name in own or ()]
@@ -47,6 +48,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.feature_store, FeatureStore):
+            raise TypeError(
+                f"feature_store must be a FeatureStore, but is a {type(self.feature_store).__name__}; "
+                "make one with BasicFeatureStore"
+            )
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
         for key in keys:
             if key not in self.feature_store:
@@ -72,6 +78,10 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         """Read the features of some nodes, or of a layer's edges."""
         features: dict[Any, torch.Tensor] = {}
         for _, kind, name in feature_keys(domain, names):
+            if kind is not None and isinstance(ids, torch.Tensor):
+                raise TypeError(
+                    f"{domain}_feature_keys is a dict by type, but the mini-batch has no types; give a list of names"
+                )
             own = ids.get(kind) if isinstance(ids, dict) and kind is not None else ids
             if isinstance(own, dict):
                 raise TypeError(

@@ -71,6 +71,10 @@ class NeighborSampler(Transform, name="sample_neighbor"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.graph, SamplingGraph):
+            raise TypeError(
+                f"graph must be a SamplingGraph, but is a {type(self.graph).__name__}; make one with from_coo"
+            )
         parse_fanouts(self.fanouts, self.graph)
         if self.prob_name is not None and isinstance(self.graph, FusedCSCSamplingGraph):
             self.graph.edge_attribute(self.prob_name)

@@ -11,6 +11,7 @@ import torch
 
 from graphfeed.datapipes.datapipe import Shardable
 from graphfeed.datapipes.transform import Transform, call, worker_name
+from graphfeed.storage.shared import from_bytes, to_bytes
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,8 @@ class TensorPickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Return how to rebuild a tensor; everything else as usual."""
         if type(value) is torch.Tensor and value.device.type == "cpu" and value.layout == torch.strided:
-            flat = value.detach().contiguous().reshape(-1)
-            return rebuild, (flat.view(torch.uint8).numpy(), value.dtype, tuple(value.shape))
+            return from_bytes, to_bytes(value)
         return NotImplemented
-
-
-def rebuild(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Make a tensor of its bytes."""
-    return torch.from_numpy(data).view(dtype).reshape(shape)
 
 
 def pack(value: Any) -> bytes:

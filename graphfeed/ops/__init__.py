@@ -1,7 +1,7 @@
 """HOW: pure functions on arrays, one file an operation; they know nothing of stages, loaders or files."""
 
 from graphfeed.ops.compact import Compacted, compact
-from graphfeed.ops.csc import Columns, check_csc, check_edge_types, coo_to_csc, expand_indptr
+from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr
 from graphfeed.ops.gather import gather_rows
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
@@ -18,6 +18,7 @@ __all__ = [
     "TypedPicks",
     "check_csc",
     "check_edge_types",
+    "check_joined",
     "compact",
     "coo_to_csc",
     "cumulate_weights",

@@ -61,16 +61,15 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
             f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
             f"but ends with {int(indptr[-1])}"
         )
-    if indices.numel() == 0:
-        return
-    check_vector("indices", indices)
     column = int(kernels("csc", indptr).find_falling(indptr.contiguous().numpy()))
     if column >= 0:
         raise ValueError(
             f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
             f"{column}; it holds running sums of the in-degrees"
         )
-    check_ids("indices", indices, indptr.numel() - 1)
+    if indices.numel():
+        check_vector("indices", indices)
+        check_ids("indices", indices, indptr.numel() - 1)
 
 
 def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
@@ -78,7 +77,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
 
     Raises:
         TypeError: Types of another dtype than uint8, int16, int32 or int64.
-        ValueError: A type that is not in `0 .. num_types - 1`, or a column whose types don't ascend.
+        ValueError: A type that is not in `0 .. num_types - 1`, or a column whose types fall.
     """
     check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
     check_ids("type_per_edge", types, num_types)
@@ -86,6 +85,32 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     if column >= 0:
         raise ValueError(
             f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
+        )
+
+
+def check_joined(
+    indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
+) -> None:
+    """Raise unless each edge joins nodes of the types that its own type says; costs one pass.
+
+    Args:
+        indptr: Column starts.
+        indices: Source of each edge.
+        types: Type of each edge, as `check_edge_types` wants it.
+        offsets: First id of each node type, and the number of nodes.
+        ends: Source and destination node type of each edge type, shape (edge types, 2).
+
+    Raises:
+        ValueError: An edge that joins other nodes.
+    """
+    first = offsets.to(torch.int64)[ends].numpy()
+    after = offsets.to(torch.int64)[ends + 1].numpy()
+    arrays = (part.contiguous().numpy() for part in (indptr, indices, types))
+    edge = int(kernels("csc", types).find_misjoined(*arrays, first, after))
+    if edge >= 0:
+        raise ValueError(
+            f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
+            "check the types against node_type_offset and edge_type_to_id"
         )
 
 
@@ -110,9 +135,13 @@ def expand_indptr(
     if dtype is None and node_ids is None:
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
     check_vector("indptr", indptr)
-    size = int(indptr[-1]) if output_size is None else output_size
+    size, columns = int(indptr[-1]), indptr.numel() - 1
+    if output_size not in (None, size):
+        raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
     if node_ids is None:
-        node_ids = torch.arange(indptr.numel() - 1, dtype=dtype)
+        node_ids = torch.arange(columns, dtype=dtype)
+    if node_ids.numel() != columns:
+        raise ValueError(f"node_ids must have {columns} ids, one a column, but has {node_ids.numel()}")
     out = buffers.empty(size, dtype or node_ids.dtype)
     kernels("csc", indptr).expand_indptr(indptr.contiguous().numpy(), node_ids.contiguous().numpy(), out.numpy())
     return out

@@ -37,10 +37,10 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     ids = index.contiguous().numpy()
-    flat = values.detach().contiguous().reshape(-1)
+    flat = values.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     row_bytes = flat.numel() // values.shape[0] * values.element_size()
     word = WORDS.get(row_bytes)
-    if word is not None:
+    if word is not None and flat.data_ptr() % row_bytes == 0:
         module.gather_words(flat.view(word).numpy(), ids, out.reshape(-1).view(word).numpy())
     else:
         module.gather_rows(

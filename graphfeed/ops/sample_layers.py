@@ -124,6 +124,8 @@ def sample_layers(
     """
     check_vector("indptr", indptr)
     check_vector("seeds", seeds, (indices.dtype,))
+    if len(keys) != len(fanouts):
+        raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {len(keys)}")
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
     num_nodes = indptr.numel() - 1
@@ -132,7 +134,7 @@ def sample_layers(
     edges, rows = expected_sizes(num_nodes, indices.numel(), seeds.numel(), fanouts)
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
     weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()
-    table = make_table(max(fanouts)).numpy()
+    table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys = np.array(keys, dtype=np.uint64)
     hop_fanouts = np.array(fanouts, dtype=np.int64)
     with buffers.NODE_MAPS.borrow(num_nodes) as node_map:

@@ -89,7 +89,8 @@ def sample_neighbors(
     offsets = buffers.empty(seeds.numel() + 1, torch.int64)
     module.count_neighbors(*graph, *wanted, offsets.numpy())
     positions = buffers.empty(int(offsets[-1]), torch.int64)
-    table = make_table(int(fanout.max(initial=0))).numpy()
+    most = int(offsets.diff().max()) if seeds.numel() else 0
+    table = make_table(min(int(fanout.max(initial=0)), most)).numpy()
     module.fill_neighbors(*graph, *wanted, np.uint64(key), offsets.numpy(), table, positions.numpy())
     return Picks(offsets, positions)
 

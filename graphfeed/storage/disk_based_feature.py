@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import gather_rows
-from graphfeed.storage.feature import Feature
+from graphfeed.storage.feature import Feature, dtype_and_shape
 
 
 class DiskBasedFeature(Feature):
@@ -48,6 +48,10 @@ class DiskBasedFeature(Feature):
     def metadata(self) -> dict[str, Any]:
         """Return what else is known of the feature."""
         return self._metadata
+
+    def __repr__(self) -> str:
+        """Return path, dtype and shape."""
+        return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._tensor)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path, not the rows."""

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops import gather_rows
+from graphfeed.ops.checks import check_ids
 from graphfeed.storage.shared import Shareable
 
 
@@ -37,6 +38,23 @@ class Feature(ABC):
         return False
 
 
+def check_rows(values: torch.Tensor) -> torch.Tensor:
+    """Return a feature's tensor with its rows in one piece, or say why it is none."""
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}")
+    if values.dim() < 2:
+        raise ValueError(
+            "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
+            f"{values.dim()} dimension; make a column of it with .unsqueeze(1)"
+        )
+    return values.contiguous()
+
+
+def dtype_and_shape(values: torch.Tensor) -> str:
+    """Return a tensor in two words, such as float32[10, 3]."""
+    return f"{str(values.dtype).removeprefix('torch.')}{list(values.shape)}"
+
+
 class TorchBasedFeature(Shareable, Feature):
     """Rows of a tensor.
 
@@ -55,14 +73,7 @@ class TorchBasedFeature(Shareable, Feature):
     """
 
     def __init__(self, torch_feature: torch.Tensor, metadata: dict[str, Any] | None = None) -> None:
-        if not isinstance(torch_feature, torch.Tensor):
-            raise TypeError(f"torch_feature must be a torch.Tensor, but is a {type(torch_feature).__name__}")
-        if torch_feature.dim() < 2:
-            raise ValueError(
-                "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
-                f"{torch_feature.dim()} dimension; make a column of it with .unsqueeze(1)"
-            )
-        self._tensor = torch_feature.contiguous()
+        self._tensor = check_rows(torch_feature)
         self._metadata = metadata or {}
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -84,12 +95,13 @@ class TorchBasedFeature(Shareable, Feature):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Replace the tensor, or overwrite the rows at `ids` in place."""
         if ids is None:
-            self._tensor = value.contiguous()
+            self._tensor = check_rows(value)
             return
         if len(ids) != len(value):
             raise ValueError(f"ids and value must have the same length, but got {len(ids)} and {len(value)}")
         if value.shape[1:] != self.size():
             raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
+        check_ids("ids", ids, self.count(), IndexError)
         self._tensor[ids] = value
 
     def metadata(self) -> dict[str, Any]:
@@ -102,5 +114,4 @@ class TorchBasedFeature(Shareable, Feature):
 
     def __repr__(self) -> str:
         """Return dtype and shape, not the values."""
-        shape = ", ".join(str(size) for size in self._tensor.shape)
-        return f"TorchBasedFeature({str(self._tensor.dtype).removeprefix('torch.')}[{shape}])"
+        return f"TorchBasedFeature({dtype_and_shape(self._tensor)})"

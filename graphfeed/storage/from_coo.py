@@ -1,7 +1,8 @@
 """A graph from edge lists."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias
 
 import torch
 
@@ -56,7 +57,8 @@ def from_coo(
     if isinstance(edges, Mapping):
         assert isinstance(num_nodes, Mapping)
         return from_typed_coo(edges, num_nodes, node_attributes or {}, edge_attributes or {})
-    assert isinstance(num_nodes, int)
+    assert not isinstance(num_nodes, Mapping)
+    num_nodes = check_count("num_nodes", num_nodes)
     sources, destinations = (torch.as_tensor(part) for part in split_edges("edges", edges))
     columns = ops.coo_to_csc(sources, destinations, num_nodes)
     attributes = {name: pick_rows(name, values, columns.order) for name, values in (edge_attributes or {}).items()}
@@ -64,6 +66,25 @@ def from_coo(
     return fused_csc_sampling_graph(
         columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
     )
+
+
+def check_count(name: str, count: SupportsIndex) -> int:
+    """Return a number of nodes as an int, or say what is wrong with it."""
+    if not hasattr(count, "__index__"):
+        raise TypeError(f"{name} must be an int, but is a {type(count).__name__}")
+    if index(count) < 0:
+        raise ValueError(f"{name} must be 0 or more, but is {index(count)}")
+    return index(count)
+
+
+def stack(name: str, by_type: Mapping[str, torch.Tensor], rows: Mapping[str, int]) -> torch.Tensor:
+    """Return an attribute of all types, one after the other."""
+    if set(by_type) != set(rows):
+        raise KeyError(f"{name} must have the types {list(rows)}, but has {list(by_type)}")
+    for kind, count in rows.items():
+        if len(by_type[kind]) != count:
+            raise ValueError(f"{name}[{kind!r}] must have {count} rows, but has {len(by_type[kind])}")
+    return torch.cat([by_type[kind] for kind in rows])
 
 
 def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
@@ -84,6 +105,7 @@ def from_typed_coo(
     """Stack the types' edge lists, edge type after edge type, and sort them by destination, keeping that order."""
     if not edges:
         raise ValueError("edges is empty; give an edge list for at least one edge type")
+    num_nodes = {kind: check_count(f"num_nodes[{kind!r}]", count) for kind, count in num_nodes.items()}
     offsets, total = {}, 0
     for kind, count in num_nodes.items():
         offsets[kind] = total
@@ -106,12 +128,13 @@ def from_typed_coo(
             check_vector(f"edges[{edge_type!r}]", ids)
             check_ids(f"edges[{edge_type!r}] (ids of {kind!r})", ids, num_nodes[kind])
             stacked.append(ids.to(torch.int64) + offsets[kind])
-    counts = torch.tensor([len(part) for part in sources])
+    rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
+    counts = torch.tensor(list(rows.values()))
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
     kinds = torch.repeat_interleave(torch.arange(len(counts)), counts)
     own_rows = torch.cat([torch.arange(int(count)) for count in counts])
     attributes = {
-        name: pick_rows(name, torch.cat([by_type[edge_type] for edge_type in edges]), columns.order)
+        name: ops.gather_rows(stack(f"edge_attributes[{name!r}]", by_type, rows), columns.order)
         for name, by_type in edge_attributes.items()
     }
     attributes.setdefault(ORIGINAL_EDGE_ID, ops.gather_rows(own_rows, columns.order))
@@ -123,7 +146,7 @@ def from_typed_coo(
         node_type_to_id={kind: number for number, kind in enumerate(num_nodes)},
         edge_type_to_id={kind: number for number, kind in enumerate(edges)},
         node_attributes={
-            name: torch.cat([by_type[kind] for kind in num_nodes]) for name, by_type in node_attributes.items()
+            name: stack(f"node_attributes[{name!r}]", by_type, num_nodes) for name, by_type in node_attributes.items()
         },
         edge_attributes=attributes,
     )

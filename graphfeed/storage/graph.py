@@ -246,14 +246,15 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
 
 
 def check_types(
-    num_nodes: int,
-    num_edges: int,
+    csc_indptr: torch.Tensor,
+    indices: torch.Tensor,
     node_type_offset: torch.Tensor | None,
     type_per_edge: torch.Tensor | None,
     node_type_to_id: Mapping[str, int] | None,
     edge_type_to_id: Mapping[str, int] | None,
 ) -> None:
-    """Raise unless the types are given all or not at all, and agree with each other and with the sizes."""
+    """Raise unless the types are given all or not at all, and agree with each other and with the edges."""
+    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
     given = {
         "node_type_offset": node_type_offset,
         "type_per_edge": type_per_edge,
@@ -281,11 +282,19 @@ def check_types(
                 raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
     if type_per_edge.numel() != num_edges:
         raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
+    check_vector("node_type_offset", node_type_offset)
     offsets = node_type_offset.tolist()
-    if len(offsets) != len(node_type_to_id) + 1 or offsets[0] != 0 or offsets[-1] != num_nodes:
+    ends = (offsets[0], offsets[-1]) if offsets else ()
+    if len(offsets) != len(node_type_to_id) + 1 or ends != (0, num_nodes) or offsets != sorted(offsets):
         raise ValueError(
-            f"node_type_offset must have {len(node_type_to_id) + 1} values from 0 to {num_nodes}, but is {offsets}"
+            f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
+            f"but is {offsets}"
         )
+    ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
+    if num_edges:
+        kinds = [kind.split(":") for kind in sorted(edge_type_to_id, key=edge_type_to_id.__getitem__)]
+        ends = torch.tensor([[node_type_to_id[source], node_type_to_id[end]] for source, _, end in kinds])
+        ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
 
 
 def fused_csc_sampling_graph(
@@ -323,9 +332,7 @@ def fused_csc_sampling_graph(
     """
     ops.check_csc(csc_indptr, indices)
     num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
-    check_types(num_nodes, num_edges, node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
-    if type_per_edge is not None and edge_type_to_id is not None:
-        ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
+    check_types(csc_indptr, indices, node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
     node_attributes, edge_attributes = dict(node_attributes or {}), dict(edge_attributes or {})
     for domain, attributes, rows in (
         ("node", node_attributes, num_nodes),

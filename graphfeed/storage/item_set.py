@@ -21,11 +21,17 @@ def as_index(index: object, owner: str) -> torch.Tensor:
     """Return several positions as a tensor."""
     if isinstance(index, Sequence) and not isinstance(index, str):
         index = torch.as_tensor(index, dtype=torch.int64)
-    if not isinstance(index, torch.Tensor):
-        raise TypeError(
-            f"{owner} indices must be int, slice, or a sequence or tensor of int, not {type(index).__name__}"
-        )
+    kind = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
+    if not isinstance(index, torch.Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {kind}")
     return index
+
+
+def check_range(index: torch.Tensor, length: int, owner: str) -> None:
+    """Raise unless all positions are there."""
+    if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < length):
+        wrong = int(index.min()) if int(index.min()) < 0 else int(index.max())
+        raise IndexError(f"{owner} index out of range: {wrong} of {length} items")
 
 
 class ItemSet(Shareable):
@@ -96,6 +102,7 @@ class ItemSet(Shareable):
         if isinstance(index, slice):
             return torch.arange(*index.indices(self._length), dtype=dtype)
         if isinstance(index, torch.Tensor):
+            check_range(index, self._length, "ItemSet")
             return index.to(dtype)
         return torch.tensor(index, dtype=dtype)
 
@@ -164,8 +171,7 @@ class HeteroItemSet(Shareable):
             index = torch.arange(*index.indices(len(self)))
         else:
             index = as_index(index, "HeteroItemSet")
-        if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < len(self)):
-            raise IndexError(f"HeteroItemSet index out of range: {index.tolist()} of {len(self)} items")
+        check_range(index, len(self), "HeteroItemSet")
         kinds = torch.bucketize(index, self._starts[1:], right=True)
         rows = {}
         for kind, (name, items) in enumerate(self._itemsets.items()):

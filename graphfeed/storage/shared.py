@@ -6,18 +6,23 @@ such files it is a file in the temporary folder that goes when its owner does.
 """
 
 import atexit
+import copy
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 ALIGNMENT = 64
+MOVING = threading.RLock()
+"""Held while an object's tensors move to a block, so that two threads don't move them twice."""
 BY_VALUE_BYTES = 1 << 13
 """Up to this size a copy is cheaper than a mapping."""
 
@@ -36,6 +41,7 @@ class Handle:
     """What is pickled in place of tensors."""
 
     path: str
+    inode: int
     size: int
     places: tuple[Place, ...]
 
@@ -70,8 +76,9 @@ class SharedBlock:
         for tensor in tensors:
             places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
             size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
-        descriptor, path = open_memory(max(size, ALIGNMENT))
-        block = cls(descriptor, Handle(path, max(size, ALIGNMENT), tuple(places)))
+        size = max(size, ALIGNMENT)
+        descriptor, path = open_memory(size)
+        block = cls(descriptor, Handle(path, os.fstat(descriptor).st_ino, size, tuple(places)))
         for own, tensor in zip(block.tensors, tensors, strict=True):
             own.copy_(tensor)
         return block
@@ -83,16 +90,19 @@ class SharedBlock:
         Raises:
             FileNotFoundError: The process that owned it is gone, or is none of this machine's.
         """
+        advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
         try:
             descriptor = os.open(handle.path, os.O_RDWR)
         except OSError as error:
             raise FileNotFoundError(
-                f"shared block {handle.path} can't be opened ({error.strerror}); it lives as long as the process that "
-                "pickled it, on the same machine: keep that process alive until the receiver has unpickled"
+                f"shared block {handle.path} can't be opened ({error.strerror}); {advice}"
             ) from error
+        if os.fstat(descriptor).st_ino != handle.inode:
+            os.close(descriptor)
+            raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
         anonymous = handle.path.startswith("/proc/")
         path = f"/proc/{os.getpid()}/fd/{descriptor}" if anonymous else handle.path
-        return cls(descriptor, Handle(path, handle.size, handle.places))
+        return cls(descriptor, replace(handle, path=path))
 
 
 def open_memory(size: int) -> tuple[int, str]:
@@ -150,6 +160,17 @@ def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     return value
 
 
+def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
+    """Return a CPU tensor by value: its bytes, dtype and shape, without what a view leaves out."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().copy(), tensor.dtype, tuple(tensor.shape)
+
+
+def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Make a tensor of its bytes."""
+    return torch.from_numpy(data).view(dtype).reshape(shape)
+
+
 class Shareable:
     """Something with tensors that pickles as a handle; its CPU tensors move to a shared block at the first pickling.
 
@@ -160,13 +181,17 @@ class Shareable:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, and a handle in place of large tensors."""
+        with MOVING:
+            return self._share()
+
+    def _share(self) -> dict[str, Any]:
         tensors: list[torch.Tensor] = []
         fields = {name: value for name, value in vars(self).items() if name not in ("_block", *self.unpickled())}
         skeleton = lift(fields, tensors)
         if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
             return {
                 "fields": skeleton,
-                "values": [tensor.numpy(force=True).copy() for tensor in tensors],
+                "values": [to_bytes(tensor) for tensor in tensors],
             }
         block = self._block
         if block is None or [id(tensor) for tensor in tensors] != [id(tensor) for tensor in block.tensors]:
@@ -178,12 +203,20 @@ class Shareable:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the fields, and map the tensors where they lie."""
         if "values" in state:
-            tensors = [torch.from_numpy(value) for value in state["values"]]
+            tensors = [from_bytes(*value) for value in state["values"]]
         else:
             block = SharedBlock.open(state["handle"])
             self.__dict__["_block"] = block
             tensors = block.tensors
         self.__dict__.update(lower(state["fields"], tensors))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy with tensors of its own; nothing is shared for it."""
+        duplicate = object.__new__(type(self))
+        memo[id(self)] = duplicate
+        fields = {name: value for name, value in vars(self).items() if name != "_block"}
+        duplicate.__dict__.update(copy.deepcopy(fields, memo))
+        return duplicate
 
     def unpickled(self) -> tuple[str, ...]:
         """Name the fields that are not pickled but made again, such as caches."""

@@ -47,6 +47,18 @@ def find_unsorted(indptr, types):
 
 
 @kernel
+def find_misjoined(indptr, indices, types, first, after):
+    """Return the first edge whose source or destination is not of the node type of its edge type, or -1."""
+    for column in range(indptr.size - 1):
+        for edge in range(indptr[column], indptr[column + 1]):
+            kind = np.int64(types[edge])
+            source = np.int64(indices[edge])
+            if not (first[kind, 0] <= source < after[kind, 0] and first[kind, 1] <= column < after[kind, 1]):
+                return edge
+    return -1
+
+
+@kernel
 def expand_indptr(indptr, node_ids, out):
     """Write each column's id once an edge."""
     for column in range(indptr.size - 1):

@@ -1,0 +1,55 @@
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes import Process
+from tests import pipelines
+from tests.digests import assert_same, digests
+
+
+def test_a_copy_to_where_it_is_changes_no_value() -> None:
+    pipe = pipelines.heterogeneous()
+    assert isinstance(pipe, gf.CopyTo)
+    assert digests(pipe) == digests(pipe.datapipe)
+
+
+def test_the_given_mini_batch_stays_where_it_is() -> None:
+    (batch, *_) = pipelines.heterogeneous()
+    before = copy.deepcopy(batch)
+    stage = gf.CopyTo([batch], "meta")  # type: ignore[arg-type]
+    moved = stage(batch)
+    assert moved is not batch
+    assert moved.input_nodes["user"].device.type == "meta"
+    assert_same(batch, before)
+
+
+@pytest.mark.parametrize("device", ["meta", torch.device("meta")], ids=str)
+def test_whatever_flows_is_moved(device: Any) -> None:
+    moved = gf.CopyTo(gf.IterableSource([]), device)({"a": [torch.ones(2)], "b": ("text", torch.ones(1))})
+    assert moved["a"][0].device.type == moved["b"][1].device.type == "meta"
+    assert moved["b"][0] == "text"
+
+
+def test_the_key_stays() -> None:
+    for batch, moved in zip(pipelines.homogeneous(), pipelines.homogeneous().copy_to("meta"), strict=True):
+        assert moved.key == batch.key
+
+
+def test_it_runs_in_the_main_process() -> None:
+    assert gf.CopyTo.runs_in is Process.MAIN
+
+
+def test_a_device_that_is_none_is_named_when_the_pipeline_is_written() -> None:
+    with pytest.raises(RuntimeError, match="toaster"):
+        gf.IterableSource([]).copy_to("toaster")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("make", pipelines.ALL)
+def test_mini_batches_on_the_device_are_the_same(make: Any) -> None:
+    pipe = make().copy_to("cuda")
+    for batch, copied in zip(make(), pipe, strict=True):
+        assert_same(copied.to("cpu"), batch)

@@ -1,0 +1,265 @@
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader as TorchLoader
+
+import graphfeed as gf
+from graphfeed.datapipes.datapipe import Shardable, Source, length, torch_shard
+from tests.datapipes.stages import (
+    USERS,
+    ByFields,
+    ByInit,
+    ByMethod,
+    Chained,
+    InPairs,
+    Join,
+    Odd,
+    make_items,
+    make_join,
+    seeds_in,
+    seeds_of,
+    with_torch_workers,
+)
+from tests.digests import assert_same, digests
+
+each_kind = pytest.mark.parametrize("make", USERS.values(), ids=USERS.keys())
+
+
+def unchanged(stage: gf.Datapipe) -> gf.Datapipe:
+    return stage
+
+
+def in_a_copy(stage: gf.Datapipe) -> gf.Datapipe:
+    """Change every stage, as a rule that touches all of them would."""
+    return stage.changed()
+
+
+def test_a_stage_of_ones_own_does_its_work() -> None:
+    assert seeds_in(USERS["by method"]()) == [[5, 6], [7, 8], [9, 10], [11, 12], [13, 14]]
+    assert seeds_in(USERS["by fields"]()) == [[10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
+    assert seeds_in(USERS["by init"]()) == seeds_in(USERS["by method"]())
+    assert seeds_in(USERS["in pairs"]()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 8, 9]]
+    assert seeds_in(USERS["odd"]()) == [[2, 3], [6, 7]]
+    assert seeds_in(USERS["join"]())[0] == [100, 101, 200, 201]
+    assert seeds_in(USERS["chained"]()) == [[0, 1], [2, 3], [50, 51], [52, 53]]
+
+
+@each_kind
+def test_iterating_twice_gives_the_same(make: Any) -> None:
+    pipe = make()
+    first = digests(pipe)
+    assert first
+    assert digests(pipe) == first
+    assert digests(make()) == first
+
+
+@each_kind
+def test_two_iterators_of_one_pipeline_do_not_meet(make: Any) -> None:
+    pipe = make()
+    expected = list(pipe)
+    one, two = iter(pipe), iter(pipe)
+    next(one)
+    assert_same(list(two), expected)
+    assert_same(list(one), expected[1:])
+
+
+@each_kind
+def test_a_pipeline_pickles(make: Any) -> None:
+    pipe = make()
+    packed = pickle.dumps(pipe)
+    assert len(packed) < 1 << 16
+    assert_same(list(pickle.loads(packed)), list(pipe))
+
+
+@each_kind
+def test_a_pipeline_can_be_copied(make: Any) -> None:
+    pipe = make()
+    assert_same(list(copy.copy(pipe)), list(pipe))
+    assert_same(list(copy.deepcopy(pipe)), list(pipe))
+
+
+@each_kind
+def test_a_pipeline_prints(make: Any) -> None:
+    text = repr(make())
+    assert text.count("->") >= 1
+    assert "ItemSampler(item_set=ItemSet(" in text
+    assert " at 0x" not in text
+
+
+@each_kind
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_a_pipeline_gives_the_same_through_the_loader(make: Any, num_workers: int) -> None:
+    with gf.DataLoader(make(), num_workers=num_workers, seed=0) as loader:
+        assert_same(list(loader), list(make()))
+
+
+@each_kind
+def test_a_pipeline_is_a_dataset_for_torch(make: Any) -> None:
+    assert digests(TorchLoader(make(), batch_size=None)) == digests(make())
+
+
+@with_torch_workers
+@pytest.mark.parametrize("kind", ["by method", "by fields", "by init", "join"])
+def test_torchs_workers_share_the_mini_batches(kind: str) -> None:
+    """Where each depends on its own index alone; a stage that makes one of two is given every other one."""
+    loader: Any = TorchLoader(USERS[kind](), batch_size=None, num_workers=2)
+    assert sorted(digests(loader)) == sorted(digests(USERS[kind]()))
+
+
+def test_inputs_are_the_fields_that_are_stages() -> None:
+    items = make_items()
+    other = ByInit(items, 1)
+    assert items.inputs == ()
+    assert other.inputs == (items,)
+    assert Join(items, other).inputs == (items, other)
+    assert Chained((items, other, items)).inputs == (items, other, items)
+    assert Odd([1, 2]).inputs == ()
+
+
+def test_a_stage_with_fields_is_fixed() -> None:
+    stage = ByFields(make_items(), 5)
+    with pytest.raises(FrozenInstanceError, match="by"):
+        stage.by = 6  # type: ignore[misc]
+    assert stage != ByFields(stage.datapipe, 5)
+    assert len({stage, stage}) == 1
+
+
+def test_fields_are_the_constructor() -> None:
+    items = make_items()
+    assert ByFields(items, 5, 3).again == ByFields(items, again=3, by=5).again == 3
+    with pytest.raises(TypeError, match="by"):
+        ByFields(items)  # type: ignore[call-arg]
+
+
+@each_kind
+def test_nothing_changes_where_a_rule_changes_nothing(make: Any) -> None:
+    pipe = make()
+    assert pipe.rewrite(unchanged) is pipe
+    assert pipe.with_inputs(unchanged) is pipe
+
+
+@each_kind
+def test_a_rewritten_pipeline_is_another_and_the_given_one_stays(make: Any) -> None:
+    pipe = make()
+    stages = gf.traverse(pipe)
+    before = [dict(vars(stage)) for stage in stages]
+    expected = digests(pipe)
+    result = pipe.rewrite(in_a_copy)
+    assert digests(result) == expected
+    assert not {id(stage) for stage in gf.traverse(result)} & {id(stage) for stage in stages}
+    assert gf.traverse(pipe) == stages
+    assert [dict(vars(stage)) for stage in stages] == before
+
+
+def test_a_method_that_was_handed_over_is_the_copys_own() -> None:
+    pipe = ByMethod(make_items(), 5)
+    result = pipe.changed(by=50)
+    assert seeds_in(result)[0] == [50, 51]
+    assert seeds_in(pipe)[0] == [5, 6]
+
+
+def test_sharing_is_kept() -> None:
+    result = make_join().rewrite(in_a_copy)
+    assert isinstance(result, Join)
+    (left,), (right,) = result.left.inputs, result.right.inputs
+    assert left is right
+
+
+def test_a_rule_sees_each_stage_once_and_its_inputs_before() -> None:
+    seen: list[gf.Datapipe] = []
+
+    def note(stage: gf.Datapipe) -> gf.Datapipe:
+        assert all(any(source is other for other in seen) for source in stage.inputs)
+        seen.append(stage)
+        return stage
+
+    make_join().rewrite(note)
+    assert [type(stage) for stage in seen] == [gf.ItemSampler, ByFields, ByMethod, Join]
+
+
+def test_a_stage_inside_a_tuple_is_rewritten() -> None:
+    pipe = Chained((make_items(4), make_items(6)))
+    result = pipe.rewrite(lambda stage: ByInit(stage, 7) if isinstance(stage, gf.ItemSampler) else stage)
+    assert isinstance(result, Chained)
+    assert [type(part) for part in result.parts] == [ByInit, ByInit]
+    assert seeds_in(result)[0] == [7, 8]
+
+
+def test_changing_a_field_changes_that_alone() -> None:
+    stage = ByFields(make_items(), 5, again=2)
+    result = stage.changed(by=6)
+    assert (result.by, result.again, result.datapipe) == (6, 2, stage.datapipe)
+    assert (stage.by, stage.again) == (5, 2)
+
+
+def test_stages_that_draw_are_numbered() -> None:
+    graph = gf.from_coo((torch.tensor([0, 1]), torch.tensor([1, 0])), 10)
+    first = ByFields(make_items(), 0).sample_neighbor(graph, [1])
+    second = first.transform().sample_neighbor(graph, [1])
+    assert [stage.number for stage in gf.find(second, gf.NeighborSampler)] == [0, 1]
+    inserted = gf.replace(second, first, first.sample_neighbor(graph, [1]))
+    assert [stage.number for stage in gf.find(inserted, gf.NeighborSampler)] == [0, 1, 2]
+
+
+def test_positions_count_from_the_source() -> None:
+    assert [stage.position for stage in gf.traverse(make_join())] == [1, 2, 2, 3]
+
+
+def test_with_seed_reaches_every_source() -> None:
+    pipe = Chained((make_items(8, shuffle=True), make_items(8, shuffle=True)))
+    result = pipe.with_seed(3, epoch=2, start=1)
+    for batch in result:
+        assert (batch.key.seed, batch.key.epoch) == (3, 2)
+    assert [batch.key.index for batch in result] == [1, 2, 3] * 2
+    assert [stage.seed for stage in gf.find(pipe, gf.ItemSampler)] == [None, None]  # type: ignore[attr-defined]
+
+
+def test_sources_are_told_by_what_they_can() -> None:
+    assert isinstance(make_items(), Shardable)
+    assert isinstance(gf.IterableSource([]), Source)
+    assert not isinstance(gf.IterableSource([]), Shardable)
+    assert not isinstance(ByFields(make_items(), 1), Source)
+
+
+def test_lengths_are_known_where_each_stage_is_one_to_one() -> None:
+    assert len(ByMethod(ByInit(make_items(), 1), 2)) == 5
+    assert length(make_items()) == 5
+    with pytest.raises(TypeError, match="InPairs can't tell how many mini-batches it gives; it has no __len__"):
+        len(ByInit(InPairs(make_items()), 1))
+
+
+def test_a_stage_without_its_method_is_named() -> None:
+    class Empty(gf.Datapipe):
+        datapipe: gf.Datapipe
+
+    class EmptyTransform(gf.Transform):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Empty must write __iter__, or be a Transform and write __call__"):
+        list(Empty(make_items()))
+    with pytest.raises(NotImplementedError, match="EmptyTransform must write __call__"):
+        list(EmptyTransform(make_items()))
+
+
+def test_subclasses_of_stages_of_ones_own() -> None:
+    class More(ByFields):
+        extra: int = 10
+
+        def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            return gf.MiniBatch(seeds=seeds_of(super().__call__(minibatch)) + self.extra)
+
+    class Other(ByMethod):
+        def _work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            return gf.MiniBatch(seeds=seeds_of(minibatch) * self.by)
+
+    assert seeds_in(More(make_items(), 5, extra=20))[0] == [25, 26]
+    other: Any = Other
+    assert seeds_in(other(make_items(), 5).rewrite(in_a_copy))[0] == [0, 5]
+
+
+def test_outside_of_a_torch_worker_there_is_one_share() -> None:
+    assert torch_shard() == (0, 1)

@@ -1,0 +1,145 @@
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes import Process
+from tests import pipelines
+from tests.digests import assert_same, digests
+
+NODES = torch.arange(40)[:, None] * 10
+EDGES = torch.arange(200)[:, None]
+STORE = gf.BasicFeatureStore(
+    {
+        ("node", None, "feat"): gf.TorchBasedFeature(NODES),
+        ("node", None, "other"): gf.TorchBasedFeature(NODES.float()),
+        ("node", "user", "feat"): gf.TorchBasedFeature(NODES[:20]),
+        ("node", "item", "feat"): gf.TorchBasedFeature(-NODES[:20]),
+        ("edge", None, "row"): gf.TorchBasedFeature(EDGES),
+        ("edge", "user:likes:item", "row"): gf.TorchBasedFeature(EDGES),
+    }
+)
+GRAPH = gf.from_coo(pipelines.random_edges(40, 40, 200, 0), 40)
+TYPED = gf.from_coo(
+    {
+        "user:likes:item": pipelines.random_edges(20, 20, 200, 1),
+        "item:liked_by:user": pipelines.random_edges(20, 20, 200, 2),
+    },
+    {"user": 20, "item": 20},
+)
+
+
+def homogeneous() -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(40, names="seeds"), batch_size=7).sample_neighbor(GRAPH, [2, 3])
+
+
+def typed() -> gf.Datapipe:
+    items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
+    return gf.ItemSampler(items, batch_size=7).sample_neighbor(TYPED, [2, 3])
+
+
+def test_node_features_are_those_of_the_input_nodes() -> None:
+    for batch in homogeneous().fetch_feature(STORE, ["feat", "other"]):
+        assert_same(batch.node_features, {"feat": NODES[batch.input_nodes], "other": NODES[batch.input_nodes].float()})
+        assert batch.edge_features is None
+
+
+def test_edge_features_are_those_of_each_layer() -> None:
+    for batch in homogeneous().fetch_feature(STORE, edge_feature_keys=["row"]):
+        assert_same(batch.edge_features, [{"row": EDGES[batch.edge_ids(layer)]} for layer in range(2)])
+        assert batch.node_features is None
+
+
+def test_typed_features_are_found_by_type_and_name() -> None:
+    names = {"item": ["feat"], "user": ("feat",)}
+    for batch in typed().fetch_feature(STORE, names, {"user:likes:item": ["row"]}):
+        users, items = batch.input_nodes["user"], batch.input_nodes["item"]
+        assert_same(batch.node_features, {("item", "feat"): -NODES[items], ("user", "feat"): NODES[users]})
+        for layer, features in enumerate(batch.edge_features):
+            ids = batch.edge_ids(layer)["user:likes:item"]
+            assert_same(features, {("user:likes:item", "row"): EDGES[ids]})
+
+
+def test_a_type_without_names_is_left_out() -> None:
+    (batch, *_) = typed().fetch_feature(STORE, {"user": ["feat"], "item": []})
+    assert list(batch.node_features) == [("user", "feat")]
+
+
+def test_without_names_it_changes_nothing() -> None:
+    assert digests(homogeneous().fetch_feature(STORE)) == digests(homogeneous())
+
+
+def test_mini_batches_that_were_not_sampled_get_the_features_of_their_seeds() -> None:
+    for batch in gf.ItemSampler(gf.ItemSet(40, names="seeds"), batch_size=7).fetch_feature(STORE, ["feat"], ["row"]):
+        assert_same(batch.node_features, {"feat": NODES[batch.seeds]})
+        assert batch.edge_features == []
+    items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
+    for batch in gf.ItemSampler(items, batch_size=7).fetch_feature(STORE, {"user": ["feat"], "item": ["feat"]}):
+        assert_same(batch.node_features, {("user", "feat"): NODES[batch.seeds["user"]]})
+
+
+def test_the_given_mini_batch_stays_as_it_is() -> None:
+    (given, *_) = homogeneous()
+    before = copy.deepcopy(given)
+    result = gf.IterableSource([]).fetch_feature(STORE, ["feat"])(given)
+    assert result.node_features is not None
+    assert_same(given, before)
+
+
+def test_a_feature_that_is_not_there_is_named_when_the_pipeline_is_written() -> None:
+    source = gf.IterableSource([])
+    with pytest.raises(KeyError, match=r"feature .*x.* of nodes is not in the store; it has .*edge"):
+        source.fetch_feature(STORE, ["feat", "x"])
+    with pytest.raises(KeyError, match=r"feature .*feat.* of node type .*shop.* is not in the store; it has"):
+        source.fetch_feature(STORE, {"shop": ["feat"]})
+    with pytest.raises(KeyError, match=r"feature .*x.* of edges is not in the store; it has"):
+        source.fetch_feature(STORE, edge_feature_keys=["x"])
+
+
+@pytest.mark.parametrize("names", ["feat", {"user": "feat"}], ids=str)
+def test_a_single_string_is_no_list_of_names(names: Any) -> None:
+    with pytest.raises(
+        TypeError, match="node_feature_keys must be a list of names, or a dict of lists by type, but is"
+    ):
+        gf.IterableSource([]).fetch_feature(STORE, names)
+
+
+def test_names_without_types_for_a_typed_mini_batch() -> None:
+    with pytest.raises(
+        TypeError, match=r"node_feature_keys is a list, but the mini-batch has types \['user', 'item'\]"
+    ):
+        list(typed().fetch_feature(STORE, ["feat"]))
+
+
+def test_names_by_type_for_a_mini_batch_without_types() -> None:
+    with pytest.raises(
+        TypeError, match=r"node_feature_keys is a dict by type, but the mini-batch has no types; give a l"
+    ):
+        list(homogeneous().fetch_feature(STORE, {"user": ["feat"]}))
+
+
+def test_what_is_no_feature_store_is_named() -> None:
+    features: Any = {("node", None, "feat"): NODES}
+    with pytest.raises(TypeError, match=r"feature_store must be a FeatureStore, but is a dict; make one with Basic"):
+        homogeneous().fetch_feature(features, ["feat"])
+
+
+def test_an_id_without_a_row_is_named() -> None:
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(NODES[:10])})
+    with pytest.raises(IndexError, match=r"index must lie in 0 .. 9, but holds \d+") as caught:
+        list(homogeneous().fetch_feature(store, ["feat"]))
+    assert "in FeatureFetcher, stage 3, mini-batch 0 of epoch 0" in caught.value.__notes__[0]
+
+
+def test_it_runs_in_the_main_process_and_says_whether_it_may_run_in_threads(tmp_path: Any) -> None:
+    assert gf.FeatureFetcher.runs_in is Process.MAIN
+    assert homogeneous().fetch_feature(STORE, ["feat"]).may_run_in_threads()
+
+    class Elsewhere(gf.TorchBasedFeature):
+        def lies_in_memory(self) -> bool:
+            return False
+
+    store = gf.BasicFeatureStore({("node", None, "feat"): Elsewhere(NODES)})
+    assert not homogeneous().fetch_feature(store, ["feat"]).may_run_in_threads()

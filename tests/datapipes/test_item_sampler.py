@@ -1,0 +1,151 @@
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader as TorchLoader
+
+import graphfeed as gf
+from graphfeed.ops import Key
+from graphfeed.ops.permute import SORTED_UP_TO
+from tests.datapipes.stages import with_torch_workers
+from tests.digests import assert_same, digests
+
+
+def sampler(count: int = 10, batch_size: int = 3, **options: Any) -> gf.ItemSampler:
+    return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=batch_size, **options)
+
+
+def typed_sampler(**options: Any) -> gf.ItemSampler:
+    users = gf.ItemSet((torch.arange(4), torch.arange(4) * 10), names=("seeds", "labels"))
+    items = gf.ItemSet((torch.arange(3), torch.arange(3) * 100), names=("seeds", "labels"))
+    return gf.ItemSampler(gf.HeteroItemSet({"user": users, "item": items}), batch_size=3, **options)
+
+
+def seeds_in(pipe: Any) -> list[list[int]]:
+    return [batch.seeds.tolist() for batch in pipe]
+
+
+def flat(pipe: Any) -> list[int]:
+    return [seed for seeds in seeds_in(pipe) for seed in seeds]
+
+
+def test_items_come_in_order() -> None:
+    assert seeds_in(sampler()) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+def test_the_last_mini_batch_may_be_left_out() -> None:
+    assert seeds_in(sampler(drop_last=True)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert seeds_in(sampler(9, drop_last=True)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert seeds_in(sampler(2, drop_last=True)) == []
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.booleans())
+def test_the_length_is_the_number_of_mini_batches(count: int, batch_size: int, drop_last: bool) -> None:
+    pipe = sampler(count, batch_size, drop_last=drop_last)
+    assert len(pipe) == len(list(pipe)) == (count // batch_size if drop_last else -(-count // batch_size))
+
+
+@pytest.mark.parametrize("count", [1, 10, SORTED_UP_TO, SORTED_UP_TO + 1, 10_000])
+def test_shuffled_items_come_once_each(count: int) -> None:
+    pipe = sampler(count, 100, shuffle=True)
+    items = flat(pipe)
+    assert sorted(items) == list(range(count))
+    assert count == 1 or items != list(range(count))
+
+
+def test_the_order_depends_on_seed_and_epoch() -> None:
+    pipe = sampler(1000, 10, shuffle=True)
+    orders = {tuple(flat(pipe.keyed(seed, epoch, 0))) for seed in range(3) for epoch in range(3)}
+    assert len(orders) == 9
+    assert flat(pipe.keyed(1, 2, 0)) == flat(pipe.keyed(1, 2, 0))
+    assert flat(sampler(1000, 10, shuffle=True, seed=3)) == flat(pipe.keyed(3, 0, 0))
+
+
+def test_without_a_seed_it_is_0() -> None:
+    assert seeds_in(sampler(shuffle=True)) == seeds_in(sampler(shuffle=True, seed=0))
+
+
+def test_each_place_gets_each_item_about_as_often() -> None:
+    first = Counter(seeds_in(sampler(5, 1, shuffle=True, seed=seed))[0][0] for seed in range(1000))
+    assert all(150 < first[item] < 250 for item in range(5))
+
+
+@pytest.mark.parametrize("count", [10, 10_000])
+def test_any_mini_batch_is_made_by_its_index(count: int) -> None:
+    pipe = sampler(count, 7, shuffle=True, seed=2)
+    for index, batch in list(enumerate(pipe))[::-13]:
+        assert_same(pipe.minibatch(index), batch)
+
+
+def test_a_key_tells_which_it_is() -> None:
+    assert [batch.key for batch in sampler(6, seed=4).keyed(4, 2, 0)] == [Key(4, 2, 0), Key(4, 2, 1)]
+    assert next(iter(sampler())).key == Key(0, 0, 0)
+
+
+def test_it_can_start_later() -> None:
+    pipe = sampler(shuffle=True)
+    assert digests(pipe.keyed(0, 0, 2)) == digests(pipe)[2:]
+    assert list(pipe.keyed(0, 0, 4)) == []
+    assert len(pipe.keyed(0, 0, 2)) == 4
+
+
+def test_members_become_fields_by_name() -> None:
+    labels = torch.rand(10)
+    items = gf.ItemSet((torch.arange(10), labels), names=("seeds", "labels"))
+    for batch in gf.ItemSampler(items, batch_size=4, shuffle=True):
+        assert_same(batch.labels, labels[batch.seeds])
+
+
+def test_typed_items_become_dicts() -> None:
+    first, second, third = typed_sampler()
+    assert_same(first.seeds, {"user": torch.arange(3)})
+    assert_same(second.seeds, {"user": torch.tensor([3]), "item": torch.arange(2)})
+    assert_same(second.labels, {"user": torch.tensor([30]), "item": torch.tensor([0, 100])})
+    assert_same(third.labels, {"item": torch.tensor([200])})
+
+
+def test_typed_items_are_shuffled_together() -> None:
+    batches = list(typed_sampler(shuffle=True, seed=1))
+    assert any(set(batch.seeds) == {"user", "item"} for batch in batches)
+    found = [(kind, int(seed)) for batch in batches for kind, seeds in batch.seeds.items() for seed in seeds]
+    assert sorted(found) == [("item", 0), ("item", 1), ("item", 2), *(("user", place) for place in range(4))]
+    for batch in batches:
+        for kind, seeds in batch.seeds.items():
+            assert_same(batch.labels[kind], seeds * (10 if kind == "user" else 100))
+
+
+def test_rows_can_be_made_into_anything() -> None:
+    items = gf.ItemSet((torch.arange(4), torch.arange(4) * 2), names=("a", "b"))
+    pipe = gf.ItemSampler(items, 2, lambda rows, names: (rows[0].tolist(), rows[1].tolist(), names))
+    assert list(pipe) == [([0, 1], [0, 2], ("a", "b")), ([2, 3], [4, 6], ("a", "b"))]
+
+
+def test_rows_without_names_are_passed_on() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(4), batch_size=2)
+    with pytest.warns(UserWarning, match="the item set has no names"):
+        assert_same(list(pipe), [torch.tensor([0, 1]), torch.tensor([2, 3])])
+
+
+@with_torch_workers
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_torchs_workers_share_the_mini_batches(num_workers: int) -> None:
+    pipe = sampler(shuffle=True)
+    loader: Any = TorchLoader(pipe, batch_size=None, num_workers=num_workers)
+    assert sorted(digests(loader)) == sorted(digests(pipe))
+
+
+def test_what_cannot_be_sampled_is_refused() -> None:
+    items: Any = torch.arange(3)
+    with pytest.raises(TypeError, match=r"item_set must be an ItemSet or HeteroItemSet, but is a Tensor; wrap it"):
+        gf.ItemSampler(items, batch_size=1)
+    with pytest.raises(ValueError, match="item_set is empty; give it at least one item"):
+        sampler(0)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"batch_size must be 1 or more, but is {size}"):
+            sampler(batch_size=size)
+    for index in (-1, 4):
+        with pytest.raises(IndexError, match=rf"index must lie in 0 .. 3, but is {index}"):
+            sampler().minibatch(index)

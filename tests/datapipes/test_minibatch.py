@@ -1,0 +1,127 @@
+"""As GraphBolt's mini-batch, but without views of other libraries, and printing one changes nothing in it."""
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.ops import Key
+from tests.digests import assert_same
+
+IDS = torch.arange(3)
+
+
+def make_batch() -> gf.MiniBatch:
+    csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([1]))
+    layers = [gf.SampledSubgraph(csc, IDS[:1], IDS, torch.tensor([place])) for place in (5, 6)]
+    return gf.MiniBatch(
+        seeds=IDS[:1],
+        labels=IDS[:1] * 1.0,
+        sampled_subgraphs=layers,
+        input_nodes=IDS,
+        node_features={"feat": torch.ones(3, 2)},
+        edge_features=[{"row": torch.ones(1, 1)}, {}],
+        key=Key(1, 2, 3),
+    )
+
+
+def devices_in(value: Any) -> set[str]:
+    """Return where the tensors inside of a mini-batch lie."""
+    if isinstance(value, torch.Tensor):
+        return {value.device.type}
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, (gf.MiniBatch, gf.SampledSubgraph, gf.CSCFormatBase)):
+        parts = vars(value).values()
+    return {name for part in parts for name in devices_in(part)}
+
+
+def test_every_field_is_none_until_it_is_set() -> None:
+    assert set(vars(gf.MiniBatch()).values()) == {None}
+
+
+def test_fields_come_in_graphbolts_order() -> None:
+    positional = [
+        name
+        for name, parameter in inspect.signature(gf.MiniBatch).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    assert positional == [
+        "labels",
+        "seeds",
+        "indexes",
+        "sampled_subgraphs",
+        "input_nodes",
+        "node_features",
+        "edge_features",
+        "compacted_seeds",
+    ]
+
+
+def test_ids_and_layers() -> None:
+    batch = make_batch()
+    assert batch.num_layers() == 2
+    assert batch.node_ids() is batch.input_nodes
+    assert_same([batch.edge_ids(0), batch.edge_ids(1)], [torch.tensor([5]), torch.tensor([6])])
+
+
+def test_before_sampling_there_are_no_layers() -> None:
+    assert gf.MiniBatch().num_layers() == 0
+    assert gf.MiniBatch().node_ids() is None
+    with pytest.raises(ValueError, match="the mini-batch has no sampled_subgraphs yet; put a sampler before"):
+        gf.MiniBatch().edge_ids(0)
+
+
+def test_features_can_be_set() -> None:
+    batch = gf.MiniBatch()
+    batch.set_node_features({"feat": IDS})
+    batch.set_edge_features([{"row": IDS}])
+    assert_same([batch.node_features, batch.edge_features], [{"feat": IDS}, [{"row": IDS}]])
+
+
+def test_attributes_of_ones_own_can_be_set_and_travel() -> None:
+    batch: Any = make_batch()
+    batch.weather = {"rain": IDS}
+    assert copy.copy(batch).weather is batch.weather
+    assert_same(pickle.loads(pickle.dumps(batch)), batch)
+    assert batch.to("meta").weather["rain"].device.type == "meta"
+
+
+def test_to_moves_every_tensor_and_returns_the_same_object() -> None:
+    batch = make_batch()
+    key = batch.key
+    assert batch.to("meta") is batch
+    assert devices_in(batch) == {"meta"}
+    assert batch.key is key
+    typed = gf.MiniBatch(seeds={"user": IDS}, node_features={("user", "feat"): IDS}).to("meta")
+    assert devices_in(typed) == {"meta"}
+
+
+def test_moving_nowhere_changes_no_value() -> None:
+    assert_same(make_batch().to("cpu"), make_batch())
+
+
+@pytest.mark.gpu
+def test_moving_to_the_device_and_back_changes_no_value() -> None:
+    batch = make_batch().to("cuda")
+    assert devices_in(batch) == {"cuda"}
+    assert_same(batch.to("cpu"), make_batch())
+
+
+def test_it_prints_what_is_set_and_changes_nothing() -> None:
+    batch = make_batch()
+    text = repr(batch)
+    assert text.startswith("MiniBatch(\n    labels=tensor([0.]),\n    seeds=tensor([0]),\n    sampled_subgraphs=[")
+    assert text.endswith("    key=Key(seed=1, epoch=2, index=3),\n)")
+    assert "indexes" not in text
+    assert_same(batch, make_batch())
+    assert repr(gf.MiniBatch()) == "MiniBatch(\n)"
+
+
+def test_it_pickles_and_copies() -> None:
+    batch = make_batch()
+    assert_same(pickle.loads(pickle.dumps(batch)), batch)
+    assert_same(copy.deepcopy(batch), batch)

@@ -1,0 +1,235 @@
+import copy
+import pickle
+import re
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.ops import Key
+from graphfeed.storage.sampling_graph import SamplingGraph
+from tests import pipelines
+from tests.digests import assert_same, digest, digests
+
+HOMOGENEOUS = gf.from_coo(
+    pipelines.random_edges(50, 50, 600, 0), 50, edge_attributes={"w": torch.rand(600), "mask": torch.rand(600) > 0.5}
+)
+TYPED = gf.from_coo(
+    {
+        "user:likes:item": pipelines.random_edges(20, 10, 100, 1),
+        "item:liked_by:user": pipelines.random_edges(10, 20, 100, 2),
+    },
+    {"user": 20, "item": 10},
+)
+
+
+def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = None, **options: Any) -> gf.MiniBatch:
+    """Sample one mini-batch by the stage alone."""
+    options.setdefault("fanouts", [3, 2])
+    stage = gf.IterableSource([]).sample_neighbor(graph, **options)
+    return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
+
+
+def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
+    assert batch.sampled_subgraphs is not None
+    return batch.sampled_subgraphs
+
+
+def degrees(layer: gf.SampledSubgraph) -> torch.Tensor:
+    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
+    return layer.sampled_csc.indptr.diff()
+
+
+def test_the_outermost_layer_comes_first() -> None:
+    seeds = torch.arange(5)
+    batch = sample(seeds, fanouts=[3, 2])
+    outer, inner = layers_of(batch)
+    assert_same(inner.original_column_node_ids, seeds)
+    assert_same(outer.original_column_node_ids, inner.original_row_node_ids)
+    assert batch.input_nodes is outer.original_row_node_ids
+    assert degrees(inner).max() == 2
+    assert degrees(outer).max() == 3
+
+
+def test_the_given_mini_batch_stays_as_it_is() -> None:
+    given = gf.MiniBatch(seeds=torch.arange(5), labels=torch.arange(5), key=Key(0, 0, 0))
+    before = copy.deepcopy(given)
+    result = gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [2])(given)
+    assert_same(given, before)
+    assert result.labels is given.labels
+
+
+def test_draws_follow_the_key() -> None:
+    seeds = torch.arange(20)
+    same = digest(sample(seeds).sampled_subgraphs)
+    assert same == digest(sample(seeds).sampled_subgraphs)
+    others = [Key(1, 0, 0), Key(0, 1, 0), Key(0, 0, 1)]
+    assert len({same, *(digest(sample(seeds, key=key).sampled_subgraphs) for key in others)}) == 4
+
+
+def test_two_samplers_in_a_chain_draw_apart() -> None:
+    first = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=50).sample_neighbor(HOMOGENEOUS, [2])
+    (one,), (two,) = list(first), list(first.transform().sample_neighbor(HOMOGENEOUS, [2]))
+    assert digest(one.sampled_subgraphs) != digest(two.sampled_subgraphs)
+
+
+def test_a_stage_before_that_does_not_draw_changes_no_bit() -> None:
+    items = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20)
+    plain = items.sample_neighbor(HOMOGENEOUS, [2])
+    assert digests(items.transform().sample_neighbor(HOMOGENEOUS, [2]).transform()) == digests(plain)
+
+
+def test_without_a_key_it_draws_from_torch() -> None:
+    stage = gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [2])
+    batch = gf.MiniBatch(seeds=torch.arange(20))
+    torch.manual_seed(5)
+    first = digest(stage(batch))
+    assert first != digest(stage(batch))
+    torch.manual_seed(5)
+    assert first == digest(stage(batch))
+
+
+def test_a_node_that_is_a_seed_twice_is_sampled_alike() -> None:
+    (layer,) = layers_of(sample(torch.tensor([7, 3, 7]), fanouts=[4]))
+    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
+    assert isinstance(layer.original_edge_ids, torch.Tensor)
+    first, second, third, end = layer.sampled_csc.indptr.tolist()
+    assert_same(layer.original_edge_ids[first:second], layer.original_edge_ids[third:end])
+    assert isinstance(layer.original_row_node_ids, torch.Tensor)
+    assert layer.original_row_node_ids[:3].tolist() == [7, 3, 7]
+
+
+def test_edge_seeds_start_from_their_ends() -> None:
+    pairs = torch.tensor([[4, 9], [9, 1]])
+    batch = sample(pairs, fanouts=[2])
+    assert_same(layers_of(batch)[0].original_column_node_ids, torch.tensor([4, 9, 1]))
+    assert_same(batch.compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
+    assert batch.seeds is pairs
+
+
+def test_typed_seeds_are_completed_to_all_node_types() -> None:
+    seeds = {"item": torch.tensor([3, 1])}
+    batch = sample(seeds, TYPED, fanouts=[2, 2])
+    assert batch.seeds is seeds
+    none = torch.tensor([], dtype=torch.int64)
+    assert_same(layers_of(batch)[1].original_column_node_ids, {"user": none, "item": torch.tensor([3, 1])})
+    assert isinstance(batch.input_nodes, dict)
+    assert list(batch.input_nodes) == ["user", "item"]
+
+
+def test_typed_edge_seeds() -> None:
+    batch = sample({"user:likes:item": torch.tensor([[4, 2], [4, 3]])}, TYPED, fanouts=[-1])
+    columns = layers_of(batch)[0].original_column_node_ids
+    assert_same(columns, {"user": torch.tensor([4]), "item": torch.tensor([2, 3])})
+    assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [0, 1]])})
+
+
+def test_edge_seeds_with_another_type_before() -> None:
+    """Where any of the types has node seeds, all are taken as they are."""
+    with pytest.raises(KeyError, match="seeds have node type 'user:likes:item', but the graph has"):
+        sample({"user": torch.tensor([4]), "user:likes:item": torch.tensor([4])}, TYPED)
+
+
+@pytest.mark.parametrize("fanouts", [[2, 1], [torch.tensor([2]), torch.tensor([1])], [[2], 1], (2, 1)], ids=str)
+def test_fanouts_may_be_numbers_lists_or_tensors(fanouts: Any) -> None:
+    assert digest(sample(torch.arange(9), fanouts=fanouts)) == digest(sample(torch.arange(9), fanouts=[2, 1]))
+
+
+def test_fanouts_may_be_given_for_each_edge_type() -> None:
+    batch = sample({"user": torch.arange(20), "item": torch.arange(10)}, TYPED, fanouts=[[0, 2]])
+    csc = layers_of(batch)[0].sampled_csc
+    assert isinstance(csc, dict)
+    assert len(csc["user:likes:item"].indices) == 0
+    assert csc["item:liked_by:user"].indptr.diff().max() == 2
+
+
+@pytest.mark.parametrize("name", ["w", "mask"])
+def test_weights_are_found_by_name(name: str) -> None:
+    batch = sample(torch.arange(50), fanouts=[-1], prob_name=name)
+    ids = layers_of(batch)[0].original_edge_ids
+    assert isinstance(ids, torch.Tensor)
+    kept = HOMOGENEOUS.edge_attribute("_ORIGINAL_EDGE_ID")[HOMOGENEOUS.edge_attribute(name) > 0]
+    assert sorted(ids.tolist()) == sorted(kept.tolist())
+
+
+def test_with_replacement_every_node_with_neighbours_gets_its_fanout() -> None:
+    (layer,) = layers_of(sample(torch.arange(50), fanouts=[40], replace=True))
+    assert set(degrees(layer).tolist()) <= {0, 40}
+
+
+@pytest.mark.parametrize(
+    ("error", "graph", "fanouts", "message"),
+    [
+        (ValueError, HOMOGENEOUS, [], "fanouts must hold a number for each layer, as in [10, 10], but is []"),
+        (ValueError, HOMOGENEOUS, 5, "fanouts must hold a number for each layer, as in [10, 10], but is 5"),
+        (ValueError, HOMOGENEOUS, "55", "fanouts must hold a number for each layer, as in [10, 10], but is '55'"),
+        (TypeError, HOMOGENEOUS, [5, 2.5], "fanouts[1] must be whole numbers, but is 2.5"),
+        (TypeError, HOMOGENEOUS, [True], "fanouts[0] must be whole numbers, but is True"),
+        (ValueError, HOMOGENEOUS, [5, -2], "fanouts[1] must be -1 (all neighbours) or more, but is -2"),
+        (
+            ValueError,
+            HOMOGENEOUS,
+            [[5, 5]],
+            "fanouts[0] has 2 numbers; give 1 for all edges of a node together, for th",
+        ),
+        (
+            ValueError,
+            TYPED,
+            [5, [1, 2, 3]],
+            "fanouts[1] has 3 numbers; give 1 for all edges of a node together, or 2, ",
+        ),
+        (TypeError, TYPED, [[]], "fanouts[0] must be whole numbers, but is []"),
+    ],
+)
+def test_fanouts_that_do_not_fit_are_named_when_the_pipeline_is_written(
+    error: type[Exception], graph: SamplingGraph, fanouts: Any, message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        gf.IterableSource([]).sample_neighbor(graph, fanouts)
+
+
+def test_weights_that_are_unknown_are_named_when_the_pipeline_is_written() -> None:
+    with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \['_ORIGINAL_EDGE_ID', 'mask'"):
+        gf.IterableSource([]).sample_neighbor(HOMOGENEOUS, [1], prob_name="x")
+
+
+def test_what_is_no_graph_is_named_when_the_pipeline_is_written() -> None:
+    items: Any = gf.ItemSet(3)
+    with pytest.raises(TypeError, match=r"graph must be a SamplingGraph, but is a ItemSet; make one with from_coo"):
+        gf.IterableSource([]).sample_neighbor(items, [1])
+
+
+@pytest.mark.parametrize(
+    ("error", "graph", "seeds", "message"),
+    [
+        (ValueError, HOMOGENEOUS, None, "the mini-batch has no seeds; name them in the item set: names='seeds'"),
+        (ValueError, HOMOGENEOUS, torch.tensor([50]), "seeds must lie in 0 .. 49, but holds 50"),
+        (ValueError, HOMOGENEOUS, torch.tensor([-1]), "seeds must lie in 0 .. 49, but holds -1"),
+        (TypeError, HOMOGENEOUS, torch.tensor([0]).int(), "Data type of seeds must be consistent with indices.dtype"),
+        (
+            KeyError,
+            TYPED,
+            {"shop": torch.tensor([0])},
+            "seeds have node type 'shop', but the graph has ['user', 'item']",
+        ),
+        (ValueError, TYPED, {"a:b": torch.zeros(1, 3).long()}, "seeds of type 'a:b' have 3 columns; name an edge"),
+    ],
+)
+def test_seeds_that_do_not_fit_are_named_with_the_stage(
+    error: type[Exception], graph: SamplingGraph, seeds: Any, message: str
+) -> None:
+    pipe = gf.IterableSource([gf.MiniBatch(seeds=seeds)]).sample_neighbor(graph, [1])
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        list(pipe)
+    assert caught.value.__notes__ == ["in NeighborSampler, stage 2, mini-batch 0 of epoch 0, in the main thread"]
+
+
+def test_it_pickles_with_the_weights_running_sums() -> None:
+    graph = gf.from_coo(pipelines.random_edges(50, 50, 9000, 3), 50, edge_attributes={"w": torch.rand(9000)})
+    stage = gf.ItemSampler(gf.ItemSet(50, names="seeds"), 10).sample_neighbor(graph, [2], prob_name="w")
+    packed = pickle.dumps(stage)
+    assert len(packed) < 1 << 16
+    again = pickle.loads(packed)
+    assert "w" in again.graph._cumulative
+    assert digests(again) == digests(stage)

@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from graphfeed.datapipes.seeds import end_types, node_seeds
+from tests.digests import assert_same
+
+NONE = torch.tensor([], dtype=torch.int64)
+
+
+def test_node_seeds_stay_as_they_are() -> None:
+    seeds = torch.tensor([3, 0, 3])
+    nodes, compacted = node_seeds(seeds)
+    assert nodes is seeds
+    assert compacted is None
+    typed = {"user": seeds, "item": NONE}
+    nodes, compacted = node_seeds(typed)
+    assert nodes is typed
+    assert compacted is None
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ends_of_edges_are_taken_once_row_by_row(dtype: torch.dtype) -> None:
+    nodes, compacted = node_seeds(torch.tensor([[5, 2], [2, 9], [5, 5]], dtype=dtype))
+    assert_same(nodes, torch.tensor([5, 2, 9], dtype=dtype))
+    assert_same(compacted, torch.tensor([[0, 1], [1, 2], [0, 0]], dtype=dtype))
+
+
+def test_hyperlinks_have_any_number_of_ends() -> None:
+    nodes, compacted = node_seeds(torch.tensor([[4, 3, 4], [1, 3, 0]]))
+    assert_same(nodes, torch.tensor([4, 3, 1, 0]))
+    assert_same(compacted, torch.tensor([[0, 1, 0], [2, 1, 3]]))
+
+
+def test_typed_edges_give_first_all_sources_then_all_destinations() -> None:
+    nodes, compacted = node_seeds({"user:knows:user": torch.tensor([[5, 2], [7, 5]])})
+    assert_same(nodes, {"user": torch.tensor([5, 7, 2])})
+    assert_same(compacted, {"user:knows:user": torch.tensor([[0, 2], [1, 0]])})
+
+
+def test_edge_types_are_gone_through_in_turn() -> None:
+    seeds = {
+        "user:likes:item": torch.tensor([[1, 8], [2, 9]]),
+        "item:liked_by:user": torch.tensor([[9, 3], [7, 1]]),
+    }
+    nodes, compacted = node_seeds(seeds)
+    assert_same(nodes, {"user": torch.tensor([1, 2, 3]), "item": torch.tensor([8, 9, 7])})
+    assert_same(
+        compacted,
+        {
+            "user:likes:item": torch.tensor([[0, 0], [1, 1]]),
+            "item:liked_by:user": torch.tensor([[1, 2], [2, 0]]),
+        },
+    )
+
+
+def test_typed_hyperlinks_name_the_type_of_each_end() -> None:
+    nodes, compacted = node_seeds({"user:item:user:shop": torch.tensor([[1, 8, 2, 0], [2, 8, 1, 0]])})
+    assert_same(nodes, {"user": torch.tensor([1, 2]), "item": torch.tensor([8]), "shop": torch.tensor([0])})
+    assert_same(compacted, {"user:item:user:shop": torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0]])})
+
+
+def test_positions_lead_back_to_the_seeds() -> None:
+    seeds = {"a:x:b": torch.randint(0, 9, (40, 2)), "b:y:a": torch.randint(0, 9, (30, 2))}
+    nodes, compacted = node_seeds(seeds)
+    assert isinstance(nodes, dict)
+    assert isinstance(compacted, dict)
+    for kind, pairs in seeds.items():
+        ends = [nodes[end][column] for end, column in zip((kind[0], kind[-1]), compacted[kind].unbind(1), strict=True)]
+        assert_same(torch.stack(ends, 1), pairs)
+
+
+def test_there_may_be_no_seeds() -> None:
+    assert_same(node_seeds({}), ({}, None))
+    assert_same(node_seeds(NONE.reshape(0, 2)), (NONE, NONE.reshape(0, 2)))
+    typed = {"user:likes:item": NONE.reshape(0, 2)}
+    assert_same(node_seeds(typed), ({"user": NONE, "item": NONE}, typed))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("user", 2), ("a:b:c", 4), ("a:b:c:d", 2)])
+def test_a_type_that_names_another_number_of_ends_is_refused(kind: str, size: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"seeds of type '{kind}' have {size} columns; name an edge 'source:relation:d"
+    ):
+        node_seeds({kind: torch.zeros(1, size, dtype=torch.int64)})
+
+
+def test_the_types_of_the_ends() -> None:
+    assert end_types("user:likes:item", 2) == ["user", "item"]
+    assert end_types("user:item", 2) == ["user", "item"]
+    assert end_types("user:item:shop", 3) == ["user", "item", "shop"]

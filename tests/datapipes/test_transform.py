@@ -1,0 +1,91 @@
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.transform import call, worker_name
+from graphfeed.ops import Key
+from tests.datapipes.stages import ByFields, make_items, seeds_in
+
+
+class Failing(gf.Transform):
+    """Fails at one mini-batch."""
+
+    at: int
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.index == self.at:
+            raise ArithmeticError("no")
+        return minibatch
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", []))
+
+
+def test_each_mini_batch_is_called_in_order() -> None:
+    assert seeds_in(ByFields(make_items(5), 10)) == [[10, 11], [12, 13], [14]]
+
+
+def test_it_is_lazy() -> None:
+    """Nothing runs before it is asked for."""
+    pipe = Failing(make_items(), 1)
+    iterator = iter(pipe)
+    next(iterator)
+    with pytest.raises(ArithmeticError, match="no"):
+        next(iterator)
+
+
+def test_a_failure_is_noted_with_stage_mini_batch_and_worker() -> None:
+    with pytest.raises(ArithmeticError, match="no") as caught:
+        list(Failing(make_items().transform(), 3).with_seed(0, epoch=2))
+    assert notes(caught.value) == ["in Failing, stage 3, mini-batch 3 of epoch 2, in the main thread"]
+
+
+def test_a_failure_is_noted_once_though_stages_follow() -> None:
+    with pytest.raises(ArithmeticError, match="no") as caught:
+        list(Failing(make_items(), 0).transform().transform())
+    assert len(notes(caught.value)) == 1
+
+
+def test_a_failure_without_a_key_is_noted_without_a_mini_batch() -> None:
+    class Broken(gf.Transform):
+        def __call__(self, minibatch: Any) -> Any:
+            raise ArithmeticError("no")
+
+    with pytest.raises(ArithmeticError, match="no") as caught:
+        list(Broken(gf.IterableSource([1])))
+    assert notes(caught.value) == ["in Broken, stage 2, in the main thread"]
+
+
+def test_a_worker_thread_is_named() -> None:
+    names: list[str] = []
+    thread = threading.Thread(target=lambda: names.append(worker_name()), name="graphfeed_0")
+    thread.start()
+    thread.join()
+    assert names == ["worker thread graphfeed_0"]
+
+
+def test_calling_a_stage_needs_no_pipeline() -> None:
+    stage = ByFields(make_items(), 10)
+    result = call(stage, gf.MiniBatch(seeds=torch.tensor([1]), key=Key(0, 0, 0)))
+    assert result.seeds.tolist() == [11]
+
+
+@pytest.mark.parametrize("source", [[1, 2], (1, 2), range(1, 3)], ids=["list", "tuple", "range"])
+def test_any_iterable_becomes_a_source(source: Any) -> None:
+    stage = gf.Transform(source)
+    assert isinstance(stage.datapipe, gf.IterableSource)
+    assert list(stage.datapipe) == [1, 2]
+    assert len(stage) == 2
+
+
+def test_what_is_no_source_is_refused() -> None:
+    nothing: Any = 5
+    with pytest.raises(
+        TypeError, match="ByFields needs a stage or an iterable of mini-batches as its source, but got a"
+    ):
+        ByFields(nothing, 1)

@@ -1,0 +1,59 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphfeed.ops import cpu
+from graphfeed.ops.backend import kernels, load
+
+
+def test_kernels_follow_the_device() -> None:
+    module = kernels("gather", torch.zeros(1))
+    assert module.__name__ == "graphfeed.ops.cpu.gather"
+    assert module is load("cpu", "gather")
+
+
+def test_a_device_without_kernels_is_named() -> None:
+    with pytest.raises(ValueError, match=r"gather has kernels for the CPU, .* a tensor on meta; move it with .cpu\(\)"):
+        kernels("gather", torch.zeros(1, device="meta"))
+
+
+def test_numba_is_imported_by_the_first_op() -> None:
+    program = (
+        "import sys, torch, graphfeed.ops as ops\n"
+        "assert 'numba' not in sys.modules\n"
+        "ops.gather_rows(torch.zeros(1), torch.tensor([0]))\n"
+        "assert 'numba' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -> None:
+    """Here the mixing function, which stands in another file than the kernel; of the package only kernels are taken."""
+    ops = tmp_path / "graphfeed" / "ops"
+    source = Path(cpu.__file__).parent
+    shutil.copytree(source, ops / "cpu", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source.parent / "random.py", ops)
+    for package in (ops, ops.parent):
+        (package / "__init__.py").touch()
+    program = (
+        "import numpy\n"
+        "from graphfeed.ops.cpu.permute import hash_places\n"
+        "hash_places(numpy.uint64(1), places := numpy.empty(3, dtype=numpy.uint64))\n"
+        "print(places)\n"
+    )
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run() -> str:
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+
+    before = run()
+    assert run() == before
+    mixing = ops / "cpu" / "random.py"
+    mixing.write_text(mixing.read_text().replace("np.uint64(31)", "np.uint64(30)"))
+    assert run() != before

@@ -1,0 +1,56 @@
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.ops.checks import check_ids, check_vector
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("ids", [[], [0], [4, 0, 4]])
+def test_ids_pass(dtype: torch.dtype, ids: list[int]) -> None:
+    tensor = torch.tensor(ids, dtype=dtype)
+    check_vector("ids", tensor)
+    check_ids("ids", tensor, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        ([1], TypeError, "ids must be a torch.Tensor, but is a list"),
+        (None, TypeError, "ids must be a torch.Tensor, but is a NoneType"),
+        (torch.tensor(1), ValueError, r"ids must have 1 dimension, but has shape \(\)"),
+        (torch.ones(2, 3), ValueError, r"ids must have 1 dimension, but has shape \(2, 3\)"),
+        (torch.ones(2), TypeError, r"ids must be torch.int32 or torch.int64, but is torch.float32; .*\.to"),
+        (torch.ones(2, dtype=torch.int16), TypeError, "but is torch.int16"),
+    ],
+)
+def test_what_is_no_vector_of_ids_is_named(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        check_vector("ids", value)
+
+
+def test_the_dtypes_that_are_right_are_named() -> None:
+    check_vector("mask", torch.tensor([True]), (torch.bool,))
+    with pytest.raises(TypeError, match=r"mask must be torch\.bool, but is torch\.int64"):
+        check_vector("mask", torch.tensor([1]), (torch.bool,))
+
+
+@pytest.mark.parametrize(
+    ("ids", "bound", "message"),
+    [
+        ([0, 5], 5, "ids must lie in 0 .. 4, but holds 5"),
+        ([0, -7, 9], 5, "ids must lie in 0 .. 4, but holds -7"),
+        ([0], 0, "ids must lie in 0 .. -1, but holds 0"),
+        ([2**40], 2**40, f"but holds {2**40}"),
+    ],
+)
+@pytest.mark.parametrize("error", [ValueError, IndexError])
+def test_ids_outside_are_named(ids: list[int], bound: int, message: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=message):
+        check_ids("ids", torch.tensor(ids), bound, error)
+
+
+def test_bounds_beyond_32_bits() -> None:
+    check_ids("ids", torch.tensor([2**40 - 1]), 2**40)
+    check_ids("ids", torch.tensor([2**31 - 1], dtype=torch.int32), 2**40)

@@ -1,0 +1,110 @@
+import random
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed.ops import Key
+from graphfeed.ops.random import GOLDEN, MASK, bounded, draw, fold, mix
+from tests.ops.chance import check_counts, check_unrelated
+from tests.ops.graphs import KEYS
+
+TRIALS = 4096
+BUCKETS = 16
+PARTS = ["seed", "epoch", "index", "stage", "hop", "node", "number"]
+
+
+def test_bits_are_those_of_every_release() -> None:
+    assert mix(GOLDEN) == 0xE220A8397B1DCDAF, "the first output of SplitMix64 for seed 0"
+    assert Key(1, 2, 3).at(4, 5) == 0xA5A2DE53670F7AFC
+    assert draw(1, 2, 3) == 0x6837970403BD51A0
+    assert draw(1, 2, 3, edge_type=4) == 0x181325C6AEAAC652
+
+
+@given(KEYS, st.integers(0, 63))
+def test_mixing_changes_about_half_of_the_bits(value: int, flipped: int) -> None:
+    assert 10 <= (mix(value) ^ mix(value ^ (1 << flipped))).bit_count() <= 54
+
+
+def test_mixing_is_one_to_one() -> None:
+    assert len({mix(value) for value in range(TRIALS)}) == TRIALS
+
+
+@given(KEYS, st.integers(1, 2**63))
+def test_bounded_draws_keep_their_bound(bits: int, bound: int) -> None:
+    assert 0 <= bounded(bits, bound) < bound
+
+
+def test_bounded_draws_reach_both_ends() -> None:
+    for bound in (1, 2, 2**31 + 1, 2**40, 2**63):
+        assert bounded(0, bound) == 0
+        assert bounded(MASK, bound) == bound - 1
+
+
+def test_large_bounds_are_reached_evenly() -> None:
+    bound = 2**33 + 1
+    drawn = [bounded(draw(0, node, 0), bound) * BUCKETS // bound for node in range(TRIALS)]
+    check_counts(torch.bincount(torch.tensor(drawn), minlength=BUCKETS), torch.ones(BUCKETS))
+
+
+def test_each_bit_is_set_half_of_the_time() -> None:
+    drawn = [draw(Key(0, 0, index).at(0), 0, 0) for index in range(TRIALS)]
+    for bit in range(64):
+        count = sum(bits >> bit & 1 for bits in drawn)
+        assert abs(count - TRIALS / 2) < 5 * (TRIALS / 4) ** 0.5
+
+
+def draw_at(place: Sequence[int], edge_type: int | None = None) -> int:
+    seed, epoch, index, stage, hop, node, number = place
+    return bounded(draw(Key(seed, epoch, index).at(stage, hop), node, number, edge_type), BUCKETS)
+
+
+def random_places() -> list[list[int]]:
+    chance = random.Random(0)
+    return [[chance.randrange(30) for _ in PARTS] for _ in range(TRIALS)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("edge_type", [None, 0])
+def test_a_change_of_any_part_gives_an_unrelated_draw(part: str, edge_type: int | None) -> None:
+    places = random_places()
+    changed = [[value + (name == part) for name, value in zip(PARTS, place, strict=True)] for place in places]
+    left = [draw_at(place, edge_type) for place in places]
+    right = [draw_at(place, edge_type) for place in changed]
+    check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)
+
+
+@pytest.mark.parametrize(("left", "right"), [(None, 0), (0, 1), (1, 2)])
+def test_edge_types_have_unrelated_draws(left: int | None, right: int) -> None:
+    places = random_places()
+    first, second = (torch.tensor([draw_at(place, kind) for place in places]) for kind in (left, right))
+    check_unrelated(first, second, BUCKETS)
+
+
+def test_consecutive_nodes_and_draws_fill_the_square() -> None:
+    drawn = torch.tensor([[bounded(draw(7, node, number), BUCKETS) for number in range(8)] for node in range(TRIALS)])
+    check_unrelated(drawn[:, ::2].flatten(), drawn[:, 1::2].flatten(), BUCKETS)
+    check_unrelated(drawn[::2].flatten(), drawn[1::2].flatten(), BUCKETS)
+
+
+@given(st.integers(-(2**70), 2**70), st.integers(0, 2**40), st.integers(0, 2**40))
+def test_keys_are_64_bits_of_any_integers(seed: int, epoch: int, index: int) -> None:
+    key = Key(seed, epoch, index).at(3, 4)
+    assert 0 <= key <= MASK
+    assert key == Key(seed, epoch, index).at(3, 4)
+    assert key != Key(seed, epoch, index).at(3, 5)
+
+
+def test_the_order_of_what_is_folded_matters() -> None:
+    assert len({fold(0), fold(0, 1), fold(0, 1, 2), fold(0, 2, 1), fold(1, 0, 2)}) == 5
+
+
+def test_a_key_is_a_value() -> None:
+    key = Key(0, 1, 2)
+    assert key == Key(seed=0, epoch=1, index=2)
+    assert hash(key) == hash(Key(0, 1, 2))
+    with pytest.raises(FrozenInstanceError):
+        key.seed = 1  # type: ignore[misc]

@@ -1,0 +1,148 @@
+"""The third law: neighbours are drawn evenly, or by their weights, and so are pairs of them."""
+
+from itertools import combinations, permutations
+from math import comb
+
+import pytest
+import torch
+
+from graphfeed import ops
+from tests.ops.chance import check_counts, check_subsets, check_unrelated
+from tests.ops.graphs import equal_columns
+
+WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
+
+
+def sample_alike(degree: int, fanout: int, trials: int, *, replace: bool = False, key: int = 1) -> torch.Tensor:
+    """Sample as many nodes with as many neighbours each; return the picks, one node a row."""
+    indptr = equal_columns(trials, degree)
+    picks = ops.sample_neighbors(indptr, torch.arange(trials), torch.tensor([fanout]), key, replace=replace)
+    return picks.positions.reshape(trials, -1) - indptr[:-1, None]
+
+
+def sample_weighted(fanout: int, trials: int, *, replace: bool) -> torch.Tensor:
+    indptr = equal_columns(trials, WEIGHTS.numel())
+    cumulative = ops.cumulate_weights(indptr, WEIGHTS.repeat(trials))
+    picks = ops.sample_neighbors(
+        indptr, torch.arange(trials), torch.tensor([fanout]), 2, replace=replace, cumulative=cumulative
+    )
+    return picks.positions.reshape(trials, -1) - indptr[:-1, None]
+
+
+def count_sets(picks: torch.Tensor, size: int) -> torch.Tensor:
+    """Count how often each set of picks was drawn, in the order of `combinations`."""
+    numbers = {members: number for number, members in enumerate(combinations(range(size), picks.shape[1]))}
+    drawn = [numbers[tuple(row)] for row in picks.sort(dim=1).values.tolist()]
+    return torch.bincount(torch.tensor(drawn), minlength=len(numbers))
+
+
+@pytest.mark.parametrize(
+    ("degree", "fanout"), [(6, 3), (10, 1), (10, 9), (20, 10), (50, 48), (60, 49), (60, 55), (200, 5), (300, 120)]
+)
+def test_neighbors_and_pairs_are_drawn_evenly(degree: int, fanout: int) -> None:
+    check_subsets(sample_alike(degree, fanout, trials=6000), degree)
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (8, 2), (7, 6)])
+def test_sets_are_drawn_evenly(degree: int, fanout: int) -> None:
+    picks = sample_alike(degree, fanout, trials=6000)
+    check_counts(count_sets(picks, degree), torch.ones(comb(degree, fanout)))
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (60, 50)])
+def test_one_node_gets_even_draws_over_the_batches(degree: int, fanout: int) -> None:
+    indptr, node, fanouts = equal_columns(4, degree), torch.tensor([2]), torch.tensor([fanout])
+    keys = [ops.Key(seed=0, epoch=0, index=index).at(0) for index in range(3000)]
+    picks = [ops.sample_neighbors(indptr, node, fanouts, key).positions for key in keys]
+    check_subsets(torch.stack(picks) - 2 * degree, degree)
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(2, 4), (10, 4), (200, 60)])
+def test_with_replacement_each_draw_is_even(degree: int, fanout: int) -> None:
+    picks = sample_alike(degree, fanout, trials=6000, replace=True)
+    check_counts(torch.bincount(picks.flatten(), minlength=degree), torch.ones(degree))
+    check_unrelated(picks[:, 0] * 2 // degree, picks[:, 1] * 2 // degree, 2)
+    check_unrelated(picks[:, ::2].flatten() * 2 // degree, picks[:, 1::2].flatten() * 2 // degree, 2)
+
+
+@pytest.mark.parametrize("fanout", [1, 3, 60])
+def test_with_replacement_each_draw_follows_the_weights(fanout: int) -> None:
+    picks = sample_weighted(fanout, trials=6000, replace=True)
+    for draw in (0, fanout - 1):
+        check_counts(torch.bincount(picks[:, draw], minlength=WEIGHTS.numel()), WEIGHTS)
+    if fanout > 1:
+        counts = torch.bincount(picks[:, 0] * WEIGHTS.numel() + picks[:, 1], minlength=WEIGHTS.numel() ** 2)
+        check_counts(counts, WEIGHTS[:, None] * WEIGHTS)
+
+
+def chance_of_sets(fanout: int) -> torch.Tensor:
+    """Return how likely each set is if edges are drawn one after the other by weight, summed over all orders."""
+    weights = WEIGHTS.tolist()
+    chances = dict.fromkeys(combinations(range(len(weights)), fanout), 0.0)
+    for order in permutations(range(len(weights)), fanout):
+        chance, left = 1.0, sum(weights)
+        for edge in order:
+            chance *= weights[edge] / left if left else 0
+            left -= weights[edge]
+        chances[tuple(sorted(order))] += chance
+    return torch.tensor(list(chances.values()))
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 3])
+def test_sets_follow_the_weights(fanout: int) -> None:
+    picks = sample_weighted(fanout, trials=20000, replace=False)
+    chances = chance_of_sets(fanout)
+    assert abs(float(chances.sum()) - 1) < 1e-6
+    check_counts(count_sets(picks, WEIGHTS.numel()), chances)
+
+
+def test_equal_weights_are_drawn_as_without_weights() -> None:
+    indptr = equal_columns(6000, 60)
+    cumulative = ops.cumulate_weights(indptr, torch.full((60 * 6000,), 0.3))
+    picks = ops.sample_neighbors(indptr, torch.arange(6000), torch.tensor([20]), 3, cumulative=cumulative)
+    check_subsets(picks.positions.reshape(6000, 20) - indptr[:-1, None], 60)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [1, 10, 49, 100, -1])
+def test_weight_0_is_never_drawn(replace: bool, fanout: int) -> None:
+    weights = torch.rand(64 * 100) * (torch.rand(64 * 100) < 0.5)
+    weights[:64] = 0
+    weights[64] = 1e-30
+    indptr = equal_columns(100, 64)
+    cumulative = ops.cumulate_weights(indptr, weights)
+    for key in range(50):
+        picks = ops.sample_neighbors(
+            indptr, torch.arange(100), torch.tensor([fanout]), key, replace=replace, cumulative=cumulative
+        )
+        assert picks.offsets[1] == 0, "a node whose edges all have weight 0"
+        assert weights[picks.positions].min() > 0
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanout", [1, 3])
+def test_each_edge_type_is_drawn_evenly_and_apart_from_the_others(fanout: int, replace: bool) -> None:
+    trials, degree = 6000, 8
+    indptr = equal_columns(trials, 3 * degree)
+    types = torch.arange(3).repeat_interleave(degree).repeat(trials)
+    fanouts = torch.tensor([fanout, 0, fanout])
+    picks = ops.sample_neighbors(indptr, torch.arange(trials), fanouts, 4, replace=replace, types=types, num_types=3)
+    columns = picks.positions.reshape(trials, 2 * fanout) - indptr[:-1, None]
+    first, last = columns[:, :fanout], columns[:, fanout:] - 2 * degree
+    for part in (first, last):
+        if replace:
+            check_counts(torch.bincount(part.flatten(), minlength=degree), torch.ones(degree))
+        else:
+            check_subsets(part, degree)
+    if fanout == 1:
+        check_unrelated(first[:, 0], last[:, 0], degree)
+
+
+def test_the_hops_batches_epochs_and_nodes_are_unrelated() -> None:
+    def picks_of(seed: int, epoch: int, index: int, hop: int) -> torch.Tensor:
+        return sample_alike(8, 1, trials=6000, key=ops.Key(seed, epoch, index).at(1, hop))[:, 0]
+
+    picks = picks_of(0, 1, 2, 0)
+    for other in ((0, 1, 2, 1), (0, 1, 3, 0), (0, 2, 2, 0), (1, 1, 2, 0), (0, 2, 1, 0)):
+        check_unrelated(picks, picks_of(*other), 8)
+    check_unrelated(picks[::2], picks[1::2], 8)

@@ -1,0 +1,153 @@
+"""What every stage keeps: iterate twice, equal; pickle small; print; any number of workers, equal; resume midway."""
+
+import inspect
+import pickle
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.fluent import FLUENT
+from tests.digests import digests
+from tests.pipelines import random_edges
+
+NUM_NODES, NUM_EDGES = 20_000, 200_000
+BATCHES = 5
+SEED = 11
+
+
+@cache
+def graph() -> gf.FusedCSCSamplingGraph:
+    """Return a graph of some megabytes."""
+    weights = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(0))
+    return gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 0), NUM_NODES, edge_attributes={"w": weights})
+
+
+@cache
+def features() -> gf.BasicFeatureStore:
+    """Return some megabytes of features."""
+    return gf.BasicFeatureStore(
+        {
+            ("node", None, "feat"): gf.TorchBasedFeature(torch.arange(NUM_NODES * 20.0).reshape(NUM_NODES, 20)),
+            ("edge", None, "row"): gf.TorchBasedFeature(torch.arange(NUM_EDGES)[:, None]),
+        }
+    )
+
+
+def add_degree(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Give each seed a label."""
+    assert isinstance(minibatch.seeds, torch.Tensor)
+    labels = graph().csc_indptr.diff()[minibatch.seeds]
+    return gf.MiniBatch(seeds=minibatch.seeds, labels=labels, key=minibatch.key)
+
+
+def items() -> gf.ItemSampler:
+    ids = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))
+    item_set = gf.ItemSet((ids, ids * 2), names=("seeds", "labels"))
+    return gf.ItemSampler(item_set, batch_size=NUM_NODES // BATCHES + 1, shuffle=True)
+
+
+def iterable() -> gf.IterableSource:
+    return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
+
+
+BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
+    gf.CopyTo: lambda: items().copy_to("cpu"),
+    gf.FeatureFetcher: lambda: iterable().sample_neighbor(graph(), [3]).fetch_feature(features(), ["feat"], ["row"]),
+    gf.ItemSampler: items,
+    gf.IterableSource: iterable,
+    gf.MiniBatchTransformer: lambda: items().transform(add_degree),
+    gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
+}
+"""A pipeline that ends with each stage."""
+
+BASES = {gf.Datapipe, gf.Transform}
+
+each_stage = pytest.mark.parametrize("kind", BUILDERS, ids=lambda kind: kind.__name__)
+
+
+def stages() -> set[type]:
+    """Return the stages that a pipeline is written with: the public ones and those with a fluent name."""
+    public = {getattr(gf.datapipes, name) for name in gf.datapipes.__all__}
+    named = {stage for stage in FLUENT.values() if stage.__module__.startswith("graphfeed.")}
+    return {kind for kind in public | named if inspect.isclass(kind) and issubclass(kind, gf.Datapipe)} - BASES
+
+
+@cache
+def expected(kind: type) -> list[str]:
+    """Return the mini-batches of an epoch, made inline and without a loader."""
+    return digests(BUILDERS[kind]().with_seed(SEED))
+
+
+def test_every_stage_is_held_to_it() -> None:
+    assert set(BUILDERS) == stages()
+
+
+@each_stage
+def test_a_builder_ends_with_its_stage(kind: type) -> None:
+    assert type(BUILDERS[kind]()) is kind
+    assert len(set(expected(kind))) == BATCHES
+
+
+@each_stage
+def test_iterating_twice_gives_the_same(kind: type) -> None:
+    pipe = BUILDERS[kind]().with_seed(SEED)
+    assert digests(pipe) == expected(kind)
+    assert digests(pipe) == expected(kind)
+    assert len(pipe) == BATCHES  # type: ignore[arg-type]
+
+
+@each_stage
+def test_it_pickles_small(kind: type) -> None:
+    pipe = BUILDERS[kind]().with_seed(SEED)
+    packed = pickle.dumps(pipe)
+    assert len(packed) < 1 << 16
+    assert digests(pickle.loads(packed)) == expected(kind)
+    assert digests(pipe) == expected(kind)
+
+
+@each_stage
+def test_it_prints_in_few_words(kind: type) -> None:
+    text = repr(BUILDERS[kind]())
+    assert f"{kind.__name__}(" in text
+    assert len(text) < 500
+
+
+@each_stage
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_any_number_of_workers_gives_the_same(kind: type, num_workers: int) -> None:
+    pipe = BUILDERS[kind]()
+    before = digests(pipe)
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
+        assert len(loader) == BATCHES
+        assert digests(loader) == expected(kind)
+    assert digests(pipe) == before
+
+
+@each_stage
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_it_goes_on_in_the_middle(kind: type, num_workers: int) -> None:
+    with gf.DataLoader(BUILDERS[kind](), num_workers=num_workers, seed=SEED) as loader:
+        iterator = iter(loader)
+        first = digests(next(iterator) for _ in range(2))
+        state = loader.state_dict()
+    with gf.DataLoader(BUILDERS[kind](), num_workers=3 - num_workers, seed=SEED) as loader:
+        loader.load_state_dict(state)
+        assert first + digests(loader) == expected(kind)
+
+
+@each_stage
+@pytest.mark.parametrize("start", [0, 3, BATCHES])
+def test_it_starts_anywhere(kind: type, start: int) -> None:
+    assert digests(BUILDERS[kind]().with_seed(SEED, start=start)) == expected(kind)[start:]
+
+
+@each_stage
+def test_another_epoch_is_another(kind: type) -> None:
+    """The keys alone tell the epochs of a source apart that has no order to change."""
+    other: Any = list(BUILDERS[kind]().with_seed(SEED, epoch=1))
+    assert not set(digests(other)) & set(expected(kind))
+    assert [batch.key.epoch for batch in other] == [1] * BATCHES
