@@ -284,8 +284,8 @@ def check_types(
         raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
     check_vector("node_type_offset", node_type_offset)
     offsets = node_type_offset.tolist()
-    ends = (offsets[0], offsets[-1]) if offsets else ()
-    if len(offsets) != len(node_type_to_id) + 1 or ends != (0, num_nodes) or offsets != sorted(offsets):
+    bounds = (offsets[0], offsets[-1]) if offsets else ()
+    if len(offsets) != len(node_type_to_id) + 1 or bounds != (0, num_nodes) or offsets != sorted(offsets):
         raise ValueError(
             f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
             f"but is {offsets}"

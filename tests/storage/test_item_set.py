@@ -128,11 +128,27 @@ def test_other_indexes_are_refused_by_their_type(index: Any) -> None:
         users_and_items()[index]
 
 
-@pytest.mark.parametrize("index", [torch.tensor([True, False, True, False, False]), torch.tensor([0.0])])
-def test_a_mask_is_no_index(index: torch.Tensor) -> None:
+@pytest.mark.parametrize(
+    ("index", "kind"),
+    [
+        (torch.tensor([True, False, True, False, False]), "torch.bool"),
+        (torch.tensor([0.0]), "torch.float32"),
+        (torch.tensor([0, 1], dtype=torch.uint8), "torch.uint8"),
+        ([True, False], "torch.bool"),
+        ([1.5], "torch.float32"),
+    ],
+    ids=str,
+)
+def test_masks_and_fractions_are_no_index(index: Any, kind: str) -> None:
     for items in (PAIR, ItemSet(5), users_and_items()):
-        with pytest.raises(TypeError, match=f"must be int, slice, or a sequence or tensor of int, not {index.dtype}"):
+        with pytest.raises(TypeError, match=f"must be int, slice, or a sequence or tensor of int, not {kind}"):
             items[index]
+
+
+def test_no_index_gives_no_rows() -> None:
+    assert_same(PAIR[[]], (IDS[:0], LABELS[:0]))
+    assert_same(ItemSet(5)[[]], torch.arange(0))
+    assert users_and_items()[[]] == {}
 
 
 def test_what_cannot_be_a_set_is_refused() -> None:

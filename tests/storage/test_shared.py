@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -159,6 +160,12 @@ def test_every_size_and_dtype_comes_back(count: int, dtype: torch.dtype) -> None
     again = pickle.loads(pickle.dumps(box))
     assert_same(again.values, (torch.arange(count) % 100).to(dtype))
     assert_same(again.scalar, torch.tensor(3).to(dtype))
+
+
+def test_nothing_comes_back_however_it_was_made() -> None:
+    """NumPy gives an empty array strides of 0, over which torch makes no view of another dtype."""
+    for values in (torch.from_numpy(np.empty(0)), torch.zeros(0, 2), torch.zeros(2, 0), torch.arange(3)[:0]):
+        assert_same(pickle.loads(pickle.dumps(Box(values=values))).values, values)
 
 
 def test_values_that_do_not_lie_together_come_back() -> None:
