@@ -88,3 +88,16 @@ def test_epochs_and_seeds_differ() -> None:
     first, second = two_epochs(pipe)
     assert not set(first) & set(second)
     assert not set(first) & {digest(batch) for batch in pipe.with_seed(SEED + 1)}
+
+
+def strip(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    return gf.MiniBatch(seeds=minibatch.seeds)
+
+
+def test_a_stage_that_makes_its_own_mini_batches_keeps_the_draws_the_same() -> None:
+    (sampler,) = gf.find(pipelines.shuffled(), gf.NeighborSampler)
+    assert isinstance(sampler, gf.NeighborSampler)
+    pipe = sampler.datapipe.transform(strip).sample_neighbor(sampler.graph, [2, 2])
+    expected = two_epochs(pipe)
+    assert load_two_epochs(pipe, 2) == expected
+    assert two_epochs(pipe) == expected

@@ -7,6 +7,7 @@ from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.iterable_source import IterableSource
+from graphfeed.datapipes.minibatch import MiniBatch
 
 
 class Transform(Datapipe):
@@ -45,16 +46,23 @@ class Transform(Datapipe):
 
 
 def call(stage: Transform, minibatch: Any) -> Any:
-    """Call a stage; a failure is noted with the stage, the mini-batch and the worker."""
+    """Call a stage; a failure is noted with the stage, the mini-batch and the worker.
+
+    A new mini-batch that the stage made without a key gets that of the one it was given, so that later draws stay the
+    same wherever they are made.
+    """
+    key = getattr(minibatch, "key", None)
     try:
-        return stage(minibatch)
+        result = stage(minibatch)
     except Exception as error:
         note = f"in {type(stage).__name__}, stage {stage.position}"
-        key = getattr(minibatch, "key", None)
         if key is not None:
             note += f", mini-batch {key.index} of epoch {key.epoch}"
         error.add_note(f"{note}, in {worker_name()}")
         raise
+    if isinstance(result, MiniBatch) and result.key is None:
+        result.key = key
+    return result
 
 
 def worker_name() -> str:

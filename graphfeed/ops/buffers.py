@@ -3,6 +3,7 @@
 Writing to fresh pages costs more than the copy itself, for the kernel has to clear each page first.
 """
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -112,6 +113,16 @@ class NodeMaps:
 
 POOL = BufferPool()
 NODE_MAPS = NodeMaps()
+
+
+def renew_locks() -> None:
+    """Make new locks in a forked process: a thread that held one has no copy there to release it."""
+    POOL.lock = threading.RLock()
+    NODE_MAPS.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=renew_locks)
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype) -> torch.Tensor:

@@ -341,7 +341,7 @@ def fused_csc_sampling_graph(
         for name, values in attributes.items():
             if len(values) != rows:
                 raise ValueError(
-                    f"{domain}_attributes[{name!r}] must have {rows} rows, one a {domain}, but has {len(values)}"
+                    f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {len(values)}"
                 )
     return FusedCSCSamplingGraph(
         csc_indptr.contiguous(),

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.checks import ID_DTYPES
 from graphfeed.storage.shared import Shareable
 
 
@@ -20,9 +21,9 @@ def count_rows(items: Any) -> int:
 def as_index(index: object, owner: str) -> torch.Tensor:
     """Return several positions as a tensor."""
     if isinstance(index, Sequence) and not isinstance(index, str):
-        index = torch.as_tensor(index, dtype=torch.int64)
+        index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
     kind = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
-    if not isinstance(index, torch.Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+    if not isinstance(index, torch.Tensor) or kind not in ID_DTYPES:
         raise TypeError(f"{owner} indices must be int, slice, or a sequence or tensor of int, not {kind}")
     return index
 

@@ -161,7 +161,7 @@ def test_what_has_another_type_is_named(edges: Any, num_nodes: Any, message: str
 def test_an_attribute_of_another_length_is_named() -> None:
     with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 5 rows, one an edge, but has 4"):
         from_coo((SOURCES, DESTINATIONS), 5, edge_attributes={"w": torch.ones(4)})
-    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one a node, but has 4"):
+    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one for each node, but has 4"):
         from_coo((SOURCES, DESTINATIONS), 5, node_attributes={"w": torch.ones(4)})
 
 

@@ -85,9 +85,9 @@ def test_types_of_another_dtype() -> None:
 
 
 def test_attributes_of_another_length() -> None:
-    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one a edge, but has 5"):
+    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"):
         fused_csc_sampling_graph(INDPTR, INDICES, edge_attributes={"w": torch.ones(5)})
-    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one a node, but has 9"):
+    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one for each node, but has 9"):
         fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": torch.ones(9)})
 
 
