@@ -11,9 +11,15 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
+from tqdm import tqdm
 
 PART_BYTES = 1 << 24
 """What is read, converted and written at once."""
+
+
+def progress_bar(name: str, total: int, unit: str) -> "tqdm[Any]":
+    """Return a bar for work that takes more than a second; it shows in a terminal only."""
+    return tqdm(desc=name, total=total, unit=unit, unit_scale=True, disable=None, delay=1)
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
@@ -87,10 +93,14 @@ class ArrayWriter:
 
 def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:
     """Write an array, mapped or not, to a new `.npy` file in bounded memory."""
-    with ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer:
-        step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
+    step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
+    with (
+        ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer,
+        progress_bar(f"writing {path.name}", len(array), "row") as progress,
+    ):
         for start in range(0, len(array), step):
             writer.append(array[start : start + step])
+            progress.update(min(step, len(array) - start))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -124,11 +134,16 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
     if not path.is_file():
         raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
     edges = 0
-    with path.open("rb") as text, target.open("xb") as pairs:
+    with (
+        path.open("rb") as text,
+        target.open("xb") as pairs,
+        progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
+    ):
         rest = b""
         while block := text.read(PART_BYTES):
             lines, newline, rest = (rest + block).rpartition(b"\n")
             edges += append_pairs(lines + newline, pairs, path, key, edges)
+            progress.update(len(block))
         edges += append_pairs(rest, pairs, path, key, edges)
     if edges == 0:
         return np.empty((2, 0), dtype=np.int64)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids
-from graphfeed.storage.array_files import ArrayWriter
+from graphfeed.storage.array_files import ArrayWriter, progress_bar
 
 PART_EDGES = 1 << 20
 """Edges read at once."""
@@ -149,9 +149,7 @@ def write_sorted(
             stack.enter_context(ArrayWriter(array.path, (num_edges, *array.row), array.dtype)) for array in arrays
         ]
         ranges = list(split_columns(indptr, most_edges))
-        progress = stack.enter_context(
-            tqdm(desc="sorting edges", total=len(ranges) * num_edges, unit="edge", unit_scale=True, disable=None)
-        )
+        progress = stack.enter_context(progress_bar("sorting edges", len(ranges) * num_edges, "edge"))
         for columns in ranges:
             for writer, block in zip(writers, sort_range(lists, indptr, arrays, columns, progress), strict=True):
                 writer.append(block)

@@ -15,6 +15,7 @@ FILE_NAME = "metadata.yaml"
 ARRAY_FORMATS = ("numpy", "torch")
 EDGE_FORMATS = ("csv", "numpy", "torch")
 REQUIRED = object()
+KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
@@ -114,11 +115,11 @@ class Section:
         value = self.values.get(key)
         if value is None:
             if default is REQUIRED:
-                raise ValueError(f"{FILE_NAME}: {self.name(key)} is missing; give a {kind.__name__}")
+                raise ValueError(f"{FILE_NAME}: {self.name(key)} is missing; give {KINDS[kind]}")
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             hint = "; put it in quotes" if kind is str else ""
-            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be a {kind.__name__}, but is {value!r}{hint}")
+            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be {KINDS[kind]}, but is {value!r}{hint}")
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:

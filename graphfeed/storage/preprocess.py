@@ -26,6 +26,7 @@ LAYOUT = 1
 PROCESSED = "graphfeed"
 UNFINISHED = ".graphfeed-unfinished"
 OUTDATED = ".graphfeed-outdated"
+LOCK = ".graphfeed-lock"
 WAIT_SECONDS = 4 * 3600.0
 """How long to wait for another process that preprocesses the same dataset."""
 
@@ -171,11 +172,14 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time in; the lock goes with the process that holds it, however that ends."""
+    """Let one process at a time in; the lock goes with the process that holds it, however that ends.
+
+    The file that is locked stays: whoever removed it could lock out nobody who has it open.
+    """
     if sys.platform == "win32":
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what is open for writing
     try:
         give_up = time.monotonic() + WAIT_SECONDS
         while True:

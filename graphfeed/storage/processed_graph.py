@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from graphfeed.storage.array_files import ArrayWriter, open_array, read_csv_edges, write_array
+from graphfeed.storage.array_files import ArrayWriter, open_array, progress_bar, read_csv_edges, write_array
 from graphfeed.storage.edge_sorting import EdgeArray, EdgeList, check_edges, count_in_degrees, write_sorted
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.metadata import FILE_NAME, OnDiskGraph, stay_inside
@@ -57,7 +56,7 @@ def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList
         opened = EdgeList(edges.key, ends, number, (firsts[0], firsts[1]), (counts[0], counts[1]), own)
         check_edges(opened)
         for name, values in own.items():
-            check_rows(f"graph.feature_data {name!r} of edges {edges.type or ''}", values, len(opened))
+            check_rows(name_attribute(name, edges.type), values, len(opened))
         lists.append(opened)
     return lists
 
@@ -84,6 +83,11 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
     return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
 
 
+def name_attribute(name: str, kind: str | None) -> str:
+    """Return how errors call an attribute of a type."""
+    return f"graph.feature_data {name!r}" + (f" of {kind!r}" if kind else "")
+
+
 def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
     """Raise unless an array has as many rows as there are nodes or edges."""
     if values.ndim == 0 or len(values) != rows:
@@ -104,7 +108,7 @@ def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: b
     place.mkdir()
     lists = open_edges(folder, target, graph)
     num_nodes, num_edges = sum(graph.num_nodes.values()), sum(map(len, lists))
-    with tqdm(desc="counting edges", total=num_edges, unit="edge", unit_scale=True, disable=None) as progress:
+    with progress_bar("counting edges", num_edges, "edge") as progress:
         indptr = count_in_degrees(lists, num_nodes, progress)
     write_array(place / "csc_indptr.npy", indptr, id_dtype(num_edges, auto_cast))
     write_sorted(lists, indptr, name_arrays(place, graph, lists, with_edge_ids, auto_cast))
@@ -154,7 +158,7 @@ def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict
         dtype = next(iter(by_type.values())).dtype
         with ArrayWriter(place / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
             for kind, count in graph.num_nodes.items():
-                check_rows(f"graph.feature_data {name!r} of nodes {kind or ''}", by_type[kind], count)
+                check_rows(name_attribute(name, kind), by_type[kind], count)
                 writer.append(by_type[kind])
     return files
 
