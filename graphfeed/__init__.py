@@ -23,6 +23,7 @@ from graphfeed.loader import DataLoader
 from graphfeed.ops import Key, expand_indptr
 from graphfeed.storage import (
     BasicFeatureStore,
+    BuiltinDataset,
     CSCFormatBase,
     Dataset,
     DiskBasedFeature,
@@ -31,20 +32,25 @@ from graphfeed.storage import (
     FusedCSCSamplingGraph,
     HeteroItemSet,
     ItemSet,
+    OnDiskDataset,
     OnDiskFeatureData,
+    OnDiskTask,
     SampledSubgraph,
     SamplingGraph,
+    Task,
     TorchBasedFeature,
     TorchBasedFeatureStore,
     datasets,
     from_coo,
     fused_csc_sampling_graph,
+    preprocess_ondisk_dataset,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BasicFeatureStore",
+    "BuiltinDataset",
     "CSCFormatBase",
     "CopyTo",
     "DataLoader",
@@ -63,10 +69,13 @@ __all__ = [
     "MiniBatch",
     "MiniBatchTransformer",
     "NeighborSampler",
+    "OnDiskDataset",
     "OnDiskFeatureData",
+    "OnDiskTask",
     "Process",
     "SampledSubgraph",
     "SamplingGraph",
+    "Task",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
     "Transform",
@@ -77,6 +86,7 @@ __all__ = [
     "from_coo",
     "fused_csc_sampling_graph",
     "minibatcher_default",
+    "preprocess_ondisk_dataset",
     "replace",
     "traverse",
 ]

@@ -2,6 +2,7 @@
 
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr
+from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
@@ -21,6 +22,7 @@ __all__ = [
     "check_joined",
     "compact",
     "coo_to_csc",
+    "count_edges",
     "cumulate_weights",
     "expand_indptr",
     "gather_rows",
@@ -28,4 +30,5 @@ __all__ = [
     "permute",
     "sample_layers",
     "sample_neighbors",
+    "take_places",
 ]

@@ -1,0 +1,25 @@
+"""Kernels for a counting sort in parts."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+
+
+@kernel
+def count_edges(destinations, counts):
+    """Count the edges of each node."""
+    last = destinations.size - 1
+    for edge in range(destinations.size):
+        prefetch(counts, np.intp(destinations[min(edge + AHEAD, last)]))
+        counts[destinations[edge]] += 1
+
+
+@kernel
+def take_places(destinations, starts, places):
+    """Give each edge the next place of its node."""
+    last = destinations.size - 1
+    for edge in range(destinations.size):
+        prefetch(starts, np.intp(destinations[min(edge + AHEAD, last)]))
+        node = destinations[edge]
+        places[edge] = starts[node]
+        starts[node] += 1

@@ -1,0 +1,168 @@
+"""Arrays in files: mapped where they are read, written part by part, and safe on the disk when they are closed."""
+
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from tqdm import tqdm
+
+PART_BYTES = 1 << 24
+"""What is read, converted and written at once."""
+
+
+def progress_bar(name: str, total: int, unit: str) -> "tqdm[Any]":
+    """Return a bar for work that takes more than a second; it shows in a terminal only."""
+    return tqdm(desc=name, total=total, unit=unit, unit_scale=True, disable=None, delay=1)
+
+
+def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
+    """Map an array of a file; nothing in it is unpickled but tensors.
+
+    Args:
+        path: A `.npy` file, or a tensor saved by `torch.save`.
+        format: "numpy" or "torch".
+        key: What asks for it, for errors.
+
+    Raises:
+        FileNotFoundError: There is no file.
+        ValueError: It holds something else, or objects.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+    try:
+        if format == "numpy":
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            # Mapping needs the format that torch.save has written since 1.6.
+            mapped = zipfile.is_zipfile(path)
+            array = torch.load(path, weights_only=True, mmap=mapped, map_location="cpu")
+    except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error
+    if isinstance(array, torch.Tensor):
+        if array.dtype == torch.bfloat16:
+            raise ValueError(f"{key}: {path} is bfloat16, which .npy files can't hold; save it as float16 or float32")
+        array = array.detach().numpy()
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{key}: {path} must hold one {format} array, but holds a {type(array).__name__}")
+    return array
+
+
+class ArrayWriter:
+    """A `.npy` file that is written row block by row block, and is on the disk when it is closed.
+
+    Args:
+        path: A new file.
+        shape: The whole array's.
+        dtype: What rows are converted to.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self.path, self.shape, self.rows = path, shape, 0
+        self.file = path.open("xb")
+        header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self.file, header)
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Write the next rows."""
+        np.ascontiguousarray(rows, dtype=self.dtype).tofile(self.file)
+        self.rows += len(rows)
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file; raise if rows are missing."""
+        with self.file:
+            if kind is None:
+                if self.rows != self.shape[0]:
+                    raise ValueError(f"{self.path} must get {self.shape[0]} rows, but got {self.rows}")
+                self.file.flush()
+                os.fsync(self.file.fileno())
+
+
+def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:
+    """Write an array, mapped or not, to a new `.npy` file in bounded memory."""
+    step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
+    with (
+        ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer,
+        progress_bar(f"writing {path.name}", len(array), "row") as progress,
+    ):
+        for start in range(0, len(array), step):
+            writer.append(array[start : start + step])
+            progress.update(min(step, len(array) - start))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a new text file that is on the disk afterwards."""
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names of a folder to the disk."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
+    """Turn two columns of integers, without a header, into a file of pairs; return it mapped, shape (2, edges).
+
+    Reads 16 MiB of text at a time, some three million edges a second.
+
+    Raises:
+        FileNotFoundError: There is no file.
+        ValueError: A line that is not two integers.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+    edges = 0
+    with (
+        path.open("rb") as text,
+        target.open("xb") as pairs,
+        progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
+    ):
+        rest = b""
+        while block := text.read(PART_BYTES):
+            lines, newline, rest = (rest + block).rpartition(b"\n")
+            edges += append_pairs(lines + newline, pairs, path, key, edges)
+            progress.update(len(block))
+        edges += append_pairs(rest, pairs, path, key, edges)
+    if edges == 0:
+        return np.empty((2, 0), dtype=np.int64)
+    return np.memmap(target, dtype=np.int64, mode="r", shape=(edges, 2)).T
+
+
+def append_pairs(text: bytes, pairs: io.BufferedWriter, path: Path, key: str, before: int) -> int:
+    """Write the pairs of some whole lines; return how many there are."""
+    if not text.strip():
+        return 0
+    try:
+        part = np.loadtxt(io.BytesIO(text), dtype=np.int64, delimiter=",", comments=None, ndmin=2)
+    except ValueError as error:
+        raise ValueError(
+            f"{key}: {path} must have two columns of integers and no header, but after {before} edges: {error}"
+        ) from error
+    if part.shape[1] != 2:
+        raise ValueError(
+            f"{key}: {path} must have two columns, source and destination, but has {part.shape[1]} after {before} edges"
+        )
+    part.tofile(pairs)
+    return len(part)

@@ -1,0 +1,247 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import graphfeed as gf
+from tests import on_disk
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return on_disk.write(tmp_path, on_disk.untyped(tmp_path))
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    return on_disk.write(tmp_path, on_disk.typed(tmp_path))
+
+
+def test_nothing_happens_before_load(folder: Path) -> None:
+    names = on_disk.listing(folder)
+    dataset = gf.OnDiskDataset(folder)
+    assert dataset.dataset_name == "small"
+    assert dataset.yaml_data["graph"]["nodes"] == [{"num": 4}]
+    assert on_disk.listing(folder) == names
+    for name in ("tasks", "graph", "feature", "all_nodes_set"):
+        with pytest.raises(RuntimeError, match=r"is not loaded yet; call its load\(\) first"):
+            getattr(dataset, name)
+
+
+@pytest.mark.parametrize("ending", ["npy", "pt"])
+@pytest.mark.parametrize("edges", ["npy", "pt", "csv"])
+def test_without_types(tmp_path: Path, ending: str, edges: str) -> None:
+    on_disk.write(tmp_path, on_disk.untyped(tmp_path, ending, edges))
+    dataset = gf.OnDiskDataset(tmp_path)
+    assert dataset.load() is dataset
+    assert dataset.graph is not None
+    assert dataset.feature.read("node", None, "feat", torch.tensor([3])).tolist() == [[6, 7]]
+    assert dataset.feature.metadata("node", None, "feat") == {"num_categories": 5}
+    assert dataset.feature.read("edge", None, "row").tolist() == [[row] for row in range(6)]
+    first, second = dataset.tasks
+    assert first.metadata == {"name": "node_classification", "num_classes": 2}
+    assert first.train_set is not None
+    assert first.train_set.names == ("seeds", "labels")
+    assert [[int(part) for part in item] for item in first.train_set] == [[0, 1], [2, 0]]
+    assert first.validation_set is None
+    assert isinstance(second.train_set, gf.ItemSet)
+    assert second.train_set[0].tolist() == [0, 1]
+    nodes = dataset.all_nodes_set
+    assert isinstance(nodes, gf.ItemSet)
+    assert nodes[torch.arange(4)].dtype == dataset.graph.indices.dtype == torch.int32
+
+
+def test_with_types(typed: Path) -> None:
+    dataset = gf.OnDiskDataset(typed).load()
+    nodes = dataset.all_nodes_set
+    assert isinstance(nodes, gf.HeteroItemSet)
+    assert {kind: len(rows) for kind, rows in nodes[:].items()} == {"item": 3, "user": 4}
+    assert dataset.feature.count("node", "item", "feat") == 3
+    train = dataset.tasks[0].train_set
+    assert isinstance(train, gf.HeteroItemSet)
+    assert dataset.tasks[0].validation_set is not None
+    assert dataset.tasks[0].validation_set[0]["user:likes:item"].tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_relative_path_and_several_loads(folder: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    dataset = gf.OnDiskDataset(folder.name)
+    monkeypatch.chdir("/")
+    for _ in range(times):
+        dataset.load()
+    assert len(dataset.tasks) == 2
+    assert dataset.feature.count("node", None, "feat") == 4
+
+
+def test_sampled_edges_have_their_own_weights_and_features(folder: Path) -> None:
+    """Row 3 alone has weight, so it is the one edge that is drawn for its destination, whatever its place."""
+    for row in range(6):
+        np.save(folder / "opt" / "weight.npy", np.eye(6)[row])
+        dataset = gf.OnDiskDataset(folder, force_preprocess=True).load()
+        assert dataset.graph is not None
+        assert dataset.all_nodes_set is not None
+        pipe: Any = gf.ItemSampler(dataset.all_nodes_set, batch_size=4)
+        pipe = pipe.sample_neighbor(dataset.graph, fanouts=[-1], prob_name="weight")
+        pipe = pipe.fetch_feature(dataset.feature, node_feature_keys=["feat"], edge_feature_keys=["row"])
+        (batch,) = pipe
+        subgraph = batch.sampled_subgraphs[0]
+        assert subgraph.original_edge_ids.tolist() == [row]
+        assert batch.edge_features[0]["row"].tolist() == [[row]]
+        degrees = subgraph.sampled_csc.indptr.diff()
+        assert subgraph.original_column_node_ids[degrees > 0].tolist() == [on_disk.DESTINATIONS[row]]
+        source = subgraph.original_row_node_ids[subgraph.sampled_csc.indices]
+        assert source.tolist() == [on_disk.SOURCES[row]]
+
+
+def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Path) -> None:
+    dataset = gf.OnDiskDataset(typed).load()
+    graph = dataset.graph
+    assert graph is not None
+    assert dataset.all_nodes_set is not None
+    pipe: Any = gf.ItemSampler(dataset.all_nodes_set, batch_size=7)
+    pipe = pipe.sample_neighbor(graph, fanouts=[-1])
+    keys = {kind: ["weight"] for kind in on_disk.TYPED_EDGES}
+    pipe = pipe.fetch_feature(dataset.feature, {"user": ["feat"], "item": ["feat"]}, keys)
+    (batch,) = pipe
+    subgraph = batch.sampled_subgraphs[0]
+    for place, (kind, (sources, destinations)) in enumerate(on_disk.TYPED_EDGES.items()):
+        source_type, _, destination_type = kind.split(":")
+        csc, rows = subgraph.sampled_csc[kind], subgraph.original_edge_ids[kind].tolist()
+        assert sorted(rows) == list(range(len(sources)))
+        assert batch.edge_features[0][kind, "weight"].flatten().tolist() == [100 * place + row for row in rows]
+        found = subgraph.original_row_node_ids[source_type][csc.indices].tolist()
+        assert found == [sources[row] for row in rows]
+        ends = subgraph.original_column_node_ids[destination_type].repeat_interleave(csc.indptr.diff()).tolist()
+        assert ends == [destinations[row] for row in rows]
+    assert batch.node_features["item", "feat"].flatten().tolist() == batch.input_nodes["item"].tolist()
+
+
+def test_typed_weights_draw_the_right_edges(typed: Path) -> None:
+    for kind in on_disk.TYPED_EDGES:
+        values = np.zeros(len(on_disk.TYPED_EDGES[kind][0]))
+        values[-1] = 1
+        np.save(typed / f"weight_{kind.replace(':', '_')}.npy", values)
+    dataset = gf.OnDiskDataset(typed).load()
+    assert dataset.graph is not None
+    seeds = {"user": torch.arange(4, dtype=torch.int32), "item": torch.arange(3, dtype=torch.int32)}
+    hop = dataset.graph.sample_neighbors(seeds, torch.tensor([-1]), probs_name="weight", key=1)
+    assert isinstance(hop.original_edge_ids, dict)
+    last = {kind: [len(ends[0]) - 1] for kind, ends in on_disk.TYPED_EDGES.items()}
+    assert {kind: ids.tolist() for kind, ids in hop.original_edge_ids.items()} == last
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_features_may_stay_on_disk(folder: Path, in_memory: bool) -> None:
+    data = on_disk.change(on_disk.untyped(folder), "feature_data.1.in_memory", in_memory)
+    dataset = gf.OnDiskDataset(on_disk.write(folder, data)).load()
+    kind = gf.TorchBasedFeature if in_memory else gf.DiskBasedFeature
+    assert isinstance(dataset.feature["edge", None, "row"], kind)
+    dataset = gf.OnDiskDataset(folder)
+    dataset.yaml_data["feature_data"][1]["in_memory"] = not in_memory
+    assert not isinstance(dataset.load().feature["edge", None, "row"], kind)
+    assert not isinstance(dataset.load().feature["edge", None, "row"], kind)
+
+
+def test_items_may_stay_on_disk(folder: Path) -> None:
+    data = on_disk.change(on_disk.untyped(folder), "tasks.0.train_set.0.data.1.in_memory", False)
+    train = gf.OnDiskDataset(on_disk.write(folder, data)).load().tasks[0].train_set
+    assert train is not None
+    pipe: Any = gf.ItemSampler(train, batch_size=2)
+    assert [batch.labels.tolist() for batch in pipe] == [[1, 0]]
+
+
+def test_tasks_are_chosen_by_name(folder: Path) -> None:
+    dataset = gf.OnDiskDataset(folder)
+    assert [task.metadata["name"] for task in dataset.load("link_prediction").tasks] == ["link_prediction"]
+    assert len(dataset.load(["link_prediction", "node_classification"]).tasks) == 2
+    with pytest.warns(UserWarning, match=r"Below tasks are not found in YAML: \['other'\]. Skipped."):
+        assert dataset.load(["other"]).tasks == []
+    with pytest.raises(TypeError, match="The type of selected_task should be list, but got int"):
+        dataset.load(3)  # type: ignore[arg-type]
+
+
+def test_a_task_prints(folder: Path) -> None:
+    text = repr(gf.OnDiskDataset(folder).load().tasks[1])
+    assert text.startswith("OnDiskTask(\n    validation_set=None,\n    train_set=ItemSet(\n        items=tensor(")
+    assert text.endswith("    test_set=None,\n    metadata={'name': 'link_prediction'},\n)")
+
+
+def test_workers_can_have_it(folder: Path) -> None:
+    graph = gf.OnDiskDataset(folder).load().graph
+    assert repr(pickle.loads(pickle.dumps(graph))) == repr(graph)
+
+
+def test_the_processed_folder_is_enough(tmp_path: Path, folder: Path) -> None:
+    gf.OnDiskDataset(folder).load()
+    for name in ("metadata.yaml", "edges/all.npy"):
+        (folder / name).unlink()
+    dataset = gf.OnDiskDataset(folder).load()
+    assert dataset.graph is not None
+    assert dataset.graph.total_num_edges == 6
+
+
+def by_graphbolt(folder: Path) -> dict[str, Any]:
+    """Write what GraphBolt leaves: a graph that is a pickle, arrays, and a metadata.yaml of them."""
+    made = "preprocessed"
+    feature = on_disk.save(folder, f"{made}/feat.npy", np.eye(3))
+    seeds = on_disk.save(folder, f"{made}/seeds.npy", np.arange(3, dtype=np.int32))
+    torch.save(gf.from_coo(torch.tensor([[0], [1]]), 3), folder / made / "graph.pt")
+    data = {
+        "dataset_name": "old",
+        "graph_topology": {"type": "FusedCSCSamplingGraph", "path": f"{made}/graph.pt"},
+        "feature_data": [{"domain": "node", "type": None, "name": "feat", "in_memory": False, **feature}],
+        "tasks": [{"name": "t", "train_set": [{"type": None, "data": [{"name": "seeds", **seeds}]}]}],
+        "include_original_edge_id": False,
+    }
+    on_disk.write(folder / made, data)
+    return data
+
+
+def test_what_graphbolt_made_is_read_but_for_pickles(tmp_path: Path) -> None:
+    by_graphbolt(tmp_path)
+    dataset = gf.OnDiskDataset(tmp_path).load()
+    assert dataset.dataset_name == "old"
+    assert isinstance(dataset.feature["node", None, "feat"], gf.DiskBasedFeature)
+    assert dataset.tasks[0].train_set is not None
+    assert len(dataset.tasks[0].train_set) == 3
+    for name in ("graph", "all_nodes_set"):
+        with pytest.raises(ValueError, match="holds pickled objects, which are not loaded; preprocess again"):
+            getattr(dataset, name)
+
+
+def test_without_a_graph(tmp_path: Path) -> None:
+    data = by_graphbolt(tmp_path)
+    del data["graph_topology"]
+    on_disk.write(tmp_path / "preprocessed", data)
+    dataset = gf.OnDiskDataset(tmp_path).load()
+    assert dataset.graph is None
+    with pytest.warns(UserWarning, match="the dataset has no graph"):
+        assert dataset.all_nodes_set is None
+
+
+def test_the_source_goes_before_what_graphbolt_made(folder: Path) -> None:
+    by_graphbolt(folder)
+    assert gf.OnDiskDataset(folder).load().dataset_name == "small"
+    (folder / "graphfeed").rename(folder / "away")
+    (folder / "edges" / "all.npy").unlink()
+    assert gf.OnDiskDataset(folder).load().dataset_name == "old"
+
+
+def test_a_manifest_that_leads_out_is_refused(folder: Path) -> None:
+    gf.OnDiskDataset(folder).load()
+    path = folder / "graphfeed" / "metadata.yaml"
+    path.write_text(yaml.safe_dump(on_disk.change(yaml.safe_load(path.read_text()), "graph_topology.path", "..")))
+    with pytest.raises(ValueError, match=r"graph_topology\.path is '\.\.', which leads to"):
+        gf.OnDiskDataset(folder).load()
+
+
+def test_no_metadata_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"metadata\.yaml does not exist in"):
+        gf.OnDiskDataset(tmp_path)
+    with pytest.raises(FileNotFoundError, match="Invalid dataset path"):
+        gf.OnDiskDataset(tmp_path / "gone")
