@@ -6,6 +6,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_vector
 
 
 class Compacted(NamedTuple):
@@ -45,6 +46,8 @@ def compact(
         >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
         [7, 3, 5, 9]
     """
+    check_vector("seeds", seeds)
+    check_vector("neighbors", neighbors)
     if seeds.dtype != neighbors.dtype:
         raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
     if seed_starts is None or neighbor_starts is None or sources is None:

@@ -54,6 +54,8 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
             source that is not a node.
     """
     check_vector("csc_indptr", indptr)
+    if not isinstance(indices, torch.Tensor):
+        raise TypeError(f"indices must be a torch.Tensor, but is a {type(indices).__name__}")
     if indptr.numel() == 0 or int(indptr[0]) != 0:
         raise ValueError(f"csc_indptr must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
     if int(indptr[-1]) != indices.numel():
@@ -81,6 +83,8 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     """
     check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
     check_ids("type_per_edge", types, num_types)
+    if types.numel() != int(indptr[-1]):
+        raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one an edge, but has {types.numel()}")
     column = int(kernels("csc", types).find_unsorted(indptr.contiguous().numpy(), types.contiguous().numpy()))
     if column >= 0:
         raise ValueError(

@@ -1,12 +1,13 @@
 """Rows of a tensor by index."""
 
+import numpy as np
 import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_ids, check_vector
 
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -39,14 +40,11 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     ids = index.contiguous().numpy()
     flat = values.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     row_bytes = flat.numel() // values.shape[0] * values.element_size()
+    # As NumPy arrays, which may start at any byte.
+    source, target = flat.view(torch.uint8).numpy(), out.reshape(-1).view(torch.uint8).numpy()
     word = WORDS.get(row_bytes)
-    if word is not None and flat.data_ptr() % row_bytes == 0:
-        module.gather_words(flat.view(word).numpy(), ids, out.reshape(-1).view(word).numpy())
+    if word is not None:
+        module.gather_words(source.view(word), ids, target.view(word))
     else:
-        module.gather_rows(
-            flat.view(torch.uint8).numpy(),
-            ids,
-            row_bytes,
-            out.reshape(-1).view(torch.uint8).numpy(),
-        )
+        module.gather_rows(source, ids, row_bytes, target)
     return out

@@ -123,7 +123,10 @@ def sample_layers(
         ValueError: A seed outside of the graph, or a fan-out below -1.
     """
     check_vector("indptr", indptr)
+    check_vector("indices", indices)
     check_vector("seeds", seeds, (indices.dtype,))
+    if not fanouts:
+        raise ValueError("fanouts is empty; give a number for each hop")
     if len(keys) != len(fanouts):
         raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {len(keys)}")
     if min(fanouts) < -1:

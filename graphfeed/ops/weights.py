@@ -11,7 +11,7 @@ WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the running sum of each column's weights in units of 2**-31 of the column's largest.
 
-    A weight above 0 counts at least one unit, so that it stays eligible. A mask counts 1 for each True. Made once a
+    A weight above 0 counts at least one unit, so that it stays eligible. In a mask all True weigh alike. Made once a
     graph; costs a pass over the edges and 8 bytes an edge.
 
     Args:
@@ -24,6 +24,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     Raises:
         ValueError: Another length, or a weight that is negative, infinite or not a number.
     """
+    check_vector("indptr", indptr)
     check_vector("weights", weights, WEIGHT_DTYPES)
     if weights.numel() != int(indptr[-1]):
         raise ValueError(f"weights must have {int(indptr[-1])} values, one an edge, but has {weights.numel()}")

@@ -1,4 +1,6 @@
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -246,3 +248,29 @@ def test_threads_never_share_a_map() -> None:
         assert all(executor.map(work, range(8)))
     assert maps.used_bytes <= maps.limit_bytes
     assert maps.used_bytes == sum(4 * 1000 for _ in maps.idle[1000])
+
+
+def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
+    """The fork happens while another thread holds the locks."""
+    program = (
+        "import os, signal, threading, numpy\n"
+        "from graphfeed.ops import buffers\n"
+        "held, done = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with buffers.POOL.lock, buffers.NODE_MAPS.lock:\n"
+        "        held.set()\n"
+        "        done.wait()\n"
+        "thread = threading.Thread(target=hold)\n"
+        "thread.start()\n"
+        "held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(20)\n"
+        "    buffers.POOL.empty(1 << 20, numpy.uint8)\n"
+        "    buffers.NODE_MAPS.take(10)\n"
+        "    os._exit(7)\n"
+        "done.set()\n"
+        "thread.join()\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)

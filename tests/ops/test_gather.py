@@ -114,6 +114,12 @@ def test_conjugated_values() -> None:
     assert ops.gather_rows(values, torch.tensor([4, 0])).equal(values[[4, 0]].resolve_conj())
 
 
+def test_an_aligned_part_of_memory_that_is_not() -> None:
+    stored = torch.from_numpy(np.arange(100, dtype=np.uint8)[1:])
+    values = stored[-stored.data_ptr() % 8 :][:80].reshape(10, 8)
+    assert ops.gather_rows(values, torch.tensor([9, 0])).equal(values[[9, 0]])
+
+
 def test_values_with_a_gradient_are_copied_without_it() -> None:
     values = torch.randn(5, 3, requires_grad=True)
     result = ops.gather_rows(values, torch.tensor([4, 0]))

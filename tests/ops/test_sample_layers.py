@@ -212,6 +212,8 @@ def test_arguments_are_left_as_they_are() -> None:
         ({"seeds": torch.tensor([[0]])}, ValueError, r"seeds must have 1 dimension, but has shape \(1, 1\)"),
         ({"seeds": torch.tensor([0, -1])}, ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
         ({"seeds": torch.tensor([0, 3])}, ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
+        ({"keys": [1]}, ValueError, "keys must hold 2 numbers, one a hop, but holds 1"),
+        ({"keys": [1, 2, 3]}, ValueError, "keys must hold 2 numbers, one a hop, but holds 3"),
         ({"fanouts": [2, -2]}, ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
     ],
 )

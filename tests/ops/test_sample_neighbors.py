@@ -198,10 +198,7 @@ def test_arguments_are_left_as_they_are() -> None:
     assert fanouts.tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    "fanout",
-    [1_000_000, 2**40],
-)
+@pytest.mark.parametrize("fanout", [1_000_000, 2**40])
 def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
     picks = ops.sample_neighbors(INDPTR, torch.tensor([2, 0]), torch.tensor([fanout]), key=0)
     assert columns_of(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.random import mix
 
 
 @inlined
@@ -11,7 +12,7 @@ def find_slot(keys, node):
     if keys.size == 0:
         return np.int64(node)
     mask = keys.size - 1
-    slot = np.int64((np.uint64(node) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
+    slot = np.int64(mix(np.uint64(node))) & mask
     while keys[slot] != -1 and keys[slot] != node:
         slot = (slot + 1) & mask
     keys[slot] = node

@@ -11,11 +11,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from graphfeed.ops import random
+
 AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index."""
 
 
-SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).digest()
+PARTS = (*sorted(Path(__file__).parent.glob("*.py")), Path(random.__file__))
+SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
 """What all kernels are made of."""
 
 

@@ -9,7 +9,7 @@ UNITS = 2147483648.0
 
 @kernel
 def cumulate_weights(indptr, weights, out):
-    """Write each column's running sum; booleans count 1, numbers in units of the column's largest."""
+    """Write each column's running sum; in units of the column's largest."""
     for column in range(indptr.size - 1):
         low, high = indptr[column], indptr[column + 1]
         largest = 0.0
