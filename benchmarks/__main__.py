@@ -1,14 +1,14 @@
-"""python -m benchmarks sampling|gather|loader: medians, and ratios to this machine's own limits."""
+"""python -m benchmarks sampling|gather|loader|cache: medians, and ratios to this machine's own limits."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import gather, loader, sampling
+from benchmarks import cache, gather, loader, sampling
 from benchmarks.graphs import default_cache
-from benchmarks.scale import full, quick
+from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
 
-REPORTS = {"sampling": sampling.report, "gather": gather.report, "loader": loader.report}
+REPORTS = {"sampling": sampling.report, "gather": gather.report, "loader": loader.report, "cache": cache.report}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -16,6 +16,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", choices=REPORTS)
     parser.add_argument("--quick", action="store_true", help="a small graph: seconds, no meaning")
+    parser.add_argument("--large", action="store_true", help="cache: a file of 8 GB, removed at the end")
     parser.add_argument("--repeats", type=int, help="rounds (30, or 3 with --quick)")
     parser.add_argument(
         "--cache-dir",
@@ -29,7 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(machine(), end="\n\n")
     if options.quick:
         print("A quick run shows that everything works; its numbers mean nothing.", end="\n\n")
-    for table in REPORTS[options.what](scale(options.cache_dir, repeats)):
+    sizes = scale(options.cache_dir, repeats)
+    for table in REPORTS[options.what](large(sizes) if options.large else sizes):
         print(table, flush=True)
 
 

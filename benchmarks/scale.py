@@ -1,6 +1,6 @@
 """How much is measured: in full, or a quick run that only shows that everything works."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.graphs import ARXIV, PRODUCTS, QUICK, Shape
@@ -20,13 +20,22 @@ class Scale:
     """Mini-batches in one measured epoch of the loader."""
     processes: int
     """Worker processes that the loader is tried with; 0 leaves them out."""
+    cached_rows: int
+    """Rows of 512 bytes in the file that is read through a cache."""
+    cached_batches: int
+    cached_batch_rows: int
 
 
 def full(cache: Path, repeats: int) -> Scale:
     """Return the sizes that the goals are about."""
-    return Scale(cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2)
+    return Scale(cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2, 1_000_000, 60, 50_000)
 
 
 def quick(cache: Path, repeats: int) -> Scale:
     """Return sizes that take seconds; their ratios mean nothing."""
-    return Scale(cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0)
+    return Scale(cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0, 20_000, 6, 2_000)
+
+
+def large(scale: Scale) -> Scale:
+    """Return sizes where features don't fit most machines: a file of 8 GB behind a cache of 1 GB."""
+    return replace(scale, cached_rows=15_625_000, cached_batches=120, cached_batch_rows=135_000)

@@ -24,6 +24,8 @@ from graphfeed.ops import Key, expand_indptr
 from graphfeed.storage import (
     BasicFeatureStore,
     BuiltinDataset,
+    CPUCachedFeature,
+    CPUFeatureCache,
     CSCFormatBase,
     Dataset,
     DiskBasedFeature,
@@ -40,10 +42,14 @@ from graphfeed.storage import (
     Task,
     TorchBasedFeature,
     TorchBasedFeatureStore,
+    bytes_to_number_of_items,
+    cpu_cached_feature,
     datasets,
     from_coo,
     fused_csc_sampling_graph,
+    gpu_cached_feature,
     preprocess_ondisk_dataset,
+    wrap_with_cached_feature,
 )
 
 __version__ = "0.1.0"
@@ -51,6 +57,8 @@ __version__ = "0.1.0"
 __all__ = [
     "BasicFeatureStore",
     "BuiltinDataset",
+    "CPUCachedFeature",
+    "CPUFeatureCache",
     "CSCFormatBase",
     "CopyTo",
     "DataLoader",
@@ -80,13 +88,17 @@ __all__ = [
     "TorchBasedFeatureStore",
     "Transform",
     "__version__",
+    "bytes_to_number_of_items",
+    "cpu_cached_feature",
     "datasets",
     "expand_indptr",
     "find",
     "from_coo",
     "fused_csc_sampling_graph",
+    "gpu_cached_feature",
     "minibatcher_default",
     "preprocess_ondisk_dataset",
     "replace",
     "traverse",
+    "wrap_with_cached_feature",
 ]

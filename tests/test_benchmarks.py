@@ -1,14 +1,17 @@
 """The benchmarks' own parts are right, and every command runs."""
 
+import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks import graphs, plain
+from benchmarks import cache, graphs, plain
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
+from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
 
@@ -117,7 +120,27 @@ def test_a_table_says_whether_a_goal_is_met() -> None:
     assert bad.endswith(">= 1.8  not met")
 
 
-@pytest.mark.parametrize("what", ["sampling", "gather", "loader"])
+def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
+    ids = cache.draw_ids(10_000, 5_000, seed=0)
+    assert int(ids.min()) >= 0
+    assert int(ids.max()) < 10_000
+    assert len(set(ids.tolist())) == len(ids) < 4_000
+    again = cache.draw_ids(10_000, 5_000, seed=1)
+    assert np.isin(ids[:500], again).mean() > 0.4
+    assert ids[:500].double().std() > 2_000
+
+
+def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = quick(tmp_path, 1)
+    (table,) = cache.report(scale)
+    assert table.count("resident memory") == 4
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e6))
+    (message,) = cache.report(scale)
+    assert "the file takes 0.0 GB" in message
+
+
+@pytest.mark.parametrize("what", ["sampling", "gather", "loader", "cache"])
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out

@@ -1,33 +1,54 @@
 """HOW: pure functions on arrays, one file an operation; they know nothing of stages, loaders or files."""
 
+from graphfeed.ops.cache_policy import (
+    POLICIES,
+    Found,
+    PolicyState,
+    clear_policy,
+    find_keys,
+    new_policy,
+    replace_keys,
+)
 from graphfeed.ops.compact import Compacted, compact
+from graphfeed.ops.copy_rows import copy_rows
 from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr
 from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
+from graphfeed.ops.read_rows import read_bytes, read_rows
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
 from graphfeed.ops.weights import cumulate_weights
 
 __all__ = [
+    "POLICIES",
     "Columns",
     "Compacted",
+    "Found",
     "Key",
     "Layer",
     "Picks",
+    "PolicyState",
     "TypedPicks",
     "check_csc",
     "check_edge_types",
     "check_joined",
+    "clear_policy",
     "compact",
     "coo_to_csc",
+    "copy_rows",
     "count_edges",
     "cumulate_weights",
     "expand_indptr",
+    "find_keys",
     "gather_rows",
     "group_by_type",
+    "new_policy",
     "permute",
+    "read_bytes",
+    "read_rows",
+    "replace_keys",
     "sample_layers",
     "sample_neighbors",
     "take_places",

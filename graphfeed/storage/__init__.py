@@ -2,9 +2,17 @@
 
 from graphfeed.storage import datasets
 from graphfeed.storage.builtin_dataset import BuiltinDataset
+from graphfeed.storage.cached_feature import (
+    CPUCachedFeature,
+    bytes_to_number_of_items,
+    cpu_cached_feature,
+    gpu_cached_feature,
+    wrap_with_cached_feature,
+)
 from graphfeed.storage.dataset import Dataset
 from graphfeed.storage.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.feature import Feature, TorchBasedFeature
+from graphfeed.storage.feature import Feature, Pending, TorchBasedFeature
+from graphfeed.storage.feature_cache import CPUFeatureCache
 from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
 from graphfeed.storage.from_coo import from_coo
 from graphfeed.storage.graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
@@ -19,6 +27,8 @@ from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData, Torch
 __all__ = [
     "BasicFeatureStore",
     "BuiltinDataset",
+    "CPUCachedFeature",
+    "CPUFeatureCache",
     "CSCFormatBase",
     "Dataset",
     "DiskBasedFeature",
@@ -30,13 +40,18 @@ __all__ = [
     "OnDiskDataset",
     "OnDiskFeatureData",
     "OnDiskTask",
+    "Pending",
     "SampledSubgraph",
     "SamplingGraph",
     "Task",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
+    "bytes_to_number_of_items",
+    "cpu_cached_feature",
     "datasets",
     "from_coo",
     "fused_csc_sampling_graph",
+    "gpu_cached_feature",
     "preprocess_ondisk_dataset",
+    "wrap_with_cached_feature",
 ]

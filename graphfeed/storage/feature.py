@@ -1,6 +1,7 @@
 """One feature of the nodes or edges of one type: rows by id."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -8,6 +9,26 @@ import torch
 from graphfeed.ops import gather_rows
 from graphfeed.ops.checks import check_ids
 from graphfeed.storage.shared import Shareable
+
+
+class Pending:
+    """Rows on their way.
+
+    Example:
+        >>> Pending(lambda: torch.zeros(2)).wait()
+        tensor([0., 0.])
+    """
+
+    def __init__(self, read: Callable[[], torch.Tensor]) -> None:
+        self._read: Callable[[], torch.Tensor] | None = read
+        self._rows = torch.empty(0)
+
+    def wait(self) -> torch.Tensor:
+        """Return the rows as soon as they are there; again the same when called again."""
+        if self._read is not None:
+            self._rows = self._read()
+            self._read = None
+        return self._rows
 
 
 class Feature(ABC):
@@ -29,9 +50,31 @@ class Feature(ABC):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite the rows at `ids`; all rows if None."""
 
+    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+        """Yield once a stage, in the last stage the rows.
+
+        A reader of several features moves each one on by a stage in turn, so that one waits for its disk while the
+        next computes. Here the one stage reads when its result is waited for; a feature whose rows come from
+        elsewhere begins to fetch them when it is moved on.
+
+        Example:
+            >>> (rows,) = TorchBasedFeature(torch.eye(2)).read_async(torch.tensor([1]))
+            >>> rows.wait()
+            tensor([[0., 1.]])
+        """
+        yield Pending(lambda: self.read(ids))
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
+        """Return how often `read_async` yields for ids on a device."""
+        return 1
+
     def metadata(self) -> dict[str, Any]:
         """Return what else is known of the feature."""
         return {}
+
+    def is_pinned(self) -> bool:
+        """Tell whether the rows lie in page-locked memory, which a GPU can read."""
+        return False
 
     def lies_in_memory(self) -> bool:
         """Tell whether reading only copies CPU memory, so that any thread may do it as well as another."""
@@ -50,9 +93,9 @@ def check_rows(values: torch.Tensor) -> torch.Tensor:
     return values.contiguous()
 
 
-def dtype_and_shape(values: torch.Tensor) -> str:
+def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:
     """Return a tensor in two words, such as float32[10, 3]."""
-    return f"{str(values.dtype).removeprefix('torch.')}{list(values.shape)}"
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 class TorchBasedFeature(Shareable, Feature):
@@ -108,10 +151,14 @@ class TorchBasedFeature(Shareable, Feature):
         """Return what else is known of the feature."""
         return self._metadata
 
+    def is_pinned(self) -> bool:
+        """Tell whether the tensor lies in page-locked memory."""
+        return self._tensor.is_pinned()
+
     def lies_in_memory(self) -> bool:
         """Tell that the tensor is on the CPU and not pinned."""
         return self._tensor.device.type == "cpu" and not self._tensor.is_pinned()
 
     def __repr__(self) -> str:
         """Return dtype and shape, not the values."""
-        return f"TorchBasedFeature({dtype_and_shape(self._tensor)})"
+        return f"TorchBasedFeature({dtype_and_shape(self._tensor.dtype, self._tensor.shape)})"

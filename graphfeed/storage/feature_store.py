@@ -54,6 +54,10 @@ class FeatureStore:
         """Return what else is known of a feature."""
         return self[domain, type_name, feature_name].metadata()
 
+    def is_pinned(self) -> bool:
+        """Tell whether all features lie in page-locked memory; one on disk does not."""
+        return all(self[key].is_pinned() for key in self.keys())
+
     def update(
         self,
         domain: str,

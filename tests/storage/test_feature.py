@@ -132,6 +132,29 @@ def test_a_feature_of_ones_own_needs_four_methods() -> None:
     assert feature.read(torch.tensor([3])).tolist() == [[9]]
     assert feature.metadata() == {}
     assert not feature.lies_in_memory()
+    assert not feature.is_pinned()
+    (rows,) = feature.read_async(torch.tensor([4]))
+    assert rows.wait().tolist() == [[16]]
+
+
+def test_rows_that_are_waited_for_are_read_once() -> None:
+    reads: list[torch.Tensor] = []
+
+    class Counted(TorchBasedFeature):
+        def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+            reads.append(super().read(ids))
+            return reads[-1]
+
+    feature = Counted(ROWS)
+    stages = list(feature.read_async(torch.tensor([2])))
+    assert len(stages) == feature.read_async_num_stages(torch.device("cpu")) == 1
+    assert reads == []
+    assert stages[0].wait() is stages[0].wait() is reads[0]
+    assert len(reads) == 1
+
+
+def test_plain_memory_is_not_pinned() -> None:
+    assert not TorchBasedFeature(ROWS).is_pinned()
 
 
 def test_the_interface_alone_is_no_feature() -> None:

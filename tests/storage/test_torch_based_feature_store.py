@@ -50,3 +50,8 @@ def test_nothing_is_unpickled_but_tensors(folder: Path) -> None:
         TorchBasedFeatureStore([OnDiskFeatureData("node", "a", "torch", folder / "evil.pt")])
     with pytest.raises(ValueError, match="allow_pickle"):
         TorchBasedFeatureStore([OnDiskFeatureData("node", "a", "numpy", folder / "evil.npy")])
+
+
+def test_a_store_with_a_file_in_it_is_not_pinned(folder: Path) -> None:
+    disk = OnDiskFeatureData("edge", "c", "numpy", folder / "rows.npy", in_memory=False)
+    assert not TorchBasedFeatureStore([disk]).is_pinned()

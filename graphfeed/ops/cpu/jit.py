@@ -87,3 +87,22 @@ def copy_bytes(typing_context: Any, out: Any, to: Any, source: Any, start: Any, 
         return context.get_dummy_value()
 
     return types.void(out, to, source, start, size), generate
+
+
+@intrinsic
+def read_at(typing_context: Any, descriptor: Any, segments: Any, count: Any, start: Any) -> Any:
+    """Call preadv: read from `start` of an open file into `count` pairs (address, size); return the bytes read or -1.
+
+    The descriptor and the count must be int32, segments and start int64. The system's own symbol is linked by name,
+    so that the machine code can be kept on disk.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[1])(context, builder, arguments[1])
+        pairs = builder.bitcast(view.data, ir.IntType(8).as_pointer())
+        wide, narrow = ir.IntType(64), ir.IntType(32)
+        kind = ir.FunctionType(wide, [narrow, pairs.type, narrow, wide])
+        function = cgutils.get_or_insert_function(builder.module, kind, "preadv")
+        return builder.call(function, [arguments[0], pairs, arguments[2], arguments[3]])
+
+    return types.int64(descriptor, segments, count, start), generate

@@ -1,0 +1,147 @@
+"""The slow obvious version of each cache policy: lists of keys, newest first."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+
+class Model(Protocol):
+    """A policy as its paper has it: one request after the other."""
+
+    def hit(self, key: int) -> bool:
+        """Tell whether a key is there, and note that it was asked for."""
+
+    def insert(self, key: int) -> None:
+        """Let a key in, and others out if there is no room."""
+
+
+class Lru:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.queue: list[int] = []
+
+    def hit(self, key: int) -> bool:
+        if key not in self.queue:
+            return False
+        self.queue.remove(key)
+        self.queue.insert(0, key)
+        return True
+
+    def insert(self, key: int) -> None:
+        self.queue = [key, *self.queue][: self.capacity]
+
+
+class Clock:
+    """First in, first out, but what was asked for in between goes round again."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.queue: list[int] = []
+        self.asked: set[int] = set()
+
+    def hit(self, key: int) -> bool:
+        if key in self.queue:
+            self.asked.add(key)
+        return key in self.queue
+
+    def insert(self, key: int) -> None:
+        while len(self.queue) == self.capacity:
+            oldest = self.queue.pop()
+            if oldest in self.asked:
+                self.asked.remove(oldest)
+                self.queue.insert(0, oldest)
+        self.queue.insert(0, key)
+
+
+class Sieve:
+    """As CLOCK, but what is spared stays where it is, and a hand goes from old to new."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.queue: list[int] = []
+        self.visited: set[int] = set()
+        self.hand: int | None = None
+
+    def hit(self, key: int) -> bool:
+        if key in self.queue:
+            self.visited.add(key)
+        return key in self.queue
+
+    def insert(self, key: int) -> None:
+        if len(self.queue) == self.capacity:
+            self.evict()
+        self.queue.insert(0, key)
+
+    def evict(self) -> None:
+        place = len(self.queue) - 1 if self.hand is None else self.queue.index(self.hand)
+        while self.queue[place] in self.visited:
+            self.visited.remove(self.queue[place])
+            place = place - 1 if place > 0 else len(self.queue) - 1
+        self.hand = self.queue[place - 1] if place > 0 else None
+        self.queue.pop(place)
+
+
+class S3Fifo:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.small_capacity = max(1, capacity // 10)
+        self.main_capacity = capacity - self.small_capacity
+        self.small: list[int] = []
+        self.main: list[int] = []
+        self.ghost: list[int] = []
+        self.frequency: dict[int, int] = {}
+
+    def hit(self, key: int) -> bool:
+        there = key in self.small or key in self.main
+        if there:
+            self.frequency[key] = min(self.frequency[key] + 1, 3)
+        return there
+
+    def insert(self, key: int) -> None:
+        while len(self.small) + len(self.main) == self.capacity:
+            if len(self.small) >= self.small_capacity:
+                self.evict_small()
+            else:
+                self.evict_main()
+        if key in self.ghost:
+            self.ghost.remove(key)
+            self.main.insert(0, key)
+        else:
+            self.small.insert(0, key)
+        self.frequency[key] = 0
+
+    def evict_small(self) -> None:
+        evicted = False
+        while not evicted and self.small:
+            oldest = self.small.pop()
+            if self.frequency[oldest] > 1:
+                self.frequency[oldest] = 0
+                self.main.insert(0, oldest)
+                if len(self.main) > self.main_capacity:
+                    self.evict_main()
+            else:
+                self.ghost = [oldest, *self.ghost][: self.main_capacity]
+                evicted = True
+
+    def evict_main(self) -> None:
+        while self.main:
+            oldest = self.main.pop()
+            if self.frequency[oldest] == 0:
+                return
+            self.frequency[oldest] -= 1
+            self.main.insert(0, oldest)
+
+
+MODELS: dict[str, Callable[[int], Model]] = {"sieve": Sieve, "s3-fifo": S3Fifo, "lru": Lru, "clock": Clock}
+
+
+def ask(model: Model, capacity: int, batch: Sequence[int]) -> list[int]:
+    """Return the positions in a batch that miss; then let the missing keys in, each once, as many as there is room."""
+    missing = [place for place, key in enumerate(batch) if not model.hit(key)]
+    for key in distinct(batch[place] for place in missing)[:capacity]:
+        model.insert(key)
+    return missing
+
+
+def distinct(keys: Iterable[int]) -> list[int]:
+    """Return each key once, in order of first appearance."""
+    return list(dict.fromkeys(keys))

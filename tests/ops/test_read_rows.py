@@ -1,0 +1,83 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed.ops import read_bytes, read_rows
+
+ROWS = torch.randint(0, 256, (3000, 5), dtype=torch.uint8)
+START = 7
+
+
+@pytest.fixture(scope="module")
+def descriptor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    path = tmp_path_factory.mktemp("rows") / "rows"
+    path.write_bytes(b"x" * START + bytes(ROWS.reshape(-1).tolist()))
+    opened = os.open(path, os.O_RDONLY)
+    yield opened
+    os.close(opened)
+
+
+def check(descriptor: int, ids: torch.Tensor, order: torch.Tensor) -> None:
+    """Read the rows at ascending ids to places in another order."""
+    out = torch.zeros(len(ids), 5, dtype=torch.uint8)
+    read_rows(descriptor, START, ids, out, order)
+    wanted = torch.zeros_like(out)
+    wanted[order] = ROWS[ids]
+    assert torch.equal(out, wanted)
+
+
+@given(ids=st.lists(st.integers(0, 30) | st.integers(0, 2999), max_size=60), seed=st.integers(0, 5))
+def test_rows_lie_where_they_should(descriptor: int, ids: list[int], seed: int) -> None:
+    order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))
+    check(descriptor, torch.tensor(sorted(ids), dtype=torch.int64), order)
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 300])
+def test_long_runs_take_several_reads(descriptor: int, repeats: int) -> None:
+    ids = torch.arange(3000).repeat_interleave(repeats)
+    check(descriptor, ids, torch.arange(len(ids)))
+    check(descriptor, ids, torch.arange(len(ids)).flip(0))
+
+
+def test_a_large_run_is_split(tmp_path: Path) -> None:
+    rows = torch.arange(6 << 20, dtype=torch.int64).reshape(6, -1)  # 8 MiB each
+    path = tmp_path / "rows"
+    path.write_bytes(rows.numpy().tobytes())
+    out = torch.zeros_like(rows)
+    with path.open("rb") as file:
+        read_rows(file.fileno(), 0, torch.arange(6), out, torch.arange(6))
+    assert torch.equal(out, rows)
+
+
+def test_an_end_of_file_before_the_row_is_named(descriptor: int) -> None:
+    out = torch.zeros(3, 5, dtype=torch.uint8)
+    with pytest.raises(EOFError, match=r"the file ends at 15007, but 5 bytes more are needed from there"):
+        read_rows(descriptor, START, torch.tensor([2998, 2999, 3000]), out, torch.arange(3))
+    assert torch.equal(out[:2], ROWS[2998:])
+    with pytest.raises(EOFError, match="the file ends at 15007, but 1 bytes more"):
+        read_bytes(descriptor, 15006, memoryview(bytearray(2)))
+
+
+def test_a_failed_read_says_why() -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        read_rows(10**6, 0, torch.tensor([0]), torch.zeros(1, 1), torch.tensor([0]))
+
+
+def test_nothing_to_read_touches_no_file() -> None:
+    read_rows(-1, 0, torch.tensor([], dtype=torch.int64), torch.zeros(0, 1), torch.tensor([], dtype=torch.int64))
+    read_rows(-1, 0, torch.tensor([0]), torch.zeros(1, 0), torch.tensor([0]))
+
+
+def test_holes_of_a_sparse_file_are_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 35)
+    out = torch.ones(2, 1)
+    with path.open("rb") as file:
+        read_rows(file.fileno(), 0, torch.tensor([5, (1 << 33) - 1]), out, torch.arange(2))
+    assert out.tolist() == [[0.0], [0.0]]

@@ -1,0 +1,219 @@
+import pickle
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.ops import POLICIES
+from graphfeed.storage import (
+    CPUCachedFeature,
+    CPUFeatureCache,
+    DiskBasedFeature,
+    Feature,
+    Pending,
+    TorchBasedFeature,
+    bytes_to_number_of_items,
+    cpu_cached_feature,
+    gpu_cached_feature,
+    wrap_with_cached_feature,
+)
+from tests.digests import assert_same
+
+each_policy = pytest.mark.parametrize("policy", POLICIES)
+
+ROWS = torch.arange(400.0).reshape(100, 4)
+ROW_BYTES = 16
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> DiskBasedFeature:
+    np.save(tmp_path / "feat.npy", ROWS.numpy())
+    return DiskBasedFeature(tmp_path / "feat.npy", {"unit": "m"}, num_threads=2)
+
+
+@each_policy
+@given(
+    rows=st.integers(0, 40),
+    batches=st.lists(st.lists(st.integers(0, 99), max_size=150), max_size=8),
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+)
+def test_it_reads_as_the_fallback(policy: str, rows: int, batches: list[list[int]], dtype: torch.dtype) -> None:
+    fallback = TorchBasedFeature(ROWS)
+    feature = cpu_cached_feature(fallback, rows * ROW_BYTES, policy)
+    assert feature.cache_size_in_bytes == rows * ROW_BYTES
+    for batch in batches:
+        ids = torch.tensor(batch, dtype=dtype)
+        assert_same(feature.read(ids), fallback.read(ids))
+        (pending,) = feature.read_async(ids)
+        assert_same(pending.wait(), fallback.read(ids))
+
+
+@each_policy
+def test_a_file_behind_a_cache(disk: DiskBasedFeature, policy: str) -> None:
+    feature = cpu_cached_feature(disk, 30 * ROW_BYTES, policy)
+    ids = torch.tensor([3, 99, 3, 0])
+    for _ in range(2):
+        assert_same(feature.read(ids), ROWS[ids])
+    assert feature.miss_rate == 3 / 8
+    assert_same(feature.read(), ROWS)
+    assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {"unit": "m"})
+    assert not feature.lies_in_memory()
+    assert not feature.is_pinned()
+    assert repr(feature) == f"CPUCachedFeature({disk!r}, 480 bytes)"
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.int64], ids=str)
+@pytest.mark.parametrize("shape", [(5, 1), (5, 3), (5, 2, 3), (5, 0)], ids=str)
+def test_rows_of_any_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    rows = (torch.rand(shape) * 5).to(dtype)
+    feature = cpu_cached_feature(TorchBasedFeature(rows), 100)
+    for ids in (torch.tensor([4, 1, 4]), torch.tensor([], dtype=torch.int64), torch.tensor([1])):
+        assert_same(feature.read(ids), rows[ids])
+
+
+@pytest.mark.parametrize("wrong", [100, -1])
+def test_an_id_without_a_row_is_named(wrong: int) -> None:
+    feature = cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(-ROWS)}, 1000)
+    for one in feature.values():
+        with pytest.raises(IndexError, match=rf"index must lie in 0 .. 99, but holds {wrong}"):
+            one.read(torch.tensor([wrong]))
+
+
+@each_policy
+def test_features_that_share_a_cache_are_kept_apart(policy: str) -> None:
+    whole = torch.arange(60).reshape(30, 2)
+    features = {"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(whole), "c": TorchBasedFeature(-ROWS[:7])}
+    shared = cpu_cached_feature(features, 50 * ROW_BYTES, policy)
+    assert list(shared) == ["a", "b", "c"]
+    for _ in range(4):
+        for name, feature in features.items():
+            ids = torch.randint(0, feature.count(), (25,))
+            assert_same(shared[name].read(ids), feature.read(ids))
+    assert 0 < shared["a"].miss_rate == shared["c"].miss_rate < 1
+    assert {feature.cache_size_in_bytes for feature in shared.values()} == {50 * ROW_BYTES}
+
+
+def test_rows_of_other_sizes_share_no_cache() -> None:
+    with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{'a': 16, 'b': 8\}"):
+        cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)
+    with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{\}"):
+        cpu_cached_feature({}, 100)
+
+
+def test_updates_go_through() -> None:
+    rows = ROWS.clone()
+    shared = cpu_cached_feature({"a": TorchBasedFeature(-ROWS), "b": TorchBasedFeature(rows)}, 50 * ROW_BYTES)
+    ids = torch.tensor([1, 5])
+    shared["b"].read(ids)
+    shared["b"].update(torch.ones(2, 4), torch.tensor([5, 6]))
+    wanted = ROWS.clone()
+    wanted[[5, 6]] = 1
+    assert_same(shared["b"].read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]])
+    assert_same(shared["a"].read(torch.arange(10)), -ROWS[:10])
+    shared["b"].update(ROWS + 1)
+    assert_same(shared["b"].read(torch.arange(10)), ROWS[:10] + 1)
+    assert_same(shared["a"].read(torch.arange(10)), -ROWS[:10])
+
+
+def test_updates_that_do_not_fit_are_refused() -> None:
+    feature = cpu_cached_feature(TorchBasedFeature(ROWS), 100)
+    with pytest.raises(ValueError, match=r"rows of value must be torch.float32 of shape \(4,\) as those of the cache"):
+        feature.update(ROWS[:, :2])
+    with pytest.raises(ValueError, match=r"but are torch.float64 of shape"):
+        feature.update(ROWS[:1].double(), torch.tensor([1]))
+    with pytest.raises(ValueError, match="value must have 100 rows as the feature has, but has 99"):
+        feature.update(ROWS[1:])
+
+
+def test_no_reader_brings_back_what_was_overwritten() -> None:
+    """Threads read while one updates; afterwards everybody sees the last rows."""
+    fallback = TorchBasedFeature(torch.zeros(50, 1, dtype=torch.int64))
+    feature = cpu_cached_feature(fallback, 20 * 8)
+    stop = threading.Event()
+
+    def keep_reading() -> None:
+        while not stop.is_set():
+            feature.read(torch.randint(0, 50, (30,)))
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(keep_reading) for _ in range(3)]
+        for number in range(1, 200):
+            ids = torch.tensor([number % 50])
+            feature.update(torch.tensor([[number]]), ids)
+            assert feature.read(ids).item() == number
+        stop.set()
+        for reader in readers:
+            reader.result(60)
+    assert_same(feature.read(torch.arange(50)), fallback.read())
+
+
+class Staged(TorchBasedFeature):
+    """Reads in three stages."""
+
+    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+        for _ in range(2):
+            yield Pending(lambda: torch.empty(0))
+        yield Pending(lambda: self.read(ids))
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:
+        return 3
+
+
+def test_stages_are_those_of_the_fallback() -> None:
+    inner = cpu_cached_feature(Staged(ROWS), 5 * ROW_BYTES)
+    feature: Feature = cpu_cached_feature(inner, 3 * ROW_BYTES)
+    for ids in (torch.tensor([1, 2, 1]), torch.tensor([2, 50])):
+        stages = list(feature.read_async(ids))
+        assert len(stages) == feature.read_async_num_stages(torch.device("cpu")) == 3
+        assert_same(stages[-1].wait(), ROWS[ids])
+
+
+def test_it_pickles_with_an_empty_cache_that_is_still_shared(disk: DiskBasedFeature) -> None:
+    shared = cpu_cached_feature({"a": disk, "b": disk}, 1000 * ROW_BYTES)
+    shared["a"].read(torch.arange(100))
+    packed = pickle.dumps(shared)
+    assert len(packed) < 1 << 12
+    again = pickle.loads(packed)
+    assert_same(again["b"].read(torch.arange(100)), ROWS)
+    assert again["a"].miss_rate == 1
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_reads_through_it(disk: DiskBasedFeature, num_workers: int) -> None:
+    graph = gf.from_coo(torch.randint(0, 100, (2, 500)), 100)
+    key = ("node", None, "feat")
+    plain, cached = (
+        gf.ItemSampler(gf.ItemSet(torch.arange(100), names="seeds"), batch_size=10)
+        .sample_neighbor(graph, [3, 3])
+        .fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
+        for feature in (TorchBasedFeature(ROWS), cpu_cached_feature(disk, 20 * ROW_BYTES))
+    )
+    with (
+        gf.DataLoader(plain, num_workers=0, seed=1) as first,
+        gf.DataLoader(cached, num_workers=num_workers, seed=1) as second,
+    ):
+        for one, other in zip(first, second, strict=True):
+            assert_same(one.node_features, other.node_features)
+
+
+def test_the_parts_are_public() -> None:
+    feature = wrap_with_cached_feature(CPUCachedFeature, TorchBasedFeature(ROWS), 33, "lru", pin_memory=False)
+    assert feature.cache_size_in_bytes == 3 * ROW_BYTES
+    cache = CPUFeatureCache((2, 4), torch.float32)
+    assert_same(CPUCachedFeature(TorchBasedFeature(ROWS), cache, offset=7).read(torch.tensor([3])), ROWS[[3]])
+    assert cache.query(torch.tensor([10]))[1].tolist() == []
+    assert [bytes_to_number_of_items(size, ROWS[0]) for size in (0, 1, 16, 17)] == [0, 1, 1, 2]
+    with pytest.raises(ValueError, match="cache_capacity_in_bytes must be 0 or more, but is -1"):
+        bytes_to_number_of_items(-1, ROWS[0])
+
+
+def test_there_is_no_cache_on_the_gpu_yet() -> None:
+    with pytest.raises(NotImplementedError, match="gpu_cached_feature needs CUDA kernels"):
+        gpu_cached_feature(TorchBasedFeature(ROWS), 1000)
