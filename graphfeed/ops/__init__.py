@@ -6,6 +6,7 @@ from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
+from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
 from graphfeed.ops.weights import cumulate_weights
@@ -28,7 +29,9 @@ __all__ = [
     "gather_rows",
     "group_by_type",
     "permute",
+    "sample_layer_neighbors",
     "sample_layers",
+    "sample_layers_jointly",
     "sample_neighbors",
     "take_places",
 ]
