@@ -23,7 +23,10 @@ FEW = 48
 """Up to so many picks, those that may be among them are gathered first and sorted then."""
 ROOM = 4 * FEW
 """For how many that may be among them."""
-COLUMNS_AHEAD = 8
+COLUMNS_AHEAD = 4
+EDGES_AHEAD = 64
+"""How much of a coming column is asked for; the machine finds the rest of a run by itself."""
+LINE_EDGES = 8
 AHEAD = 16
 
 
@@ -315,7 +318,9 @@ def fill_jointly(indices, cumulative, fanout, replace, keys, share, starts, degr
     most = max(longest(out_indptr), ROOM)
     values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
     for row in range(out_indptr.size - 1):
-        prefetch(indices, np.intp(starts[min(row + COLUMNS_AHEAD, last)]))
+        coming = min(row + COLUMNS_AHEAD, last)
+        for edge in range(0, min(degrees[coming], EDGES_AHEAD), LINE_EDGES):
+            prefetch(indices, np.intp(starts[coming] + edge))
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
         if at < to:
             low, high = starts[row], starts[row] + degrees[row]
