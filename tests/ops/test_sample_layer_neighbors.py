@@ -1,5 +1,6 @@
 import random
 import re
+from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_all_hops_are_single_hops(
     options: dict[str, Any] = {"share": share, "replace": replace, "cumulative": cumulative}
     fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("graphfeed.ops.sample_layers.FIRST_EDGES", first_edges, raising=False)
+        patch.setattr(import_module("graphfeed.ops.sample_layers"), "FIRST_EDGES", first_edges)
         layers = ops.sample_layers_jointly(indptr, indices, seeds, fanouts, keys, **options)
     assert layers is not None
     for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
