@@ -23,6 +23,8 @@ from benchmarks.timing import Case, Times, in_turn, one_core
 FANOUTS = (5, 10, 15)
 """Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
 GOAL = 1.5
+LAYER_SAMPLER = "graphfeed, neighbours shared by the columns"
+"""Fewer nodes and edges than the others, but all edges of each column are read to choose them."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,16 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     sources = indices.astype(variant.ids, copy=False)
     del indices
     pipe = make_pipe(variant, indptr, sources, scale)
+    together = pipe.datapipe.sample_layer_neighbor(
+        pipe.graph, FANOUTS, variant.replace, "weight" if variant.weighted else None
+    )
     batches = list(pipe.datapipe)
     places = [places_of(pipe(batch), sources) for batch in batches]
     arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
     reads = [RandomReads(array, seed) for seed, array in enumerate(arrays)]
     cases: dict[str, Case] = {
         "graphfeed": lambda number: pipe(batches[number]),
+        LAYER_SAMPLER: lambda number: together(batches[number]),
         "random reads": lambda number: read_at_random(reads, places[number]),
         # Half a cycle away, so that no cache still holds the lines from the batch itself.
         "the same reads": lambda number: replay(arrays, places[number - len(places) // 2]),

@@ -69,4 +69,19 @@ def link_prediction() -> gf.Datapipe:
     return pipe.sample_neighbor(graph, [2, 2], replace=True).transform()
 
 
-ALL = (homogeneous, shuffled, weighted, heterogeneous, link_prediction)
+def layer_sampled() -> gf.Datapipe:
+    graph = gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 7), NUM_NODES)
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(NUM_NODES), names="seeds"), batch_size=25, shuffle=True)
+    return pipe.sample_layer_neighbor(graph, [3, 4], batch_dependency=4)
+
+
+def layer_sampled_by_type() -> gf.Datapipe:
+    edges = {"user:likes:item": random_edges(200, 60, 900, 8), "item:liked_by:user": random_edges(60, 200, 900, 9)}
+    weights = {kind: torch.rand(900, generator=torch.Generator().manual_seed(10)) for kind in edges}
+    graph = gf.from_coo(edges, {"user": 200, "item": 60}, edge_attributes={"weight": weights})
+    items = gf.HeteroItemSet({"user": gf.ItemSet(torch.arange(200), names="seeds")})
+    pipe = gf.ItemSampler(items, batch_size=30, shuffle=True)
+    return pipe.sample_layer_neighbor(graph, [3, [2, 4]], prob_name="weight", layer_dependency=True)
+
+
+ALL = (homogeneous, shuffled, weighted, heterogeneous, link_prediction, layer_sampled, layer_sampled_by_type)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple, TypeVar
 
 import torch
 
 from graphfeed.ops.permute import SORTED_UP_TO
-from graphfeed.ops.random import MASK, NODE, bounded, draw, fold, mix
+from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, mix, shared_state
 
 FEISTEL_ROUNDS = 6
 UNITS = 2**31
@@ -102,6 +103,58 @@ def sample_neighbors(
             picked.append(
                 join(pick(units, part, fanouts[kind], replace, bits_of(node, kind)) for kind, part in segments)
             )
+    return picked
+
+
+def waiting_time(bits: int) -> int:
+    """Return -log2(1 - bits / 2**64) in units of 2**-48, by repeated squaring of 64 bits."""
+    rest = (MASK - bits) | 1
+    whole = 64 - rest.bit_length()
+    rest <<= whole
+    digits = 0
+    for _ in range(48):
+        rest = rest * rest >> 64
+        carry = 64 - rest.bit_length()
+        rest <<= carry
+        digits = 2 * digits + carry
+    return whole * 2**48 + digits
+
+
+def sample_layer_neighbors(
+    graph: tuple[Ints, Ints],
+    seeds: Ints,
+    fanouts: Ints,
+    draws: tuple[tuple[int, int], int],
+    replace: bool = False,
+    units: Ints | None = None,
+    types: Ints | None = None,
+) -> list[list[int]]:
+    """Return the positions of each seed's edges to the neighbours of smallest variates; `draws` are keys and share."""
+    indptr, indices = graph
+
+    def unit(edge: int) -> int:
+        return 1 if units is None else units[edge]
+
+    def bits(edge: int) -> int:
+        return shared_state(*draws, indices[edge])
+
+    def events(edge: int, count: int) -> list[tuple[Fraction, int]]:
+        draws = [bits(edge), *(mix(bits(edge) + number * GOLDEN) for number in range(1, count))]
+        return [(Fraction(time, unit(edge)), edge) for time in accumulate(map(waiting_time, draws))]
+
+    def choose(segment: range, fanout: int) -> list[int]:
+        eligible = [edge for edge in segment if unit(edge) > 0]
+        if fanout < 0:
+            return eligible
+        if replace:
+            return sorted(edge for _, edge in sorted(join(events(edge, fanout) for edge in eligible))[:fanout])
+        return sorted(sorted(eligible, key=lambda edge: (Fraction(bits(edge), unit(edge)), edge))[:fanout])
+
+    picked = []
+    for node in seeds:
+        column = range(indptr[node], indptr[node + 1])
+        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
+        picked.append(join(choose(part, fanouts[kind]) for kind, part in parts.items()))
     return picked
 
 

@@ -24,6 +24,7 @@ MORE_PARAMETERS = {
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
+    "graphfeed/ops/sample_layer_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
     "graphfeed/ops/sample_neighbors.py": {"sample_neighbors"},
 }
 PARTS_OF_KERNELS = {"jit.py", "pick.py"}

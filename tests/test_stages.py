@@ -59,6 +59,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.FeatureFetcher: lambda: iterable().sample_neighbor(graph(), [3]).fetch_feature(features(), ["feat"], ["row"]),
     gf.ItemSampler: items,
     gf.IterableSource: iterable,
+    gf.LayerNeighborSampler: lambda: items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: items().transform(add_degree),
     gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
 }

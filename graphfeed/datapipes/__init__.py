@@ -5,6 +5,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Process
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.iterable_source import IterableSource
+from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.minibatcher import minibatcher_default
@@ -18,6 +19,7 @@ __all__ = [
     "FeatureFetcher",
     "ItemSampler",
     "IterableSource",
+    "LayerNeighborSampler",
     "MiniBatch",
     "MiniBatchTransformer",
     "NeighborSampler",

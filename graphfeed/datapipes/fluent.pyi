@@ -6,6 +6,7 @@ import torch
 
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
+from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.neighbor_sampler import Fanouts, NeighborSampler
@@ -27,6 +28,16 @@ class Fluent:
         node_feature_keys: Names | None = None,
         edge_feature_keys: Names | None = None,
     ) -> FeatureFetcher: ...
+    def sample_layer_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        deduplicate: bool = True,
+        layer_dependency: bool = False,
+        batch_dependency: int = 1,
+    ) -> LayerNeighborSampler: ...
     def sample_neighbor(
         self,
         graph: SamplingGraph,

@@ -11,7 +11,8 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import Key
-from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.storage.sampled_subgraph import ByType
 
 Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
 
@@ -91,12 +92,16 @@ class NeighborSampler(Transform, name="sample_neighbor"):
         key = minibatch.key or Key(int(torch.randint(1 << 62, ())), 0, 0)
         nodes, compacted = node_seeds(minibatch.seeds)
         result = copy.copy(minibatch)
-        hops = [key.at(self.number, hop) for hop in range(len(self.fanouts))]
-        layers = self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
+        layers = self.sample_layers(nodes, key)
         result.sampled_subgraphs = layers
         result.input_nodes = layers[0].original_row_node_ids
         result.compacted_seeds = compacted
         return result
+
+    def sample_layers(self, nodes: ByType, key: Key) -> list[SampledSubgraph]:
+        """Return all layers around the nodes, the outermost first."""
+        hops = [key.at(self.number, hop) for hop in range(len(self.fanouts))]
+        return self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the weights' running sums before the graph is shared, so that workers share them too."""

@@ -17,6 +17,7 @@ from graphfeed.ops.gather import gather_rows
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
 from graphfeed.ops.read_rows import read_bytes, read_rows
+from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
 from graphfeed.ops.weights import cumulate_weights
@@ -49,7 +50,9 @@ __all__ = [
     "read_bytes",
     "read_rows",
     "replace_keys",
+    "sample_layer_neighbors",
     "sample_layers",
+    "sample_layers_jointly",
     "sample_neighbors",
     "take_places",
 ]

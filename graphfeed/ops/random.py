@@ -15,6 +15,8 @@ NODE = 0xD1B54A32D192ED03
 """Odd multiplier that spreads node ids."""
 EDGE_TYPE = 0x8CB92BA72F3D8DD7
 """Odd multiplier that sets the edge types of one node apart."""
+TURN = 0xA0761D6478BD642F
+"""Sets the point at which a node goes from one key to the next apart from its draws."""
 
 
 def mix(value: int) -> int:
@@ -45,6 +47,19 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None) -> int:
     if edge_type is not None:
         state = mix(state + (edge_type + 1) * EDGE_TYPE)
     return mix(state + (number + 1) * GOLDEN)
+
+
+def shared_state(keys: tuple[int, int], share: int, node: int) -> int:
+    """Return the 64 random bits of a neighbour that all columns share; its further draws count from there.
+
+    Args:
+        keys: This key, and the one that comes after it.
+        share: Which part of the nodes, in units of 2**-64, has gone over to the second key. As it grows, each goes
+            over once, so that two shares leave the bits of most nodes alone, and those of each node are uniform.
+        node: Id in the graph's single id space.
+    """
+    gone = mix(TURN ^ (node * NODE)) < share
+    return mix(keys[gone] ^ (node * NODE))
 
 
 def bounded(bits: int, bound: int) -> int:

@@ -1,6 +1,6 @@
 """Sample and relabel all hops of a mini-batch on a graph of one type."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +46,14 @@ class Outputs:
         self.degrees = take(rows, np.int64)
         self.indptr = take(num_hops * (rows + 1), indptr_dtype)
 
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """In the order in which kernels take them."""
+        return (
+            self.nodes, self.node_counts, self.starts, self.degrees, self.indptr, self.edge_counts, self.positions,
+            self.neighbors,
+        )  # fmt: skip
+
     def grow(self, hop: int) -> None:
         """Make room for a hop that did not fit, keeping what is there."""
         edges = 2 * int(self.edge_counts[hop + 1])
@@ -89,6 +97,24 @@ def expected_sizes(num_nodes: int, num_edges: int, num_seeds: int, fanouts: Sequ
         edges += new
         nodes = min(nodes + new, num_seeds + num_nodes)
     return min(edges, FIRST_EDGES) + 1, min(rows, FIRST_EDGES) + 1
+
+
+def run_hops(
+    run: Callable[[NDArray[np.int32], int], int], out: Outputs, num_hops: int, num_nodes: int
+) -> list[Layer] | None:
+    """Run a kernel until all hops are there, growing the outputs where one is too short.
+
+    Args:
+        run: Takes the map from node to position, and the hop to go on from; returns the hop reached.
+    """
+    with buffers.NODE_MAPS.borrow(num_nodes) as node_map:
+        if node_map is None:
+            return None
+        hop = run(node_map, 0)
+        while hop < num_hops:
+            out.grow(hop)
+            hop = run(node_map, hop)
+        return out.layers()
 
 
 def sample_layers(
@@ -140,16 +166,10 @@ def sample_layers(
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys = np.array(keys, dtype=np.uint64)
     hop_fanouts = np.array(fanouts, dtype=np.int64)
-    with buffers.NODE_MAPS.borrow(num_nodes) as node_map:
-        if node_map is None:
-            return None
-        hop = 0
-        while True:
-            hop = module.sample_layers(
-                indptr.numpy(), indices.numpy(), weights, hop_fanouts, replace, hop_keys, node_map, table, hop,
-                out.nodes, out.node_counts, out.starts, out.degrees, out.indptr, out.edge_counts, out.positions,
-                out.neighbors,
-            )  # fmt: skip
-            if hop == len(fanouts):
-                return out.layers()
-            out.grow(hop)
+    graph = (indptr.numpy(), indices.numpy(), weights)
+
+    def run(node_map: NDArray[np.int32], hop: int) -> int:
+        reached: int = module.sample_layers(*graph, hop_fanouts, replace, hop_keys, node_map, table, hop, *out.arrays)
+        return reached
+
+    return run_hops(run, out, len(fanouts), num_nodes)

@@ -1,14 +1,15 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.sampling_graph import SamplingGraph
+from graphfeed.storage.sampling_graph import SamplingGraph, parse_seeds
 from graphfeed.storage.shared import Shareable
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
@@ -117,18 +118,38 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
-        if key is None:
-            key = int(torch.randint(1 << 62, ()))
+        drawn = int(torch.randint(1 << 62, ())) if key is None else key
         weights = None if probs_name is None else self.prepare_weights(probs_name)
-        if self.node_type_to_id is None:
-            ids = self._check_seeds(seeds)
-            picks = ops.sample_neighbors(self.csc_indptr, ids, fanouts, key, replace=replace, cumulative=weights)
-            csc = CSCFormatBase(
-                picks.offsets.to(self.csc_indptr.dtype),
-                ops.gather_rows(self.indices, picks.positions),
-            )
-            return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
-        return self._sample_by_type(self._check_typed_seeds(seeds), fanouts, key, replace, weights)
+        pick = partial(
+            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
+        )
+        return self._sample(seeds, pick)
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Do as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
+
+        Args:
+            seeds: This, `fanouts`, `replace` and `probs_name` are as there.
+            random_seed: One or two whole numbers, of which 64 bits count; calls of equal ones share the variates.
+                Drawn from torch's default generator if None.
+            seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed. As it grows, each node
+                goes over once, at a point of its own.
+        """
+        keys, share = parse_seeds(random_seed, seed2_contribution)
+        weights = None if probs_name is None else self.prepare_weights(probs_name)
+        pick = partial(
+            ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
+            replace=replace, cumulative=weights,
+        )  # fmt: skip
+        return self._sample(seeds, pick)
 
     def sample_layers(
         self,
@@ -150,16 +171,34 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
                 cumulative=None if probs_name is None else self.prepare_weights(probs_name),
             )
             if layers is not None:
-                return [
-                    SampledSubgraph(
-                        CSCFormatBase(layer.indptr, layer.indices),
-                        layer.columns,
-                        layer.rows,
-                        self._edge_ids(layer.positions),
-                    )
-                    for layer in reversed(layers)
-                ]
+                return self._subgraphs(layers)
         return super().sample_layers(seeds, fanouts, keys, replace, probs_name)
+
+    def sample_layers_jointly(
+        self,
+        seeds: ByType,
+        fanouts: Sequence[torch.Tensor],
+        random_seeds: Sequence[tuple[int, int]],
+        seed2_contribution: float = 0.0,
+        replace: bool = False,
+        probs_name: str | None = None,
+    ) -> list[SampledSubgraph]:
+        """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
+        if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
+            pairs = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
+            layers = ops.sample_layers_jointly(
+                self.csc_indptr,
+                self.indices,
+                self._check_seeds(seeds),
+                [int(fanout) for fanout in reversed(fanouts)],
+                [keys for keys, _ in pairs],
+                share=pairs[0][1],
+                replace=replace,
+                cumulative=None if probs_name is None else self.prepare_weights(probs_name),
+            )
+            if layers is not None:
+                return self._subgraphs(layers)
+        return super().sample_layers_jointly(seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name)
 
     def __repr__(self) -> str:
         """Return the numbers of nodes, edges and types; costs no pass over the edges."""
@@ -167,6 +206,12 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         if self.node_type_to_id is not None and self.edge_type_to_id is not None:
             types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
         return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
+
+    def _subgraphs(self, layers: Sequence[ops.Layer]) -> list[SampledSubgraph]:
+        return [
+            SampledSubgraph(CSCFormatBase(indptr, indices), columns, rows, self._edge_ids(positions))
+            for columns, rows, indptr, indices, positions in reversed(layers)
+        ]
 
     def _edge_ids(self, positions: torch.Tensor) -> torch.Tensor:
         original = self.edge_attributes.get(ORIGINAL_EDGE_ID)
@@ -202,14 +247,15 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             check_ids(f"seeds of type {kind!r}", complete[kind], count)
         return complete
 
-    def _sample_by_type(
-        self,
-        seeds: dict[str, torch.Tensor],
-        fanouts: torch.Tensor,
-        key: int,
-        replace: bool,
-        weights: torch.Tensor | None,
-    ) -> SampledSubgraph:
+    def _sample(self, seeds: ByType, pick: Callable[..., ops.Picks]) -> SampledSubgraph:
+        if self.node_type_to_id is not None:
+            return self._sample_by_type(self._check_typed_seeds(seeds), pick)
+        ids = self._check_seeds(seeds)
+        picks = pick(ids)
+        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), ops.gather_rows(self.indices, picks.positions))
+        return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
+
+    def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
         assert self.node_type_offset is not None
         assert self.type_per_edge is not None
         assert self.node_type_to_id is not None
@@ -219,10 +265,7 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
         kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
         ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
-        picks = ops.sample_neighbors(
-            self.csc_indptr, ids, fanouts, key,
-            replace=replace, cumulative=weights, types=self.type_per_edge, num_types=len(kinds),
-        )  # fmt: skip
+        picks = pick(ids, types=self.type_per_edge, num_types=len(kinds))
         typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
         sources = ops.gather_rows(self.indices, typed.positions)
         edge_ids = self._edge_ids(typed.positions)

@@ -1,11 +1,13 @@
 """What a sampler asks of a graph, and all hops made of one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import torch
 
 from graphfeed.ops import compact
+from graphfeed.ops.random import MASK
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 
 
@@ -54,14 +56,87 @@ class SamplingGraph(ABC):
         Returns:
             One subgraph a layer, the outermost first; each layer's row ids are the column ids of the one before it.
         """
+        return self._stack(
+            seeds,
+            [
+                partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
+                for fanout, key in zip(reversed(fanouts), keys, strict=True)
+            ],
+        )
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the seeds by variates of the neighbours; a graph may lack this.
+
+        Raises:
+            NotImplementedError: The graph lacks it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
+        )
+
+    def sample_layers_jointly(
+        self,
+        seeds: ByType,
+        fanouts: Sequence[torch.Tensor],
+        random_seeds: Sequence[tuple[int, int]],
+        seed2_contribution: float = 0.0,
+        replace: bool = False,
+        probs_name: str | None = None,
+    ) -> list[SampledSubgraph]:
+        """Do as `sample_layers`, but each hop by `sample_layer_neighbors`.
+
+        Args:
+            seeds: Node ids; by node type if the graph has types.
+            fanouts: One tensor a layer, the outermost layer first.
+            random_seeds: The two seeds of each hop, the seeds' own hop first.
+            seed2_contribution: Which part of the nodes draws by the second.
+            replace: Whether an edge may be chosen more than once.
+            probs_name: The edge attribute that holds weights or a mask.
+        """
+        sample = partial(
+            self.sample_layer_neighbors,
+            replace=replace,
+            probs_name=probs_name,
+            seed2_contribution=seed2_contribution,
+        )
+        pairs = zip(reversed(fanouts), random_seeds, strict=True)
+        return self._stack(seeds, [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs])
+
+    def _stack(self, seeds: ByType, hops: Iterable[Callable[[ByType], SampledSubgraph]]) -> list[SampledSubgraph]:
         layers = []
-        for fanout, key in zip(reversed(fanouts), keys, strict=True):
-            hop = self.sample_neighbors(seeds, fanout, replace, probs_name, key=key)
-            layers.append(relabel(hop, self.num_nodes))
+        for sample in hops:
+            layers.append(relabel(sample(seeds), self.num_nodes))
             rows = layers[-1].original_row_node_ids
             assert rows is not None
             seeds = rows
         return layers[::-1]
+
+
+def parse_seeds(
+    random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
+) -> tuple[tuple[int, int], int]:
+    """Return the two keys of layer-neighbour sampling, and the second's share of the nodes in units of 2**-64.
+
+    Raises:
+        ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
+    """
+    drawn = torch.randint(1 << 62, (1,)) if random_seed is None else random_seed
+    seeds = [int(seed) & MASK for seed in drawn]
+    if len(seeds) not in (1, 2):
+        raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
+    if not 0 <= seed2_contribution <= 1:
+        raise ValueError(f"seed2_contribution must lie in 0 .. 1, but is {seed2_contribution}")
+    if seed2_contribution == 1:
+        return (seeds[-1], seeds[-1]), 0
+    return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
 
 
 def relabel(hop: SampledSubgraph, num_nodes: int | Mapping[str, int]) -> SampledSubgraph:

@@ -71,6 +71,18 @@ def multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
+def less_product(typing_context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """Return whether `a * b < c * d`, of uint64, in 128 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.IntType(128)
+        left, up, right, down = (builder.zext(argument, wide) for argument in arguments)
+        return builder.icmp_unsigned("<", builder.mul(left, up), builder.mul(right, down))
+
+    return types.boolean(types.uint64, types.uint64, types.uint64, types.uint64), generate
+
+
+@intrinsic
 def copy_bytes(typing_context: Any, out: Any, to: Any, source: Any, start: Any, size: Any) -> Any:
     """Copy `size` bytes from `source[start]` to `out[to]`; the offsets must be intp, the arrays bytes."""
 

@@ -152,6 +152,16 @@ def pick_weighted(cumulative, low, high, before, count, state, out, at):
 
 
 @inlined
+def take_eligible(cumulative, low, high, before, out, at):
+    """Write all edges of a segment that have a weight."""
+    for edge in range(low, high):
+        if cumulative[edge] != before:
+            before = cumulative[edge]
+            out[at] = edge
+            at += 1
+
+
+@inlined
 def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, table):
     """Write the `count` edges, as counted by `count_picks`, that a segment is sampled to."""
     weighted = cumulative.size > 0
@@ -174,10 +184,6 @@ def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, 
         else:
             pick_many(low, high - low, count, state, out, at, table)
     elif fanout < 0 or count < fanout:
-        for edge in range(low, high):
-            if cumulative[edge] != before:
-                before = cumulative[edge]
-                out[at] = edge
-                at += 1
+        take_eligible(cumulative, low, high, before, out, at)
     else:
         pick_weighted(cumulative, low, high, before, count, state, out, at)

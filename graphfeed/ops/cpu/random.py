@@ -8,6 +8,7 @@ from graphfeed.ops.cpu.jit import multiply_high, pasted
 GOLDEN = np.uint64(random.GOLDEN)
 NODE = np.uint64(random.NODE)
 EDGE_TYPE = np.uint64(random.EDGE_TYPE)
+TURN = np.uint64(random.TURN)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 
@@ -33,7 +34,22 @@ def typed_state(state, edge_type):
 
 
 @pasted
+def shared_state(first, second, share, node):
+    """Return the bits of a neighbour that all columns share, under the second key for a share of the nodes."""
+    spread = np.uint64(node) * NODE
+    key = first
+    if share != 0 and mix(TURN ^ spread) < share:
+        key = second
+    return mix(key ^ spread)
+
+
+@pasted
+def draw_bits(state, number):
+    """Return the 64 bits of draw `number` of a state."""
+    return mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
+
+
+@pasted
 def draw_below(state, number, bound):
     """Return draw `number` of a state as an int64 in `0 .. bound - 1`: the high half of a 128-bit product."""
-    bits = mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
-    return np.int64(multiply_high(bits, np.uint64(bound)))
+    return np.int64(multiply_high(draw_bits(state, number), np.uint64(bound)))

@@ -102,6 +102,51 @@ def relabel(node_map, neighbors, nodes, known):
     return known
 
 
+@inlined
+def place_seeds(node_map, seeds):
+    """Enter the seeds in the map from node to position; of a seed that occurs twice, the first place."""
+    for row in range(seeds.size - 1, -1, -1):
+        node_map[seeds[row]] = row
+
+
+@inlined
+def open_hop(
+    indptr, cumulative, fanouts, replace, hop, nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions
+):  # fmt: skip
+    """Count the picks of a hop; return where its column starts begin, or -1 where an output is too short for it."""
+    count = node_counts[hop]
+    first = edge_counts[hop]
+    row = hop
+    for earlier in range(hop):
+        row += node_counts[earlier]
+    edge_counts[hop + 1] = first
+    if starts.size < count or out_indptr.size < row + count + 1:
+        return np.int64(-1)
+    rows = out_indptr[row : row + count + 1]
+    total = count_plain(indptr, nodes[:count], fanouts[hop], starts, degrees, rows)
+    if cumulative.size > 0 or replace:
+        total = count_any(cumulative, fanouts[hop], replace, starts[:count], degrees, rows)
+    edge_counts[hop + 1] = first + total
+    if positions.size < first + total or nodes.size < count + total:
+        return np.int64(-1)
+    return np.int64(row)
+
+
+@inlined
+def close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors):
+    """Read and relabel what a hop has picked."""
+    own = slice(edge_counts[hop], edge_counts[hop + 1])
+    read_neighbors(indices, positions[own], neighbors[own])
+    node_counts[hop + 1] = relabel(node_map, neighbors[own], nodes, node_counts[hop])
+
+
+@inlined
+def forget(node_map, nodes):
+    """Reset the map."""
+    for row in range(nodes.size):
+        node_map[nodes[row]] = -1
+
+
 @kernel
 def sample_layers(
     indptr, indices, cumulative, fanouts, replace, keys, node_map, table, hop,
@@ -114,34 +159,22 @@ def sample_layers(
     `node_map` holds the position of each known node and -1 elsewhere; after the last hop it is reset.
     """
     if hop == 0:
-        for row in range(node_counts[0] - 1, -1, -1):
-            node_map[nodes[row]] = row
+        place_seeds(node_map, nodes[: node_counts[0]])
     while hop < fanouts.size:
-        count = node_counts[hop]
-        first = edge_counts[hop]
-        row_first = hop
-        for earlier in range(hop):
-            row_first += node_counts[earlier]
-        if starts.size < count or out_indptr.size < row_first + count + 1:
-            edge_counts[hop + 1] = first
+        row = open_hop(
+            indptr, cumulative, fanouts, replace, hop, nodes, node_counts, starts, degrees, out_indptr, edge_counts,
+            positions,
+        )  # fmt: skip
+        if row < 0:
             return hop
-        rows = out_indptr[row_first : row_first + count + 1]
-        plain = cumulative.size == 0 and not replace
-        total = count_plain(indptr, nodes[:count], fanouts[hop], starts, degrees, rows)
-        if not plain:
-            total = count_any(cumulative, fanouts[hop], replace, starts[:count], degrees, rows)
-        edge_counts[hop + 1] = first + total
-        if positions.size < first + total or nodes.size < count + total:
-            return hop
-        picked, ids = positions[first : first + total], neighbors[first : first + total]
-        if plain:
-            fill_plain(nodes[:count], keys[hop], starts, degrees, rows, table, picked)
+        seeds = nodes[: node_counts[hop]]
+        rows = out_indptr[row : row + seeds.size + 1]
+        picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
+        if cumulative.size == 0 and not replace:
+            fill_plain(seeds, keys[hop], starts, degrees, rows, table, picked)
         else:
-            seeds = nodes[:count]
             fill_any(cumulative, seeds, fanouts[hop], replace, keys[hop], starts, degrees, rows, table, picked)
-        read_neighbors(indices, picked, ids)
-        node_counts[hop + 1] = relabel(node_map, ids, nodes, count)
+        close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors)
         hop += 1
-    for row in range(node_counts[hop]):
-        node_map[nodes[row]] = -1
+    forget(node_map, nodes[: node_counts[hop]])
     return hop

@@ -1,0 +1,354 @@
+"""Kernels of layer-neighbour sampling: each column takes the neighbours whose shared variates are smallest.
+
+What competes is a value over a unit (the weight, or 1). Such fractions are compared by their cross products in 128
+bits, so that no two of them look equal that aren't. A column's best so far are a heap, the worst of them on top.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, prefetch
+from graphfeed.ops.cpu.pick import count_picks, first_above, take_eligible
+from graphfeed.ops.cpu.random import draw_bits, shared_state
+from graphfeed.ops.cpu.sample_layers import close_hop, forget, open_hop, place_seeds
+
+MOST = np.uint64(2**64 - 1)
+HALF = np.uint64(2**63)
+ONE = np.uint64(1)
+TIME_BITS = 48
+"""Fractional bits of a waiting time."""
+FROM_BITS_TO_TIME = np.uint64(64 - TIME_BITS)
+WIDER = np.uint64(3)
+"""By how many bits the limit of a scan is raised that has found too few."""
+FEW = 48
+"""Up to so many picks, those that may be among them are gathered first and sorted then."""
+ROOM = 4 * FEW
+"""For how many that may be among them."""
+COLUMNS_AHEAD = 4
+EDGES_AHEAD = 64
+"""How much of a coming column is asked for; the machine finds the rest of a run by itself."""
+LINE_EDGES = 8
+AHEAD = 16
+
+
+@inlined
+def is_later(values, units, places, left, right):
+    """Tell whether one entry's value over its unit exceeds another's, or equals it at a later place."""
+    if less_product(values[right], units[left], values[left], units[right]):
+        return True
+    if less_product(values[left], units[right], values[right], units[left]):
+        return False
+    return places[left] > places[right]
+
+
+@inlined
+def swap(values, units, places, left, right):
+    """Swap two entries."""
+    values[left], values[right] = values[right], values[left]
+    units[left], units[right] = units[right], units[left]
+    places[left], places[right] = places[right], places[left]
+
+
+@inlined
+def keep(values, units, places, held, value, unit, place):
+    """Put an entry into a heap of `held`; where it is full, in place of the one on top. Return how many it holds."""
+    count = places.size
+    entry = held if held < count else 0
+    values[entry], units[entry], places[entry] = value, unit, place
+    if held < count:
+        while entry > 0 and is_later(values, units, places, entry, (entry - 1) >> 1):
+            swap(values, units, places, entry, (entry - 1) >> 1)
+            entry = (entry - 1) >> 1
+        return held + 1
+    while 2 * entry + 1 < count:
+        below = 2 * entry + 1
+        if below + 1 < count and is_later(values, units, places, below + 1, below):
+            below += 1
+        if not is_later(values, units, places, below, entry):
+            break
+        swap(values, units, places, below, entry)
+        entry = below
+    return held
+
+
+@inlined
+def likely_limit(count, total):
+    """Return what a few more than `count` of the values over units will lie below, where the units sum to `total`."""
+    wanted = count + 2 * np.int64(np.sqrt(count)) + 4
+    return MOST if wanted >= total else MOST // np.uint64(total) * np.uint64(wanted)
+
+
+@inlined
+def widen(limit):
+    """Raise a limit below which there were too few."""
+    return MOST if limit > (MOST >> WIDER) else limit << WIDER
+
+
+@inlined
+def pick_smallest(indices, low, high, first, second, share, values, units, places):
+    """Choose as many edges as `places` holds: those of the smallest variates, of equal ones the first."""
+    count = places.size
+    start = likely_limit(count, high - low)
+    while True:
+        limit = start
+        held = 0
+        for edge in range(low, high):
+            value = shared_state(first, second, share, indices[np.uintp(edge)])
+            if value > limit or (value == limit and held == count):
+                continue
+            held = keep(values, units, places, held, value, ONE, edge)
+            if held == count:
+                limit = values[0]
+        if held == count:
+            return
+        start = widen(start)
+
+
+@inlined
+def gather_small(indices, low, high, limit, first, second, share, values, found):
+    """Write the variates up to a limit and their edges; return how many, or that there is no room for all."""
+    size = np.uintp(0)
+    most = np.uintp(found.size - 1)
+    for edge in range(low, high):
+        value = shared_state(first, second, share, indices[np.uintp(edge)])
+        # No branch: whether a variate is small can't be predicted, so both stores are made always.
+        values[size] = value
+        found[size] = edge
+        size = min(size + np.uintp(value <= limit), most)
+    return np.int64(size)
+
+
+@inlined
+def pick_few(indices, low, high, first, second, share, values, best, found, places):
+    """Do as `pick_smallest`, where few are wanted; return whether it could."""
+    count = places.size
+    size = gather_small(indices, low, high, likely_limit(count, high - low), first, second, share, values, found)
+    if size < count or size == found.size - 1:
+        return False
+    for number in range(size):
+        value = values[np.uintp(number)]
+        if number >= count and value >= best[count - 1]:
+            continue
+        at = min(number, count - 1)
+        while at > 0 and best[np.uintp(at - 1)] > value:
+            best[np.uintp(at)] = best[np.uintp(at - 1)]
+            at -= 1
+        best[np.uintp(at)] = value
+    last = best[count - 1]
+    equal = 1
+    while equal < count and best[count - 1 - equal] == last:
+        equal += 1
+    at = 0
+    for number in range(size):
+        value = values[np.uintp(number)]
+        if value < last or (value == last and equal > 0):
+            equal -= np.int64(value == last)
+            places[np.uintp(at)] = found[np.uintp(number)]
+            at += 1
+    return True
+
+
+@inlined
+def sort(places):
+    """Sort a few positions, which are nearly in order."""
+    if places.size > FEW:
+        places.sort()
+        return
+    for number in range(1, places.size):
+        place = places[number]
+        at = number
+        while at > 0 and places[at - 1] > place:
+            places[at] = places[at - 1]
+            at -= 1
+        places[at] = place
+
+
+@inlined
+def pick_by_weight(indices, cumulative, low, high, before, first, second, share, values, units, places):
+    """Choose as many edges as `places` holds: those of the smallest variates over weights, of equal ones the first."""
+    count = places.size
+    start = likely_limit(count, cumulative[high - 1] - before)
+    while True:
+        limit, per = start, ONE
+        held = 0
+        end = before
+        for edge in range(low, high):
+            unit = np.uint64(cumulative[edge] - end)
+            end = cumulative[edge]
+            if unit == 0:
+                continue
+            value = shared_state(first, second, share, indices[np.uintp(edge)])
+            if less_product(limit, unit, value, per):
+                continue
+            if held == count and not less_product(value, per, limit, unit):
+                continue
+            held = keep(values, units, places, held, value, unit, edge)
+            if held == count:
+                limit, per = values[0], units[0]
+        if held == count:
+            return
+        start = widen(start)
+
+
+@inlined
+def waiting_time(bits):
+    """Return the time of the first event of a Poisson process, as 64 bits draw it: -log2(1 - bits / 2**64).
+
+    In units of 2**-TIME_BITS, by repeated squaring: it never falls as the bits grow.
+    """
+    rest = ~bits | ONE
+    time = np.uint64(0)
+    while rest < HALF:
+        rest <<= ONE
+        time += ONE
+    for _ in range(TIME_BITS):
+        rest = multiply_high(rest, rest)
+        time <<= ONE
+        if rest < HALF:
+            rest <<= ONE
+            time += ONE
+    return time
+
+
+@inlined
+def pick_with_replacement(indices, cumulative, low, high, before, first, second, share, values, units, places):
+    """Choose as many edges as `places` holds: those of the first events, where each edge has a Poisson process.
+
+    The rates are the weights, so that each event falls on an edge with a chance in proportion to its weight, whatever
+    came before. The processes are those of the neighbours, faster or slower.
+    """
+    count = places.size
+    total = cumulative[high - 1] - before if cumulative.size > 0 else high - low
+    start = likely_limit(count, total) >> (FROM_BITS_TO_TIME - ONE)
+    while True:
+        limit, per = start, ONE
+        held = 0
+        end = before
+        for edge in range(low, high):
+            unit = ONE
+            if cumulative.size > 0:
+                unit = np.uint64(cumulative[edge] - end)
+                end = cumulative[edge]
+            if unit == 0:
+                continue
+            state = shared_state(first, second, share, indices[np.uintp(edge)])
+            # The time is at least this, for -log2(1 - x) >= x.
+            if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
+                continue
+            time = waiting_time(state)
+            number = 0
+            while less_product(time, per, limit, unit):
+                held = keep(values, units, places, held, time, unit, edge)
+                if held == count:
+                    limit, per = values[0], units[0]
+                step = waiting_time(draw_bits(state, number))
+                time = time + step if time < MOST - step else MOST
+                number += 1
+        if held == count:
+            return
+        start = widen(start)
+
+
+@inlined
+def pick_jointly(
+    indices, cumulative, low, high, before, replace, fanout, first, second, share, values, units, found, places
+):
+    """Write the edges, as many as `places` holds by `count_picks`, that a segment is sampled to, in ascending order."""
+    count = places.size
+    if replace and fanout > 0:
+        pick_with_replacement(
+            indices, cumulative, low, high, before, first, second, share, values, units, places
+        )  # fmt: skip
+    elif count == high - low:
+        for number in range(count):
+            places[number] = low + number
+        return
+    elif cumulative.size == 0:
+        if count <= FEW and pick_few(indices, low, high, first, second, share, values, units, found, places):
+            return
+        pick_smallest(indices, low, high, first, second, share, values, units, places)
+    elif fanout < 0 or count < fanout:
+        take_eligible(cumulative, low, high, before, places, 0)
+        return
+    else:
+        pick_by_weight(indices, cumulative, low, high, before, first, second, share, values, units, places)
+    sort(places)
+
+
+@inlined
+def longest(offsets):
+    """Return the length of the longest column."""
+    most = np.int64(0)
+    for column in range(offsets.size - 1):
+        most = max(most, np.int64(offsets[column + 1]) - np.int64(offsets[column]))
+    return most
+
+
+@kernel
+def fill_layer_neighbors(
+    indptr, indices, cumulative, types, seeds, fanouts, replace, keys, share, offsets, positions
+):  # fmt: skip
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    last = seeds.size - 1
+    by_type = fanouts.size > 1
+    most = max(longest(offsets), ROOM)
+    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    for column in range(seeds.size):
+        prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
+        start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
+        at = offsets[column]
+        low = end if at == offsets[column + 1] else start
+        while low < end:
+            high = first_above(types, low, end, types[low]) if by_type else end
+            before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
+            fanout = fanouts[types[low]] if by_type else fanouts[0]
+            count = count_picks(cumulative, low, high, before, fanout, replace)
+            if count > 0:
+                pick_jointly(
+                    indices, cumulative, low, high, before, replace, fanout, keys[0], keys[1], share, values, units,
+                    found, positions[at : at + count],
+                )  # fmt: skip
+            at += count
+            low = high
+
+
+@inlined
+def fill_jointly(indices, cumulative, fanout, replace, keys, share, starts, degrees, out_indptr, positions):
+    """Write the sampled edges of each node of a hop."""
+    last = out_indptr.size - 2
+    most = max(longest(out_indptr), ROOM)
+    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    for row in range(out_indptr.size - 1):
+        coming = min(row + COLUMNS_AHEAD, last)
+        for edge in range(0, min(degrees[coming], EDGES_AHEAD), LINE_EDGES):
+            prefetch(indices, np.intp(starts[coming] + edge))
+        at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
+        if at < to:
+            low, high = starts[row], starts[row] + degrees[row]
+            pick_jointly(
+                indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units,
+                found, positions[at:to],
+            )  # fmt: skip
+
+
+@kernel
+def sample_layers_jointly(
+    indptr, indices, cumulative, fanouts, replace, keys, share, node_map, hop,
+    nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions, neighbors,
+):  # fmt: skip
+    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
+    if hop == 0:
+        place_seeds(node_map, nodes[: node_counts[0]])
+    while hop < fanouts.size:
+        row = open_hop(
+            indptr, cumulative, fanouts, replace, hop, nodes, node_counts, starts, degrees, out_indptr, edge_counts,
+            positions,
+        )  # fmt: skip
+        if row < 0:
+            return hop
+        rows = out_indptr[row : row + node_counts[hop] + 1]
+        picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
+        fill_jointly(indices, cumulative, fanouts[hop], replace, keys[hop], share, starts, degrees, rows, picked)
+        close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors)
+        hop += 1
+    forget(node_map, nodes[: node_counts[hop]])
+    return hop

@@ -1,0 +1,154 @@
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.ops import Key
+from graphfeed.storage.sampled_subgraph import ByType
+from tests import pipelines
+from tests.digests import assert_same, digest, digests
+
+NUM_NODES, NUM_EDGES = 2000, 60_000
+
+
+def power_law(seed: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph in which few nodes have many of the edges, at both ends; none has two from one neighbour."""
+    generator = torch.Generator().manual_seed(seed)
+    ends = (torch.rand(2, NUM_EDGES, generator=generator) ** 3 * NUM_NODES).long()
+    ends = torch.tensor(sorted(set(zip(*ends.tolist(), strict=True)))).T
+    weights = torch.rand(ends.shape[1], generator=generator)
+    return gf.from_coo(ends, NUM_NODES, edge_attributes={"w": weights})
+
+
+GRAPH = power_law(0)
+ITEMS = gf.ItemSampler(gf.ItemSet(torch.arange(0, NUM_NODES, 2), names="seeds"), batch_size=100, shuffle=True)
+
+
+def tensor(value: ByType | None) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
+    assert batch.sampled_subgraphs is not None
+    return batch.sampled_subgraphs
+
+
+def counts_of(layer: gf.SampledSubgraph) -> torch.Tensor:
+    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
+    return layer.sampled_csc.indptr.diff()
+
+
+def num_inputs(pipe: gf.Datapipe) -> int:
+    return sum(len(tensor(batch.input_nodes)) for batch in pipe)
+
+
+def shared_inputs(pipe: gf.Datapipe, apart: int) -> float:
+    """Return which part of a mini-batch's chosen edges is chosen again in one so far apart, for the same seeds."""
+    batches = [set(tensor(layers_of(batch)[0].original_edge_ids).tolist()) for batch in pipe]
+    pairs = zip(batches, batches[apart:], strict=False)
+    return sum(len(one & other) / len(one) for one, other in pairs) / (len(batches) - apart)
+
+
+@pytest.mark.parametrize("options", [{}, {"prob_name": "w"}, {"batch_dependency": 5}, {"layer_dependency": True}])
+def test_each_node_has_as_many_neighbors_as_without(options: dict[str, Any]) -> None:
+    batch = next(iter(ITEMS.sample_layer_neighbor(GRAPH, [4, -1, 6], **options)))
+    for layer, fanout in zip(layers_of(batch), [4, NUM_EDGES, 6], strict=True):
+        degrees = GRAPH.csc_indptr.diff()[tensor(layer.original_column_node_ids)]
+        assert_same(counts_of(layer), degrees.clamp(max=fanout))
+
+
+def test_it_takes_fewer_nodes() -> None:
+    many = num_inputs(ITEMS.sample_neighbor(GRAPH, [5, 5]))
+    fewer = num_inputs(ITEMS.sample_layer_neighbor(GRAPH, [5, 5]))
+    fewest = num_inputs(ITEMS.sample_layer_neighbor(GRAPH, [5, 5], layer_dependency=True))
+    assert fewest < fewer < 0.8 * many
+
+
+def means(pipe: gf.Datapipe, values: torch.Tensor, epochs: int) -> torch.Tensor:
+    """Estimate each node's mean over its neighbours, once an epoch."""
+    estimates = []
+    for epoch in range(epochs):
+        (batch,) = pipe.with_seed(1, epoch)
+        (layer,) = layers_of(batch)
+        assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
+        sources = tensor(layer.original_row_node_ids)[layer.sampled_csc.indices]
+        columns = torch.repeat_interleave(counts_of(layer))
+        sums = torch.zeros(len(counts_of(layer)), dtype=torch.float64)
+        estimates.append(sums.index_add(0, columns, values[sources]) / counts_of(layer))
+    return torch.stack(estimates)
+
+
+def test_estimates_of_a_mean_are_as_good() -> None:
+    degrees = GRAPH.csc_indptr.diff()
+    seeds = torch.nonzero(degrees > 20).flatten()[:300]
+    values = torch.rand(NUM_NODES, dtype=torch.float64)
+    columns = torch.repeat_interleave(degrees)
+    exact = torch.zeros(NUM_NODES, dtype=torch.float64).index_add(0, columns, values[GRAPH.indices])[seeds]
+    exact /= degrees[seeds]
+    items = gf.ItemSampler(gf.ItemSet(seeds, names="seeds"), batch_size=len(seeds))
+    errors = {}
+    for name, pipe in {
+        "alone": items.sample_neighbor(GRAPH, [5]),
+        "together": items.sample_layer_neighbor(GRAPH, [5]),
+    }.items():
+        estimates = means(pipe, values, 400)
+        errors[name] = float(((estimates - exact) ** 2).mean())
+        assert float((estimates.mean(0) - exact).abs().mean()) < 0.02
+    assert errors["together"] < 1.15 * errors["alone"]
+
+
+def test_mini_batches_share_less_the_further_apart_they_are() -> None:
+    seeds = torch.arange(100).repeat(24)  # the same in each mini-batch
+    pipe = gf.ItemSampler(gf.ItemSet(seeds, names="seeds"), batch_size=100).sample_layer_neighbor(
+        GRAPH, [5], batch_dependency=12
+    )
+    shares = [shared_inputs(pipe, apart) for apart in (1, 3, 6, 12)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] > 0.8
+    independent = gf.ItemSampler(gf.ItemSet(seeds, names="seeds"), batch_size=100).sample_layer_neighbor(GRAPH, [5])
+    assert shares[-1] == pytest.approx(shared_inputs(independent, 1), abs=0.1)
+
+
+def test_layers_share_their_variates_where_asked() -> None:
+    items = gf.ItemSampler(gf.ItemSet(torch.arange(50), names="seeds"), batch_size=50)
+    for dependent in (False, True):
+        (batch,) = items.sample_layer_neighbor(GRAPH, [5, 5], layer_dependency=dependent)
+        outer, inner = (tensor(layer.original_edge_ids).tolist() for layer in layers_of(batch))
+        assert (outer[: len(inner)] == inner) is dependent
+
+
+def test_torch_generator_stays_as_it_is() -> None:
+    before = torch.get_rng_state()
+    digests(ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=2))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_mini_batch_is_a_function_of_its_key() -> None:
+    stage = ITEMS.sample_layer_neighbor(GRAPH, [3, 3], batch_dependency=7)
+    expected = digests(stage.with_seed(5, 2))
+    assert digests(stage.with_seed(5, 2, start=9)) == expected[9:]
+    batch = gf.MiniBatch(seeds=torch.arange(30), key=Key(1, 2, 3))
+    assert digest(stage(batch)) == digest(stage(batch))
+    other = gf.MiniBatch(seeds=torch.arange(30), key=Key(1, 3, 3))
+    assert digest(stage(other).sampled_subgraphs) != digest(stage(batch).sampled_subgraphs)
+
+
+def test_a_graph_with_types_has_fanouts_by_type() -> None:
+    for batch in pipelines.layer_sampled_by_type():
+        inner = layers_of(batch)[-1].sampled_csc
+        assert isinstance(inner, dict)
+        assert int(inner["item:liked_by:user"].indptr.diff().max()) <= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"deduplicate": False}, "deduplicate must be True"),
+        ({"batch_dependency": 0}, "batch_dependency must be 1 or more, but is 0"),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ITEMS.sample_layer_neighbor(GRAPH, [3], **options)
