@@ -3,6 +3,7 @@
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.csc import Columns, check_csc, check_edge_types, coo_to_csc, expand_indptr
 from graphfeed.ops.gather import gather_rows
+from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
 from graphfeed.ops.sample_layers import Layer, sample_layers
@@ -24,6 +25,7 @@ __all__ = [
     "expand_indptr",
     "gather_rows",
     "group_by_type",
+    "match_pairs",
     "permute",
     "sample_layers",
     "sample_neighbors",

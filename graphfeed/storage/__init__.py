@@ -8,7 +8,14 @@ from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
 from graphfeed.storage.from_coo import from_coo
 from graphfeed.storage.graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.item_set_dict import ItemSetDict
+from graphfeed.storage.sampled_subgraph import (
+    CSCFormatBase,
+    PyGLayerData,
+    PyGLayerHeteroData,
+    SampledSubgraph,
+    SampledSubgraphImpl,
+)
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
 
@@ -22,8 +29,12 @@ __all__ = [
     "FusedCSCSamplingGraph",
     "HeteroItemSet",
     "ItemSet",
+    "ItemSetDict",
     "OnDiskFeatureData",
+    "PyGLayerData",
+    "PyGLayerHeteroData",
     "SampledSubgraph",
+    "SampledSubgraphImpl",
     "SamplingGraph",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
