@@ -44,6 +44,25 @@ def add_degree(minibatch: gf.MiniBatch) -> gf.MiniBatch:
     return gf.MiniBatch(seeds=minibatch.seeds, labels=labels, key=minibatch.key)
 
 
+class Waiting(gf.MiniBatch):
+    """A mini-batch that something is still to come for."""
+
+    def wait(self) -> None:
+        self.labels = None
+
+
+def begin(minibatch: gf.MiniBatch) -> Waiting:
+    """Begin something."""
+    return Waiting(seeds=minibatch.seeds, labels=minibatch.seeds, key=minibatch.key)
+
+
+def ranked_items() -> gf.DistributedItemSampler:
+    """Return the share of one rank of two."""
+    item_set = gf.ItemSet(torch.arange(NUM_NODES), names="seeds")
+    size = NUM_NODES // BATCHES // 2 + 1
+    return gf.DistributedItemSampler(item_set, batch_size=size, shuffle=True, rank=1, world_size=2)
+
+
 def items() -> gf.ItemSampler:
     ids = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))
     item_set = gf.ItemSet((ids, ids * 2), names=("seeds", "labels"))
@@ -55,13 +74,19 @@ def iterable() -> gf.IterableSource:
 
 
 BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
+    gf.Bufferer: lambda: items().buffer(2),
     gf.CopyTo: lambda: items().copy_to("cpu"),
+    gf.DistributedItemSampler: ranked_items,
+    gf.EndMarker: lambda: items().mark_end(),
+    gf.FeatureFetcherStartMarker: lambda: items().mark_feature_fetcher_start(),
     gf.FeatureFetcher: lambda: iterable().sample_neighbor(graph(), [3]).fetch_feature(features(), ["feat"], ["row"]),
     gf.ItemSampler: items,
     gf.IterableSource: iterable,
     gf.LayerNeighborSampler: lambda: items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: items().transform(add_degree),
     gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
+    gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
+    gf.Waiter: lambda: items().transform(begin).wait(),
 }
 """A pipeline that ends with each stage."""
 

@@ -1,32 +1,59 @@
 """WHAT: the stages that a pipeline is written with, one a file."""
 
+from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Process
+from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
+from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
+from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
+from graphfeed.datapipes.fluent import functional_datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
-from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.datapipes.minibatcher import GBWarning, minibatcher_default
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.pipeline_graph import (
+    PipelineGraph,
+    datapipe_graph_to_adjlist,
+    find_dps,
+    replace_dp,
+    to_graph,
+    traverse_dps,
+)
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, replace, traverse
+from graphfeed.datapipes.waiter import Waiter
 
 __all__ = [
+    "Bufferer",
     "CopyTo",
     "Datapipe",
+    "DistributedItemSampler",
+    "EndMarker",
     "FeatureFetcher",
+    "FeatureFetcherStartMarker",
+    "GBWarning",
     "ItemSampler",
     "IterableSource",
     "LayerNeighborSampler",
     "MiniBatch",
     "MiniBatchTransformer",
     "NeighborSampler",
+    "PipelineGraph",
     "Process",
     "Transform",
+    "Waiter",
+    "datapipe_graph_to_adjlist",
     "find",
+    "find_dps",
+    "functional_datapipe",
     "minibatcher_default",
     "replace",
+    "replace_dp",
+    "to_graph",
     "traverse",
+    "traverse_dps",
 ]

@@ -46,6 +46,14 @@ class Shardable(Source, Protocol):
         """Return the number of mini-batches of an epoch."""
 
 
+@runtime_checkable
+class Ranked(Source, Protocol):
+    """A source whose mini-batches several processes share, each with a pipeline of its own."""
+
+    def agree(self, seed: int) -> int:
+        """Return a seed that all of them take, where none was given."""
+
+
 def has_own_init(cls: type) -> bool:
     """Tell whether a class has an `__init__` that somebody wrote."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))

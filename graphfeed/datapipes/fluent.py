@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+Stage = TypeVar("Stage", bound=type)
 
 FLUENT: dict[str, type] = {}
 """Stage by fluent name, filled by the stages' class statements."""
@@ -24,6 +26,20 @@ def register(name: str, stage: type) -> None:
             "choose another"
         )
     FLUENT[name] = stage
+
+
+def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
+    """Give a stage its fluent name by a decorator; `class MyStage(Transform, name="my_stage")` does the same.
+
+    Raises:
+        ValueError: Another stage has the name.
+    """
+
+    def decorate(stage: Stage) -> Stage:
+        register(name, stage)
+        return stage
+
+    return decorate
 
 
 class Fluent:

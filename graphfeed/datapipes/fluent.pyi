@@ -1,22 +1,35 @@
 """The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
+from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
+from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.neighbor_sampler import Fanouts, NeighborSampler
+from graphfeed.datapipes.waiter import Waiter
+from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.storage import FeatureStore, SamplingGraph
+
+Stage = TypeVar("Stage", bound=type)
 
 FLUENT: dict[str, type]
 
 def register(name: str, stage: type) -> None: ...
+def functional_datapipe(name: str) -> Callable[[Stage], Stage]: ...
 
 class Fluent:
+    def buffer(
+        self,
+        buffer_size: int = 1,
+    ) -> Bufferer: ...
     def copy_to(
         self,
         device: torch.device | str,
@@ -28,6 +41,13 @@ class Fluent:
         node_feature_keys: Names | None = None,
         edge_feature_keys: Names | None = None,
     ) -> FeatureFetcher: ...
+    def mark_end(self) -> EndMarker: ...
+    def mark_feature_fetcher_start(self) -> FeatureFetcherStartMarker: ...
+    def prefetch(
+        self,
+        buffer_size: int = 10,
+        timeout_seconds: float = 600.0,
+    ) -> PrefetcherIterDataPipe: ...
     def sample_layer_neighbor(
         self,
         graph: SamplingGraph,
@@ -49,3 +69,4 @@ class Fluent:
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,
     ) -> MiniBatchTransformer: ...
+    def wait(self) -> Waiter: ...

@@ -1,12 +1,15 @@
 """What flows between stages."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 
+from graphfeed.datapipes.blocks import compute_blocks
+from graphfeed.datapipes.pyg_data import make_data
 from graphfeed.ops import Key
-from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, move
+from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, all_pinned, move
+from graphfeed.storage.show import show
 
 
 @dataclass(repr=False, eq=False)
@@ -60,14 +63,62 @@ class MiniBatch:
         """Set the edge features."""
         self.edge_features = edge_features
 
+    @property
+    def blocks(self) -> list[Any] | None:
+        """The subgraphs as DGL's blocks, made anew at each access; None before sampling."""
+        return None if self.sampled_subgraphs is None else self.compute_blocks()
+
+    def compute_blocks(self) -> list[Any]:
+        """Return the subgraphs as DGL's blocks, the outermost first; nothing of the mini-batch changes.
+
+        The first block's source nodes have their ids as `dgl.NID`, each block's edges theirs as `dgl.EID`.
+
+        Raises:
+            ImportError: DGL is not installed.
+            ValueError: A subgraph without row or column ids.
+        """
+        return compute_blocks(self.sampled_subgraphs or [])
+
+    def to_pyg_data(self) -> Any:
+        """Return the mini-batch as a `torch_geometric.data.Data`, or `HeteroData` if the graph has types.
+
+        The edges of all layers are put together, each once, as `edge_index`; layers can't be told apart any more.
+        `n_id` are the ids of the nodes. A node feature is `x` if it is the only one of its type, else it keeps its
+        name. Seeds that are nodes come first among the nodes: `batch_size` says how many there are, and `y` are their
+        labels. For seeds that are edges there are `edge_label_index` and `edge_label`. Edge features are left out.
+
+        Raises:
+            ImportError: PyG is not installed.
+            ValueError: Nothing was sampled.
+        """
+        return make_data(self)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
-        """Move every tensor, also of attributes that are no fields, to a device; changes and returns this object."""
+        """Move every tensor, also of attributes that are no fields, to a device; changes and returns this object.
+
+        The device "pinned" is page-locked CPU memory.
+        """
         for name, value in vars(self).items():
             if name != "key":
                 setattr(self, name, move(value, device, non_blocking=non_blocking))
         return self
 
+    def pin_memory(self) -> "MiniBatch":
+        """Move every tensor to pinned memory; changes and returns this object."""
+        return self.to("pinned")
+
+    def is_pinned(self) -> bool:
+        """Tell whether there are tensors and all lie in pinned memory."""
+        return all_pinned(self)
+
     def __repr__(self) -> str:
-        """Return the attributes, one a line; nothing is computed or changed for it."""
-        lines = [f"{name}={value}," for name, value in vars(self).items() if value is not None]
-        return "\n".join(["MiniBatch(", *(f"    {line}".replace("\n", "\n    ") for line in lines), ")"])
+        """Return the attributes, one a line, from the last letter to the first; nothing is computed or changed for it.
+
+        Private ones are left out, and those that GraphBolt hasn't got where they are None. So are the blocks.
+        """
+        names = {name for name, value in vars(self).items() if value is not None} | FIELDS_SHOWN
+        shown = sorted((name for name in names if not name.startswith("_")), reverse=True)
+        return show(type(self).__name__, {name: getattr(self, name) for name in shown})
+
+
+FIELDS_SHOWN = {field.name for field in fields(MiniBatch) if not field.kw_only}

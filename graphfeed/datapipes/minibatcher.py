@@ -5,13 +5,21 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from graphfeed.datapipes.legacy_names import LEGACY_NAMES, translate
 from graphfeed.datapipes.minibatch import MiniBatch
 
 FIELDS = {field.name for field in fields(MiniBatch)}
 
 
+class GBWarning(UserWarning):
+    """Something is unusual and works all the same; a class of its own so that it can be silenced."""
+
+
 def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
     """Put each member of the items into the mini-batch field of its name.
+
+    Former names still work: `seed_nodes` are `seeds`; so are `node_pairs`, with which `negative_srcs` and
+    `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does.
 
     Args:
         batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which is turned into one
@@ -19,27 +27,37 @@ def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
         names: The item set's names.
 
     Returns:
-        A `MiniBatch`; the batch as it is, with a warning, if there are no names. A name that is no field is set all
-        the same, with a warning.
+        A `MiniBatch`; the batch as it is, if there are no names. A name that is no field is set all the same.
+
+    Warns:
+        GBWarning: No names, or a name that is no field.
     """
     if names is None:
         warnings.warn(
             "the item set has no names, so its rows are passed on as they are; name them, for example names='seeds'",
+            GBWarning,
             stacklevel=2,
         )
         return batch
+    values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names)}
+    if not LEGACY_NAMES.isdisjoint(names):
+        values = translate(values)
     minibatch = MiniBatch()
-    for place, name in enumerate(names):
+    for name, value in values.items():
         if name not in FIELDS:
             warnings.warn(
                 f"item name {name!r} is no field of MiniBatch; it is set as an attribute",
+                GBWarning,
                 stacklevel=2,
             )
-        if len(names) == 1:
-            value = batch
-        elif isinstance(batch, Mapping):
-            value = {kind: rows[place] for kind, rows in batch.items()}
-        else:
-            value = batch[place]
         setattr(minibatch, name, value)
     return minibatch
+
+
+def take_member(batch: Any, place: int, count: int) -> Any:
+    """Return one of the members of a batch, by type if the batch is."""
+    if count == 1:
+        return batch
+    if isinstance(batch, Mapping):
+        return {kind: rows[place] for kind, rows in batch.items()}
+    return batch[place]

@@ -5,7 +5,19 @@ from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.prefetch import Prefetch
+from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.sharder import Sharder
 
-__all__ = ["RULES", "DataLoader", "InWorkers", "LoaderOptions", "Pin", "Plan", "Prefetch", "Sharder", "make_plan"]
+__all__ = [
+    "RULES",
+    "DataLoader",
+    "InWorkers",
+    "LoaderOptions",
+    "Pin",
+    "Plan",
+    "Prefetch",
+    "PrefetcherIterDataPipe",
+    "Sharder",
+    "make_plan",
+]

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, Source, length
+from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
@@ -248,8 +248,13 @@ def check_options(
 
 
 def choose_seed(pipe: Datapipe, seed: int | None) -> int:
-    """Return the seed given, or that of a source, or one drawn from torch's default generator."""
+    """Return the seed given, or that of a source, or one drawn from torch's default generator that ranks agree on."""
     for source in find(pipe, Source):
         if seed is None:
             seed = getattr(source, "seed", None)
-    return int(torch.randint(1 << 62, ())) if seed is None else int(seed)
+    if seed is not None:
+        return int(seed)
+    drawn = int(torch.randint(1 << 62, ()))
+    for source in find(pipe, Ranked):
+        drawn = source.agree(drawn)  # type: ignore[attr-defined]
+    return drawn

@@ -63,7 +63,7 @@ class InWorkers(Datapipe):
         try:
             pending.extend(submit(task) for task in islice(tasks, self.window))
             while pending:
-                minibatch = finish(self.wait(pending.popleft()))
+                minibatch = finish(self.result_of(pending.popleft()))
                 pending.extend(submit(task) for task in islice(tasks, 1))
                 yield minibatch
         finally:
@@ -81,7 +81,7 @@ class InWorkers(Datapipe):
         """Return the same stage for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
-    def wait(self, future: "Future[Any]") -> Any:
+    def result_of(self, future: "Future[Any]") -> Any:
         """Return a future's result, or say who did not answer."""
         try:
             return future.result(self.timeout_seconds)

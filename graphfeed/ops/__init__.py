@@ -14,6 +14,7 @@ from graphfeed.ops.copy_rows import copy_rows
 from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr
 from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows
+from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key
 from graphfeed.ops.read_rows import read_bytes, read_rows
@@ -45,6 +46,7 @@ __all__ = [
     "find_keys",
     "gather_rows",
     "group_by_type",
+    "match_pairs",
     "new_policy",
     "permute",
     "read_bytes",

@@ -17,9 +17,16 @@ from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
 from graphfeed.storage.from_coo import from_coo
 from graphfeed.storage.graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.item_set_dict import ItemSetDict
 from graphfeed.storage.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.preprocess import preprocess_ondisk_dataset
-from graphfeed.storage.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.sampled_subgraph import (
+    CSCFormatBase,
+    PyGLayerData,
+    PyGLayerHeteroData,
+    SampledSubgraph,
+    SampledSubgraphImpl,
+)
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.task import Task
 from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
@@ -37,11 +44,15 @@ __all__ = [
     "FusedCSCSamplingGraph",
     "HeteroItemSet",
     "ItemSet",
+    "ItemSetDict",
     "OnDiskDataset",
     "OnDiskFeatureData",
     "OnDiskTask",
     "Pending",
+    "PyGLayerData",
+    "PyGLayerHeteroData",
     "SampledSubgraph",
+    "SampledSubgraphImpl",
     "SamplingGraph",
     "Task",
     "TorchBasedFeature",

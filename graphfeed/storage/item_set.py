@@ -1,26 +1,40 @@
 """What is sampled from: items of one kind, or of several types."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.checks import ID_DTYPES
 from graphfeed.storage.shared import Shareable
 
+Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
+"""One position or several."""
+
 
 def count_rows(items: Any) -> int:
     """Return the number of items; a number stands for the range below it."""
-    if isinstance(items, int):
-        return items
-    if isinstance(items, torch.Tensor) and items.dim() == 0:
-        return int(items)
-    return len(items)
+    return int(items) if is_number(items) else len(items)
+
+
+def is_number(items: Any) -> bool:
+    """Tell whether items are a number, which stands for a range."""
+    return isinstance(items, int) or (isinstance(items, torch.Tensor) and items.dim() == 0)
+
+
+def as_place(index: Any) -> Any:
+    """Return one position as an int, also that of a NumPy integer or a 0-d tensor; anything else as it is."""
+    if isinstance(index, np.integer) or (isinstance(index, torch.Tensor) and index.dim() == 0):
+        return int(index) if isinstance(index, np.integer) or index.dtype in ID_DTYPES else index
+    return index
 
 
 def as_index(index: object, owner: str) -> torch.Tensor:
     """Return several positions as a tensor."""
-    if isinstance(index, Sequence) and not isinstance(index, str):
+    if isinstance(index, (Sequence, np.ndarray)) and not isinstance(index, str):
         index = torch.as_tensor(index) if len(index) else torch.empty(0, dtype=torch.int64)
     kind = index.dtype if isinstance(index, torch.Tensor) else type(index).__name__
     if not isinstance(index, torch.Tensor) or kind not in ID_DTYPES:
@@ -29,10 +43,10 @@ def as_index(index: object, owner: str) -> torch.Tensor:
 
 
 def check_range(index: torch.Tensor, length: int, owner: str) -> None:
-    """Raise unless all positions are there."""
+    """Raise unless every position is one of an item."""
     if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < length):
-        wrong = int(index.min()) if int(index.min()) < 0 else int(index.max())
-        raise IndexError(f"{owner} index out of range: {wrong} of {length} items")
+        wrong = index[(index < 0) | (index >= length)]
+        raise IndexError(f"{owner} index out of range: {int(wrong[0])} of {length} items")
 
 
 class ItemSet(Shareable):
@@ -83,19 +97,21 @@ class ItemSet(Shareable):
         """Return the number of items."""
         return self._length
 
-    def __getitem__(self, index: int | slice | Sequence[int] | torch.Tensor) -> Any:
+    def __getitem__(self, index: Index) -> Any:
         """Return the row or rows at an int, slice, sequence of ints or tensor of ints; a tuple of them for a tuple."""
+        index = as_place(index)
         if isinstance(index, int):
             if not -self._length <= index < self._length:
                 raise IndexError(f"ItemSet index out of range: {index} of {self._length} items")
             index = index % self._length
         elif not isinstance(index, slice):
             index = as_index(index, "ItemSet")
+            check_range(index, self._length, "ItemSet")
         rows = tuple(self._rows(member, index) for member in self._items)
         return rows if len(rows) > 1 else rows[0]
 
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
-        if not (isinstance(member, int) or (isinstance(member, torch.Tensor) and member.dim() == 0)):
+        if not is_number(member):
             if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
                 return member.index_select(0, index)  # a third of the time of member[index]
             return member[index]
@@ -113,8 +129,8 @@ class ItemSet(Shareable):
 
     def __repr__(self) -> str:
         """Return items and names, one a line."""
-        items = self._items if self.is_tuple else self._items[0]
-        return f"ItemSet(\n    items={items},\n    names={self._names},\n)"
+        items = self._items if self.is_tuple or not is_number(self._items[0]) else self._items[0]
+        return f"{type(self).__name__}(\n    items={items},\n    names={self._names},\n)"
 
 
 class HeteroItemSet(Shareable):
@@ -159,8 +175,9 @@ class HeteroItemSet(Shareable):
         """Return the number of items of all types."""
         return int(self._starts[-1])
 
-    def __getitem__(self, index: int | slice | Sequence[int] | torch.Tensor) -> dict[str, Any]:
+    def __getitem__(self, index: Index) -> dict[str, Any]:
         """Return the rows by type, inside a type in the order asked for; a type without rows is left out."""
+        index = as_place(index)
         if isinstance(index, int):
             if not -len(self) <= index < len(self):
                 raise IndexError(f"HeteroItemSet index out of range: {index} of {len(self)} items")
@@ -187,5 +204,5 @@ class HeteroItemSet(Shareable):
 
     def __repr__(self) -> str:
         """Return the item sets and the names, one a line."""
-        itemsets = "\n".join(f"        {kind}: {items}," for kind, items in self._itemsets.items())
-        return f"HeteroItemSet(\n    itemsets={{\n{itemsets}\n    }},\n    names={self._names},\n)"
+        itemsets = textwrap.indent(str(self._itemsets), " " * len("    itemsets=")).strip()
+        return f"{type(self).__name__}(\n    itemsets={itemsets},\n    names={self._names},\n)"

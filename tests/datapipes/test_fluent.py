@@ -107,7 +107,7 @@ def test_a_fluent_name_is_the_constructor() -> None:
 def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     pipe: Any = make_pipe()
     with pytest.raises(
-        AttributeError, match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \['copy_to'"
+        AttributeError, match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \[.*'copy_to'"
     ):
         pipe.fetch()
     assert not hasattr(pipe, "shape")
@@ -157,3 +157,22 @@ def test_registering_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     register("also_copy_to", gf.CopyTo)
     pipe: Any = make_pipe()
     assert isinstance(pipe.also_copy_to("cpu"), gf.CopyTo)
+
+
+def test_a_decorator_registers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+
+    @gf.functional_datapipe("tripled")
+    class Tripled(gf.MiniBatchTransformer):
+        def __init__(self, datapipe: gf.Datapipe) -> None:
+            super().__init__(datapipe, self.work)
+
+        def work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            assert isinstance(minibatch.seeds, torch.Tensor)
+            return gf.MiniBatch(seeds=minibatch.seeds * 3)
+
+    pipe: Any = make_pipe()
+    assert isinstance(pipe.tripled(), Tripled)
+    assert [batch.seeds.tolist() for batch in pipe.tripled()] == [[0, 3], [6, 9]]
+    with pytest.raises(ValueError, match=r"'copy_to' of .* is taken by"):
+        gf.functional_datapipe("copy_to")(Tripled)

@@ -4,6 +4,7 @@ range is checked, a slice of a typed set has no type without rows, and an empty 
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -31,8 +32,15 @@ def test_rows_of_several_members_are_tuples() -> None:
     assert (len(PAIR), PAIR.num_items, PAIR.names) == (5, 2, ("seeds", "labels"))
     assert_same(PAIR[1], (IDS[1], LABELS[1]))
     assert_same(PAIR[1:4], (IDS[1:4], LABELS[1:4]))
-    for index in (torch.tensor([4, 0, 0]), [4, 0, 0], (4, 0, 0)):
+    for index in (torch.tensor([4, 0, 0]), [4, 0, 0], (4, 0, 0), np.array([4, 0, 0])):
         assert_same(PAIR[index], (IDS[[4, 0, 0]], LABELS[[4, 0, 0]]))
+
+
+@pytest.mark.parametrize("one", [3, np.int32(3), torch.tensor(3), torch.tensor(3, dtype=torch.int32)], ids=repr)
+def test_every_kind_of_integer_is_one_position(one: Any) -> None:
+    assert_same(PAIR[one], PAIR[3])
+    assert_same(ItemSet(5)[one], torch.tensor(3))
+    assert_same(users_and_items()[one], {"item": torch.tensor(13)})
 
 
 def test_members_may_have_more_dimensions() -> None:
@@ -169,9 +177,19 @@ def test_what_cannot_be_a_set_is_refused() -> None:
 def test_sets_print_their_items_and_names() -> None:
     assert repr(ItemSet(5, names="seeds")) == "ItemSet(\n    items=5,\n    names=('seeds',),\n)"
     assert repr(ItemSet((1, 1))) == "ItemSet(\n    items=(1, 1),\n    names=None,\n)"
-    text = repr(users_and_items())
-    assert text.startswith("HeteroItemSet(\n    itemsets={\n        user: ItemSet(\n")
-    assert text.endswith("    },\n    names=('seeds',),\n)")
+    assert repr(ItemSet(IDS)) == "ItemSet(\n    items=(tensor([10, 11, 12, 13, 14]),),\n    names=None,\n)"
+    assert repr(users_and_items()) == (
+        "HeteroItemSet(\n"
+        "    itemsets={'user': ItemSet(\n"
+        "                 items=(tensor([10, 11]),),\n"
+        "                 names=('seeds',),\n"
+        "             ), 'item': ItemSet(\n"
+        "                 items=(tensor([12, 13, 14]),),\n"
+        "                 names=('seeds',),\n"
+        "             )},\n"
+        "    names=('seeds',),\n"
+        ")"
+    )
 
 
 @pytest.mark.parametrize("items", [PAIR, ItemSet(7, names="seeds"), users_and_items()], ids=["pair", "range", "typed"])

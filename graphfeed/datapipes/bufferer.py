@@ -1,0 +1,45 @@
+"""Hold mini-batches back."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe, length
+
+
+class Bufferer(Datapipe, name="buffer"):
+    """Reads some mini-batches ahead of the one that it gives, so that what they began has time to finish.
+
+    Nothing runs meanwhile by itself; `prefetch` and the loader's workers do that.
+
+    Raises:
+        ValueError: A buffer size below 1.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> [batch.seeds.tolist() for batch in ItemSampler(ItemSet(3, names="seeds"), 1).buffer(2)]
+        [[0], [1], [2]]
+    """
+
+    datapipe: Datapipe
+    buffer_size: int = 1
+    """How many mini-batches are held back."""
+
+    one_to_one = True
+
+    def __post_init__(self) -> None:
+        if self.buffer_size < 1:
+            raise ValueError(f"'buffer_size' is required to be a positive integer, but is {self.buffer_size}")
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each mini-batch when as many as the buffer holds have been read after it."""
+        held: deque[Any] = deque()
+        for minibatch in self.datapipe:
+            held.append(minibatch)
+            if len(held) > self.buffer_size:
+                yield held.popleft()
+        yield from held
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return length(self.datapipe)

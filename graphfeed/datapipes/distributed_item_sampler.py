@@ -1,0 +1,131 @@
+"""Items to mini-batches, shared out among the ranks of a training."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any
+
+from torch import distributed
+
+from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.item_sampler import ItemSampler
+from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+def find_rank() -> tuple[int, int] | None:
+    """Return this process's rank and the number of ranks; None where no process group is initialised."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return None
+
+
+class DistributedItemSampler(Datapipe):
+    """Takes items in batches; of each `world_size` mini-batches in turn, every rank makes one.
+
+    Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, the same bits; so an epoch goes
+    through the whole set in the same steps with any number of ranks, and another number can resume it. The order is
+    of the whole set: shuffled, a rank sees other items each epoch. Inside a torch DataLoader's worker it yields that
+    worker's share of the rank's.
+
+    Rank and number of ranks are those of the process group that is initialised when the sampler is made, or else when
+    it is used; one rank where there is none. All ranks need the same seed: that of the DataLoader, that given here,
+    or 0 where there is no loader; a loader without a seed takes the one that rank 0 draws, which all ranks wait for.
+
+    Raises:
+        TypeError: `item_set` is no ItemSet or HeteroItemSet.
+        ValueError: An empty item set, a batch size below 1, a rank that is none, or both ways to make ranks even.
+
+    Example:
+        >>> pipe = DistributedItemSampler(ItemSet(7, names="seeds"), batch_size=2, rank=1, world_size=2)
+        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        [[2, 3], [6]]
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    batch_size: int
+    """Of each rank."""
+    minibatcher: Callable[[Any, Any], Any] = minibatcher_default
+    """Makes a mini-batch of rows and names."""
+    drop_last: bool = False
+    """Whether to leave out a last mini-batch that is not full."""
+    shuffle: bool = False
+    drop_uneven_inputs: bool = False
+    """Whether to leave out the last mini-batches that not every rank has one of."""
+    seed: int | None = None
+    """Of the order and all later draws; a DataLoader's own seed comes before it."""
+    pad_uneven_inputs: bool = field(default=False, kw_only=True)
+    """Whether ranks that have one mini-batch less get one from the epoch's start once more."""
+    rank: int | None = field(default=None, kw_only=True)
+    world_size: int | None = field(default=None, kw_only=True)
+    epoch: int = field(default=0, kw_only=True)
+    start: int = field(default=0, kw_only=True)
+    """The first mini-batch of the rank."""
+
+    def __post_init__(self) -> None:
+        if self.drop_uneven_inputs and self.pad_uneven_inputs:
+            raise ValueError("drop_uneven_inputs and pad_uneven_inputs are both True; leave one of them out")
+        if (self.rank is None) != (self.world_size is None):
+            raise ValueError(f"rank and world_size go together, but are {self.rank} and {self.world_size}")
+        if self.rank is None and (found := find_rank()) is not None:
+            self.__dict__.update(rank=found[0], world_size=found[1])
+        rank, world_size = self.place
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {rank} of {world_size}")
+        len(self.all_ranks)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank, and how many there are."""
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        return find_rank() or (0, 1)
+
+    @property
+    def all_ranks(self) -> ItemSampler:
+        """The sampler whose mini-batches the ranks share."""
+        return ItemSampler(
+            self.item_set, self.batch_size, self.minibatcher, self.drop_last, self.shuffle, self.seed, epoch=self.epoch
+        )
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch that this rank makes."""
+        (rank, world_size), total = self.place, len(self.all_ranks)
+        if self.drop_uneven_inputs:
+            return total // world_size
+        return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rank's mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        worker, num_workers = torch_shard()
+        for index in range(self.start, len(self)):
+            if index % num_workers == worker:
+                yield self.minibatch(index)
+
+    def minibatch(self, index: int) -> Any:
+        """Return one of the rank's mini-batches; costs the same for every index."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+        (rank, world_size), sampler = self.place, self.all_ranks
+        return sampler.minibatch((index * world_size + rank) % len(sampler))
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
+        """Return the same sampler for a seed and an epoch, from the rank's mini-batch `start` on."""
+        rank, world_size = self.place
+        return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
+
+    def agree(self, seed: int) -> int:
+        """Return the seed of rank 0; every rank must ask.
+
+        Raises:
+            ValueError: There is no process group of these ranks to ask in.
+        """
+        if self.place[1] == 1:
+            return seed
+        if find_rank() != self.place:
+            raise ValueError(
+                "rank and world_size were given, and there is no process group of them to agree on a seed in; "
+                "give the DataLoader or the DistributedItemSampler a seed, the same on each rank"
+            )
+        seeds = [seed]
+        distributed.broadcast_object_list(seeds, src=0)
+        return seeds[0]

@@ -1,0 +1,240 @@
+"""Ranks share what one sampler makes: each mini-batch once, in the same steps, whatever the number of ranks."""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributed
+
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digest, digests
+
+SEED = 5
+
+
+def sampler(total: int, batch_size: int, rank: int | None, world_size: int | None, **more: Any) -> Any:
+    items = gf.ItemSet(torch.arange(total), names="seeds")
+    return gf.DistributedItemSampler(items, batch_size, rank=rank, world_size=world_size, **more)
+
+
+def seeds_of(pipe: Any) -> list[list[int]]:
+    return [batch.seeds.tolist() for batch in pipe]
+
+
+def count_split(total: int, num_workers: int, worker_id: int, batch_size: int) -> int:
+    """Deal whole batches out evenly, the first get one more; the rest goes to who comes after the last full one."""
+    full, rest = divmod(total, batch_size)
+    each, more = divmod(full, num_workers)
+    return each * batch_size + (batch_size if worker_id < more else 0) + (rest if worker_id == more else 0)
+
+
+def calculate_range(total: int, ranks: int, rank: int, batch_size: int, drop_last: bool, drop_uneven: bool) -> int:
+    """Return how many items a rank gives out, as GraphBolt counts them."""
+    own, last = (count_split(total, ranks, place, batch_size) for place in (rank, ranks - 1))
+    if drop_uneven and drop_last:
+        return total // (batch_size * ranks) * batch_size
+    if drop_uneven:
+        return min(-(-last // batch_size) * batch_size, own)
+    return own // batch_size * batch_size if drop_last else own
+
+
+@pytest.mark.parametrize(
+    ("total", "batch_size", "drop_last", "drop_uneven", "counts"),
+    [
+        (24, 4, False, False, [8, 8, 4, 4]),
+        (30, 4, False, False, [8, 8, 8, 6]),
+        (30, 4, True, False, [8, 8, 8, 4]),
+        (30, 4, False, True, [8, 8, 8, 6]),
+        (30, 4, True, True, [4, 4, 4, 4]),
+        (26, 4, False, False, [8, 8, 6, 4]),
+        (26, 4, False, True, [4, 4, 4, 4]),
+        (26, 4, True, False, [8, 8, 4, 4]),
+        (26, 4, True, True, [4, 4, 4, 4]),
+        (9, 4, False, False, [4, 4, 1, 0]),
+        (9, 4, False, True, [0, 0, 0, 0]),
+        (9, 4, True, False, [4, 4, 0, 0]),
+        (16, 4, False, True, [4, 4, 4, 4]),
+        (3, 4, False, False, [3, 0, 0, 0]),
+        (3, 4, True, False, [0, 0, 0, 0]),
+    ],
+)
+def test_four_ranks_have_these_counts(
+    total: int, batch_size: int, drop_last: bool, drop_uneven: bool, counts: list[int]
+) -> None:
+    assert [calculate_range(total, 4, rank, batch_size, drop_last, drop_uneven) for rank in range(4)] == counts
+    ranks = [
+        seeds_of(sampler(total, batch_size, rank, 4, drop_last=drop_last, drop_uneven_inputs=drop_uneven))
+        for rank in range(4)
+    ]
+    assert [sum(map(len, batches)) for batches in ranks] == counts
+
+
+@given(
+    total=st.integers(1, 60),
+    batch_size=st.integers(1, 9),
+    ranks=st.integers(1, 6),
+    drop_last=st.booleans(),
+    drop_uneven=st.booleans(),
+    shuffle=st.booleans(),
+)
+def test_counts_are_those_of_graphbolt(
+    total: int, batch_size: int, ranks: int, drop_last: bool, drop_uneven: bool, shuffle: bool
+) -> None:
+    options = {"drop_last": drop_last, "drop_uneven_inputs": drop_uneven, "shuffle": shuffle}
+    pipes = [sampler(total, batch_size, rank, ranks, **options) for rank in range(ranks)]
+    batches = [seeds_of(pipe) for pipe in pipes]
+    for rank, (pipe, own) in enumerate(zip(pipes, batches, strict=True)):
+        assert len(pipe) == len(own)
+        assert sum(map(len, own)) == calculate_range(total, ranks, rank, batch_size, drop_last, drop_uneven)
+    seen = [seed for own in batches for batch in own for seed in batch]
+    assert len(seen) == len(set(seen))
+    if not (drop_last or drop_uneven):
+        assert sorted(seen) == list(range(total))
+    if drop_uneven:
+        assert len({len(pipe) for pipe in pipes}) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_any_number_of_ranks_makes_the_mini_batches_of_one(ranks: int) -> None:
+    items = gf.ItemSet(torch.arange(50), names="seeds")
+    one = digests(gf.ItemSampler(items, 4, shuffle=True).with_seed(SEED, 2))
+    shares = [digests(sampler(50, 4, rank, ranks, shuffle=True).with_seed(SEED, 2)) for rank in range(ranks)]
+    assert [shares[index % ranks][index // ranks] for index in range(len(one))] == one
+
+
+def test_padding_gives_each_rank_as_many() -> None:
+    shares = [seeds_of(sampler(9, 2, rank, 3, pad_uneven_inputs=True)) for rank in range(3)]
+    assert shares == [[[0, 1], [6, 7]], [[2, 3], [8]], [[4, 5], [0, 1]]]
+    few = [seeds_of(sampler(2, 2, rank, 3, pad_uneven_inputs=True)) for rank in range(3)]
+    assert few == [[[0, 1]]] * 3
+    assert seeds_of(sampler(1, 2, 0, 3, pad_uneven_inputs=True, drop_last=True)) == []
+
+
+def test_ranks_see_other_items_each_epoch() -> None:
+    pipe = sampler(100, 10, 0, 2, shuffle=True)
+    epochs = [{seed for batch in seeds_of(pipe.with_seed(SEED, epoch)) for seed in batch} for epoch in range(2)]
+    assert epochs[0] != epochs[1]
+
+
+def make_pipe(rank: int, world_size: int) -> gf.Datapipe:
+    pipe = pipelines.homogeneous()
+    (one,) = gf.find(pipe, gf.ItemSampler)
+    assert isinstance(one, gf.ItemSampler)
+    shared = gf.DistributedItemSampler(one.item_set, 32, shuffle=True, rank=rank, world_size=world_size)
+    return gf.replace(pipe, one, shared)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_a_loader_shards_and_resumes_it(num_workers: int) -> None:
+    pipe = make_pipe(1, 2)
+    expected = digests(pipe.with_seed(SEED))
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=SEED) as loader:
+        assert len(loader) == len(expected) == 5
+        assert digests(loader) == expected
+        loader.load_state_dict({"seed": SEED, "epoch": 0, "index": 3})
+        assert digests(loader) == expected[3:]
+    assert num_workers == 0 or "    DistributedItemSampler(item_set=ItemSet(300 items)" in loader.explain()
+
+
+def test_processes_make_the_same() -> None:
+    pipe = make_pipe(1, 2)
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor,
+        gf.DataLoader(pipe, num_workers=1, executor=executor, seed=SEED) as loader,
+    ):
+        assert digests(loader) == digests(pipe.with_seed(SEED))
+
+
+def test_another_number_of_ranks_resumes_it() -> None:
+    two = [make_pipe(rank, 2).with_seed(SEED) for rank in range(2)]
+    before = {digest(batch) for pipe in two for batch in list(pipe)[:2]}
+    four = [make_pipe(rank, 4).with_seed(SEED, 0, 1) for rank in range(4)]
+    after = {digest(batch) for pipe in four for batch in pipe}
+    assert before.isdisjoint(after)
+    assert before | after == set(digests(make_pipe(0, 1).with_seed(SEED)))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_torch_loader_s_workers_share_the_rank_s(num_workers: int) -> None:
+    pipe = sampler(50, 4, 1, 2, shuffle=True, seed=SEED)
+    loader = torch.utils.data.DataLoader(pipe, batch_size=None, num_workers=num_workers)
+    assert sorted(digests(loader)) == sorted(digests(pipe))
+
+
+def test_without_a_process_group_there_is_one_rank() -> None:
+    pipe = sampler(10, 4, None, None, shuffle=True)
+    items = gf.ItemSet(torch.arange(10), names="seeds")
+    assert digests(pipe) == digests(gf.ItemSampler(items, 4, shuffle=True))
+    with gf.DataLoader(pipe) as loader:
+        assert len(list(loader)) == 3
+
+
+def test_it_pickles_and_prints() -> None:
+    pipe = sampler(10, 4, 1, 2, seed=3)
+    assert digests(pickle.loads(pickle.dumps(pipe))) == digests(pipe)
+    assert repr(pipe) == (
+        "DistributedItemSampler(item_set=ItemSet(10 items), batch_size=4, seed=3, rank=1, world_size=2)"
+    )
+
+
+def test_typed_items() -> None:
+    items = gf.HeteroItemSet({kind: gf.ItemSet(3, names="seeds") for kind in ("a", "b")})
+    pipe = gf.DistributedItemSampler(items, 2, rank=1, world_size=3)
+    assert [batch.seeds for batch in pipe] == [{"a": torch.tensor([2]), "b": torch.tensor([0])}]
+
+
+def test_what_does_not_fit_is_named() -> None:
+    with pytest.raises(ValueError, match="rank and world_size go together, but are 1 and None"):
+        sampler(10, 4, 1, None)
+    for rank in (2, -1):
+        with pytest.raises(ValueError, match=f"rank must lie in 0 .. world_size - 1, but is {rank} of 2"):
+            sampler(10, 4, rank, 2)
+    with pytest.raises(ValueError, match="drop_uneven_inputs and pad_uneven_inputs are both True"):
+        sampler(10, 4, 0, 2, drop_uneven_inputs=True, pad_uneven_inputs=True)
+    with pytest.raises(ValueError, match="batch_size must be 1 or more, but is 0"):
+        sampler(10, 0, 0, 2)
+    with pytest.raises(ValueError, match="item_set is empty"):
+        sampler(0, 4, 0, 2)
+    with pytest.raises(TypeError, match="item_set must be an ItemSet or HeteroItemSet, but is a list"):
+        gf.DistributedItemSampler([1, 2], 1)  # type: ignore[arg-type]
+    with pytest.raises(IndexError, match=r"index must lie in 0 \.\. 1, but is 2"):
+        sampler(16, 4, 0, 2).minibatch(2)
+
+
+def test_ranks_that_cannot_agree_need_a_seed() -> None:
+    with pytest.raises(ValueError, match="no process group of them to agree on a seed in; give the DataLoader or"):
+        gf.DataLoader(sampler(10, 4, 0, 2))
+    with gf.DataLoader(sampler(10, 4, 0, 2, seed=3)) as loader:
+        assert loader.seed == 3
+
+
+def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
+    """Do what a rank of a training does, in a process of its own."""
+    unset = sampler(10, 1, None, None)
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    try:
+        torch.manual_seed(rank)
+        pipe = gf.DistributedItemSampler(gf.ItemSet(torch.arange(41), names="seeds"), 5, shuffle=True)
+        with gf.DataLoader(pipe, num_workers=1) as loader:
+            seeds = seeds_of(loader)
+            return {"place": pipe.place, "seed": loader.seed, "seeds": seeds, "later": unset.place, "count": len(unset)}
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_ranks_of_a_process_group_agree(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        futures = [executor.submit(work_as_rank, rank, 2, str(tmp_path / "store")) for rank in range(2)]
+        ranks = [future.result(timeout=100) for future in futures]
+    assert [rank["place"] for rank in ranks] == [rank["later"] for rank in ranks] == [(0, 2), (1, 2)]
+    assert ranks[0]["seed"] == ranks[1]["seed"]
+    assert [rank["count"] for rank in ranks] == [5, 5]
+    assert [len(rank["seeds"]) for rank in ranks] == [5, 4]
+    assert sorted(seed for rank in ranks for batch in rank["seeds"] for seed in batch) == list(range(41))

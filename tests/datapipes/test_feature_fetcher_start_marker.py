@@ -1,0 +1,14 @@
+import graphfeed as gf
+from graphfeed.datapipes.datapipe import length
+from tests import pipelines
+from tests.digests import digests
+
+
+def test_it_changes_nothing() -> None:
+    pipe = pipelines.homogeneous()
+    marked = pipe.mark_feature_fetcher_start()
+    assert isinstance(marked, gf.FeatureFetcherStartMarker)
+    assert len(marked) == length(pipe)
+    assert digests(marked) == digests(pipe)
+    with gf.DataLoader(marked, num_workers=2, seed=0) as loader:
+        assert digests(loader) == digests(pipe.with_seed(0))

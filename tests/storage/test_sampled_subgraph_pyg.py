@@ -1,0 +1,59 @@
+from itertools import pairwise
+
+import pytest
+import torch
+
+from graphfeed.storage import CSCFormatBase, PyGLayerData, PyGLayerHeteroData, SampledSubgraph
+from tests import pipelines
+from tests.digests import assert_same
+
+CSC = CSCFormatBase(torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([2, 0, 1], dtype=torch.int32))
+X = torch.arange(6.0).reshape(3, 2)
+ETYPE = "user:likes:item"
+
+
+def test_a_layer_without_types() -> None:
+    layer = SampledSubgraph(CSC).to_pyg(X)
+    assert isinstance(layer, PyGLayerData)
+    assert_same(layer.x, (X, X[:2]))
+    assert_same(layer.edge_index, torch.tensor([[2, 0, 1], [0, 1, 1]]))
+    assert layer.size == (3, 2)
+
+
+def test_a_layer_with_types() -> None:
+    rows = {"user": torch.arange(3), "item": torch.arange(2)}
+    x = {"user": X, "item": X[:2] + 10}
+    layer = SampledSubgraph({ETYPE: CSC}, original_row_node_ids=rows).to_pyg(x)
+    assert isinstance(layer, PyGLayerHeteroData)
+    assert layer.x[0] is x
+    assert_same(layer.x[1], {"item": X[:2] + 10})
+    assert_same(layer.edge_index, {ETYPE: torch.tensor([[2, 0, 1], [0, 1, 1]])})
+    assert layer.size == {ETYPE: (3, 2)}
+
+
+def test_a_type_may_have_no_features() -> None:
+    rows = {"user": torch.arange(3), "item": torch.arange(2)}
+    layer = SampledSubgraph({ETYPE: CSC}, original_row_node_ids=rows).to_pyg({"item": X[:2]})
+    assert layer.size == {ETYPE: (3, 2)}
+    layer = SampledSubgraph({ETYPE: CSC}, original_row_node_ids=rows).to_pyg({"user": X})
+    assert_same(layer.x, ({"user": X}, {}))
+    assert SampledSubgraph({ETYPE: CSC}).to_pyg({"user": X}).size == {ETYPE: (3, 2)}
+
+
+def test_sums_over_the_layer_are_sums_over_neighbours() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    subgraph = batch.sampled_subgraphs[0]
+    x = torch.rand(len(subgraph.original_row_node_ids), 3, dtype=torch.float64)
+    layer = subgraph.to_pyg(x)
+    source, destination = layer.edge_index
+    sums = torch.zeros(layer.size[1], 3, dtype=torch.float64).index_add_(0, destination, x[source])
+    indptr = subgraph.sampled_csc.indptr.tolist()
+    for column, (low, high) in enumerate(pairwise(indptr)):
+        assert torch.allclose(sums[column], x[subgraph.sampled_csc.indices[low:high]].sum(0))
+
+
+def test_features_must_have_types_if_the_layer_has() -> None:
+    with pytest.raises(TypeError, match="x must be a tensor, as the subgraph has no types, but is a dict"):
+        SampledSubgraph(CSC).to_pyg({"user": X})
+    with pytest.raises(TypeError, match="x must be a dict by node type, as the subgraph has types, but is a Tensor"):
+        SampledSubgraph({ETYPE: CSC}).to_pyg(X)
