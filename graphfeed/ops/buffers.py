@@ -125,6 +125,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=renew_locks)
 
 
+def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """Return the bytes of a CPU tensor: a view where its values lie in one piece and as they are, else a copy."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    # One value, or none, may keep any stride and count as contiguous; a view of another dtype needs stride 1.
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy()
+
+
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype) -> torch.Tensor:
     """Return an uninitialised CPU tensor on a pooled block."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype

@@ -3,6 +3,7 @@
 import torch
 
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.checks import check_vector
 
 
@@ -37,9 +38,9 @@ def copy_rows(source: torch.Tensor, from_rows: torch.Tensor, out: torch.Tensor, 
     if from_rows.numel() == 0 or row_bytes == 0:
         return
     kernels("copy_rows", source).copy_rows(
-        source.detach().contiguous().reshape(-1).view(torch.uint8).numpy(),
+        as_bytes(source),
         from_rows.contiguous().numpy(),
         row_bytes,
-        out.detach().view(-1).view(torch.uint8).numpy(),
+        as_bytes(out),
         to_rows.contiguous().numpy(),
     )

@@ -38,10 +38,9 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     ids = index.contiguous().numpy()
-    flat = values.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    row_bytes = flat.numel() // values.shape[0] * values.element_size()
     # As NumPy arrays, which may start at any byte.
-    source, target = flat.view(torch.uint8).numpy(), out.reshape(-1).view(torch.uint8).numpy()
+    source, target = buffers.as_bytes(values), buffers.as_bytes(out)
+    row_bytes = source.size // values.shape[0]
     word = WORDS.get(row_bytes)
     if word is not None:
         module.gather_words(source.view(word), ids, target.view(word))

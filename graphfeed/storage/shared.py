@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.buffers import as_bytes
+
 ALIGNMENT = 64
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
@@ -162,10 +164,7 @@ def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
     """Return a CPU tensor by value: its bytes, dtype and shape, without what a view leaves out."""
-    if tensor.numel() == 0:  # torch makes no view of another dtype over NumPy's strides of 0
-        return np.empty(0, dtype=np.uint8), tensor.dtype, tuple(tensor.shape)
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().copy(), tensor.dtype, tuple(tensor.shape)
+    return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
 
 
 def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

@@ -170,3 +170,9 @@ def test_wrong_indices_are_named(index: Any, error: type[Exception], message: st
 def test_values_must_lie_where_there_are_kernels() -> None:
     with pytest.raises(ValueError, match="gather has kernels for the CPU, but was given a tensor on meta"):
         ops.gather_rows(torch.zeros(3, 2, device="meta"), torch.tensor([1]))
+
+
+def test_a_single_value_may_have_any_stride() -> None:
+    values = torch.arange(10).reshape(1, 10)[:, 3:5].T[:1, 0]
+    assert ops.gather_rows(torch.arange(6).reshape(1, 6)[:, 2], torch.tensor([0, 0])).tolist() == [2, 2]
+    assert ops.gather_rows(values, torch.tensor([0])).tolist() == [3]

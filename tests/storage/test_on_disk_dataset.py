@@ -167,7 +167,7 @@ def test_tasks_are_chosen_by_name(folder: Path) -> None:
 
 def test_a_task_prints(folder: Path) -> None:
     text = repr(gf.OnDiskDataset(folder).load().tasks[1])
-    assert text.startswith("OnDiskTask(\n    validation_set=None,\n    train_set=ItemSet(\n        items=tensor(")
+    assert text.startswith("OnDiskTask(\n    validation_set=None,\n    train_set=ItemSet(\n        items=(tensor(")
     assert text.endswith("    test_set=None,\n    metadata={'name': 'link_prediction'},\n)")
 
 
