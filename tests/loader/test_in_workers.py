@@ -67,7 +67,10 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
 
     batches = iter(InWorkers(source(20).transform(count), num_workers=3, window=5, executor=threads))
     next(batches)
-    time.sleep(0.1)
+    give_up = time.monotonic() + 10
+    while len(begun) < 6 and time.monotonic() < give_up:
+        time.sleep(0.01)
+    time.sleep(0.05)  # one more than the window would begin now
     assert len(begun) == 6
     del batches
 
