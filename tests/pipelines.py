@@ -84,4 +84,32 @@ def layer_sampled_by_type() -> gf.Datapipe:
     return pipe.sample_layer_neighbor(graph, [3, [2, 4]], prob_name="weight", layer_dependency=True)
 
 
-ALL = (homogeneous, shuffled, weighted, heterogeneous, link_prediction, layer_sampled, layer_sampled_by_type)
+def negatives() -> gf.Datapipe:
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 7)
+    graph = gf.from_coo(edges, NUM_NODES)
+    pipe = gf.ItemSampler(gf.ItemSet(edges.T[:400], names="seeds"), batch_size=50, shuffle=True)
+    return pipe.sample_uniform_negative(graph, 2).sample_neighbor(graph, [3, 2])
+
+
+def typed_negatives() -> gf.Datapipe:
+    edges = {
+        "user:likes:item": random_edges(200, 60, 900, 8),
+        "user:knows:user": random_edges(200, 200, 800, 9),
+    }
+    graph = gf.from_coo(edges, {"user": 200, "item": 60})
+    items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:150], names="seeds") for kind, pairs in edges.items()})
+    pipe = gf.ItemSampler(items, batch_size=40, shuffle=True)
+    return pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2], deduplicate=False)
+
+
+ALL = (
+    homogeneous,
+    shuffled,
+    weighted,
+    heterogeneous,
+    link_prediction,
+    layer_sampled,
+    layer_sampled_by_type,
+    negatives,
+    typed_negatives,
+)

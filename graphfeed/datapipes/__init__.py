@@ -8,12 +8,14 @@ from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
 from graphfeed.datapipes.fluent import functional_datapipe
+from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.minibatcher import GBWarning, minibatcher_default
+from graphfeed.datapipes.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.pipeline_graph import (
     PipelineGraph,
@@ -23,8 +25,10 @@ from graphfeed.datapipes.pipeline_graph import (
     to_graph,
     traverse_dps,
 )
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, replace, traverse
+from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 
 __all__ = [
@@ -36,15 +40,19 @@ __all__ = [
     "FeatureFetcher",
     "FeatureFetcherStartMarker",
     "GBWarning",
+    "InSubgraphSampler",
     "ItemSampler",
     "IterableSource",
     "LayerNeighborSampler",
     "MiniBatch",
     "MiniBatchTransformer",
+    "NegativeSampler",
     "NeighborSampler",
     "PipelineGraph",
     "Process",
+    "SubgraphSampler",
     "Transform",
+    "UniformNegativeSampler",
     "Waiter",
     "datapipe_graph_to_adjlist",
     "find",
@@ -56,4 +64,5 @@ __all__ = [
     "to_graph",
     "traverse",
     "traverse_dps",
+    "with_negatives",
 ]

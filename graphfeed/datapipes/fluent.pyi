@@ -10,10 +10,13 @@ from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
+from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
+from graphfeed.datapipes.negative_sampler import NegativeSampler
 from graphfeed.datapipes.neighbor_sampler import Fanouts, NeighborSampler
+from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.storage import FeatureStore, SamplingGraph
@@ -48,6 +51,10 @@ class Fluent:
         buffer_size: int = 10,
         timeout_seconds: float = 600.0,
     ) -> PrefetcherIterDataPipe: ...
+    def sample_in_subgraph(
+        self,
+        graph: SamplingGraph,
+    ) -> InSubgraphSampler: ...
     def sample_layer_neighbor(
         self,
         graph: SamplingGraph,
@@ -58,13 +65,23 @@ class Fluent:
         layer_dependency: bool = False,
         batch_dependency: int = 1,
     ) -> LayerNeighborSampler: ...
+    def sample_negative(
+        self,
+        negative_ratio: int,
+    ) -> NegativeSampler: ...
     def sample_neighbor(
         self,
         graph: SamplingGraph,
         fanouts: Fanouts,
         replace: bool = False,
         prob_name: str | None = None,
+        deduplicate: bool = True,
     ) -> NeighborSampler: ...
+    def sample_uniform_negative(
+        self,
+        graph: SamplingGraph,
+        negative_ratio: int,
+    ) -> UniformNegativeSampler: ...
     def transform(
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,

@@ -1,17 +1,15 @@
 """Sample neighbours of the seeds, layer by layer."""
 
-import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.seeds import node_seeds
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.ops import Key
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.ops.random import minibatch_key
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph, compact_csc_format
 from graphfeed.storage.sampled_subgraph import ByType
 
 Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
@@ -40,7 +38,7 @@ def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph) -> list[torch.Tensor]:
     return layers
 
 
-class NeighborSampler(Transform, name="sample_neighbor"):
+class NeighborSampler(SubgraphSampler, name="sample_neighbor"):
     """Samples in-neighbours, each layer from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
 
     Sets `sampled_subgraphs` and `input_nodes`, for edge seeds also `compacted_seeds`. Without replacement each set of
@@ -67,8 +65,8 @@ class NeighborSampler(Transform, name="sample_neighbor"):
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
-
-    needs_key = True
+    deduplicate: bool = True
+    """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,23 +83,31 @@ class NeighborSampler(Transform, name="sample_neighbor"):
         """The fan-outs of each layer as a tensor."""
         return parse_fanouts(self.fanouts, self.graph)
 
-    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with its subgraphs."""
-        if minibatch.seeds is None:
-            raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
-        key = minibatch.key or Key(int(torch.randint(1 << 62, ())), 0, 0)
-        nodes, compacted = node_seeds(minibatch.seeds)
-        result = copy.copy(minibatch)
-        layers = self.sample_layers(nodes, key)
-        result.sampled_subgraphs = layers
-        result.input_nodes = layers[0].original_row_node_ids
-        result.compacted_seeds = compacted
-        return result
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,  # noqa: ARG002
+        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and a subgraph a layer, the outermost first; times are not looked at."""
+        layers = self.sample_layers(seeds, minibatch_key())
+        rows = layers[0].original_row_node_ids
+        assert rows is not None
+        return rows, layers
 
     def sample_layers(self, nodes: ByType, key: Key) -> list[SampledSubgraph]:
         """Return all layers around the nodes, the outermost first."""
         hops = [key.at(self.number, hop) for hop in range(len(self.fanouts))]
-        return self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
+        if self.deduplicate:
+            return self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
+        layers: list[SampledSubgraph] = []
+        for fanout, hop_key in zip(reversed(self.layer_fanouts), hops, strict=True):
+            hop = self.graph.sample_neighbors(nodes, fanout, self.replace, self.prob_name, key=hop_key)
+            columns: Any = hop.original_column_node_ids
+            sampled: Any = hop.sampled_csc
+            nodes, csc = compact_csc_format(sampled, columns)
+            layers.append(SampledSubgraph(csc, columns, nodes, hop.original_edge_ids))
+        return layers[::-1]
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the weights' running sums before the graph is shared, so that workers share them too."""

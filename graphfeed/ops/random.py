@@ -6,7 +6,12 @@ mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splitta
 OOPSLA 2014). Integers only, so that every back end gives the same bits.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+
+import torch
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -17,6 +22,8 @@ EDGE_TYPE = 0x8CB92BA72F3D8DD7
 """Odd multiplier that sets the edge types of one node apart."""
 TURN = 0xA0761D6478BD642F
 """Sets the point at which a node goes from one key to the next apart from its draws."""
+UNNAMED_HOPS = 1 << 32
+"""The first hop number of draws that nobody has given a number."""
 
 
 def mix(value: int) -> int:
@@ -84,3 +91,49 @@ class Key:
     def at(self, stage: int, hop: int = 0) -> int:
         """Return the 64-bit key of one hop of one stage."""
         return fold(self.seed, self.epoch, self.index, stage, hop)
+
+
+class Draws:
+    """The keys of one stage for one mini-batch."""
+
+    def __init__(self, key: Key, stage: int) -> None:
+        self.key = key
+        self.stage = stage
+        self.unnamed = UNNAMED_HOPS
+
+    def at(self, hop: int | None) -> int:
+        """Return the key of a hop; of the next one that has no number if None."""
+        if hop is None:
+            hop = self.unnamed
+            self.unnamed += 1
+        return self.key.at(self.stage, hop)
+
+
+CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
+
+
+@contextmanager
+def drawing(key: Key | None, stage: int) -> Iterator[None]:
+    """Let `draw_key` draw from a mini-batch's key, in this thread; None is a key from torch's default generator."""
+    before = CURRENT.set(Draws(key or Key(int(torch.randint(1 << 62, ())), 0, 0), stage))
+    try:
+        yield
+    finally:
+        CURRENT.reset(before)
+
+
+def minibatch_key() -> Key:
+    """Return the key of the mini-batch that this thread makes; outside of a stage one from torch's generator."""
+    draws = CURRENT.get()
+    return Key(int(torch.randint(1 << 62, ())), 0, 0) if draws is None else draws.key
+
+
+def draw_key(hop: int | None = None) -> int:
+    """Return the key of a hop of the stage that this thread is at, for the mini-batch that it makes.
+
+    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, asks for it where it draws. Keys differ by hop; without
+    a number the first call in a hook gets one key, the second another. Outside of a stage the key comes from torch's
+    default generator.
+    """
+    draws = CURRENT.get()
+    return int(torch.randint(1 << 62, ())) if draws is None else draws.at(hop)
