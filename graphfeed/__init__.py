@@ -9,6 +9,7 @@ from graphfeed.datapipes import (
     Datapipe,
     DistributedItemSampler,
     EndMarker,
+    FanoutSampler,
     FeatureFetcher,
     FeatureFetcherStartMarker,
     GBWarning,
@@ -46,6 +47,7 @@ from graphfeed.ops import (
     index_select,
     indptr_edge_ids,
     isin,
+    seed,
     unique_and_compact,
 )
 from graphfeed.storage import (
@@ -111,6 +113,7 @@ __all__ = [
     "DiskBasedFeature",
     "DistributedItemSampler",
     "EndMarker",
+    "FanoutSampler",
     "Feature",
     "FeatureFetcher",
     "FeatureFetcherStartMarker",
@@ -173,6 +176,7 @@ __all__ = [
     "replace",
     "replace_dp",
     "revert_to_homo",
+    "seed",
     "seed_type_str_to_ntypes",
     "to_graph",
     "traverse",

@@ -97,7 +97,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
 }
 """A pipeline that ends with each stage."""
 
-BASES = {gf.Datapipe, gf.NegativeSampler, gf.SubgraphSampler, gf.Transform}
+BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.Transform}
 
 each_stage = pytest.mark.parametrize("kind", BUILDERS, ids=lambda kind: kind.__name__)
 

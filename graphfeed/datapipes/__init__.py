@@ -5,6 +5,7 @@ from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Process
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
 from graphfeed.datapipes.end_marker import EndMarker
+from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
 from graphfeed.datapipes.fluent import functional_datapipe
@@ -37,6 +38,7 @@ __all__ = [
     "Datapipe",
     "DistributedItemSampler",
     "EndMarker",
+    "FanoutSampler",
     "FeatureFetcher",
     "FeatureFetcherStartMarker",
     "GBWarning",

@@ -8,6 +8,7 @@ import torch
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.end_marker import EndMarker
+from graphfeed.datapipes.fanout_sampler import Fanouts
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
 from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
@@ -15,7 +16,8 @@ from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negative_sampler import NegativeSampler
-from graphfeed.datapipes.neighbor_sampler import Fanouts, NeighborSampler
+from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
@@ -64,6 +66,11 @@ class Fluent:
         deduplicate: bool = True,
         layer_dependency: bool = False,
         batch_dependency: int = 1,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
     ) -> LayerNeighborSampler: ...
     def sample_negative(
         self,
@@ -76,7 +83,13 @@ class Fluent:
         replace: bool = False,
         prob_name: str | None = None,
         deduplicate: bool = True,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
     ) -> NeighborSampler: ...
+    def sample_subgraph(self) -> SubgraphSampler: ...
     def sample_uniform_negative(
         self,
         graph: SamplingGraph,

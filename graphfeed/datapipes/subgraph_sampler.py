@@ -10,7 +10,7 @@ from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.sampled_subgraph import ByType
 
 
-class SubgraphSampler(Transform):
+class SubgraphSampler(Transform, name="sample_subgraph"):
     """Makes subgraphs of the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
 
     The seeds that the hook gets are nodes: the ends of edge seeds, each once; or, where the mini-batch has timestamps,
@@ -19,7 +19,7 @@ class SubgraphSampler(Transform):
 
     A graph that the hook samples from draws from the mini-batch's key by itself. A hook that draws otherwise asks
     `draw_key` for a key, in the thread that calls it; so the result depends on the mini-batch alone. A mini-batch that
-    comes from no pipeline has no key, and gets one from torch's default generator.
+    comes from no pipeline has no key, and gets a random one (`seed`).
 
     Raises:
         ValueError: When it runs: a mini-batch without seeds.

@@ -11,13 +11,21 @@ from graphfeed.ops.cache_policy import (
 )
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.copy_rows import copy_rows
-from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr, indptr_edge_ids
+from graphfeed.ops.csc import (
+    Columns,
+    check_csc,
+    check_edge_types,
+    check_joined,
+    coo_to_csc,
+    expand_indptr,
+    indptr_edge_ids,
+)
 from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows, index_select
 from graphfeed.ops.isin import isin
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
-from graphfeed.ops.random import Key, draw_key
+from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.read_rows import read_bytes, read_rows
 from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
 from graphfeed.ops.sample_layers import Layer, sample_layers
@@ -46,6 +54,7 @@ __all__ = [
     "count_edges",
     "cumulate_weights",
     "draw_key",
+    "draw_unkeyed",
     "expand_indptr",
     "find_keys",
     "gather_rows",
@@ -64,6 +73,7 @@ __all__ = [
     "sample_layers_jointly",
     "sample_negatives",
     "sample_neighbors",
+    "seed",
     "take_places",
     "unique_and_compact",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -93,13 +94,53 @@ class Key:
         return fold(self.seed, self.epoch, self.index, stage, hop)
 
 
-class Draws:
-    """The keys of one stage for one mini-batch."""
+class Unkeyed:
+    """What draws without a key come from, in this process."""
 
-    def __init__(self, key: Key, stage: int) -> None:
-        self.key = key
+    generator: ClassVar[torch.Generator | None] = None
+    """None is torch's default generator."""
+
+
+def seed(val: int | None) -> None:
+    """Fix, for this process, the randomness that nobody has given a seed.
+
+    That is the seed of a `DataLoader` where neither it nor the item sampler has one, and the draws of stages and graphs
+    that get no key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. torch's
+    generators are neither set nor used any more.
+
+    Args:
+        val: Any whole number, of which 64 bits count; None goes back to torch's default generator, as at the start.
+
+    Example:
+        >>> seed(7)
+        >>> first = draw_key()
+        >>> seed(7)
+        >>> draw_key() == first
+        True
+        >>> seed(None)
+    """
+    Unkeyed.generator = None if val is None else torch.Generator().manual_seed(val & MASK)
+
+
+def draw_unkeyed() -> int:
+    """Return 62 random bits that depend on no mini-batch (see `seed`)."""
+    return int(torch.randint(1 << 62, (), generator=Unkeyed.generator))
+
+
+class Draws:
+    """The keys of one stage for one mini-batch, which gets a random key at the first draw if it has none."""
+
+    def __init__(self, key: Key | None, stage: int) -> None:
+        self.own = key
         self.stage = stage
         self.unnamed = UNNAMED_HOPS
+
+    @property
+    def key(self) -> Key:
+        """The mini-batch's key."""
+        if self.own is None:
+            self.own = Key(draw_unkeyed(), 0, 0)
+        return self.own
 
     def at(self, hop: int | None) -> int:
         """Return the key of a hop; of the next one that has no number if None."""
@@ -114,8 +155,8 @@ CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
 
 @contextmanager
 def drawing(key: Key | None, stage: int) -> Iterator[None]:
-    """Let `draw_key` draw from a mini-batch's key, in this thread; None is a key from torch's default generator."""
-    before = CURRENT.set(Draws(key or Key(int(torch.randint(1 << 62, ())), 0, 0), stage))
+    """Let `draw_key` draw from a mini-batch's key, in this thread; a mini-batch without one gets a random key."""
+    before = CURRENT.set(Draws(key, stage))
     try:
         yield
     finally:
@@ -123,17 +164,17 @@ def drawing(key: Key | None, stage: int) -> Iterator[None]:
 
 
 def minibatch_key() -> Key:
-    """Return the key of the mini-batch that this thread makes; outside of a stage one from torch's generator."""
+    """Return the key of the mini-batch that this thread makes; outside of a stage a random one."""
     draws = CURRENT.get()
-    return Key(int(torch.randint(1 << 62, ())), 0, 0) if draws is None else draws.key
+    return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key
 
 
 def draw_key(hop: int | None = None) -> int:
     """Return the key of a hop of the stage that this thread is at, for the mini-batch that it makes.
 
     A stage's hook, such as `SubgraphSampler.sample_subgraphs`, asks for it where it draws. Keys differ by hop; without
-    a number the first call in a hook gets one key, the second another. Outside of a stage the key comes from torch's
-    default generator.
+    a number the first call in a hook gets one key, the second another. Outside of a stage the key is a random one
+    (`seed`).
     """
     draws = CURRENT.get()
-    return int(torch.randint(1 << 62, ())) if draws is None else draws.at(hop)
+    return draw_unkeyed() if draws is None else draws.at(hop)

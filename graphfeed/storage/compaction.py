@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops import compact, expand_indptr
 from graphfeed.ops.checks import bounds
-from graphfeed.storage.sampled_subgraph import CSCFormatBase
+from graphfeed.storage.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import running_sum
 from graphfeed.storage.type_names import etype_str_to_tuple
 
@@ -163,6 +163,24 @@ def compact_csc_format(
         result: tuple[Any, ...] = (joined[ONLY], *compacted.values())
         return result if times is None else (*result, joined_times[ONLY])
     return (joined, compacted) if times is None else (joined, compacted, joined_times)
+
+
+def compact_hop(hop: SampledSubgraph, *, deduplicate: bool) -> SampledSubgraph:
+    """Give one hop row ids: each node once, or else a row for each seed and each edge.
+
+    Args:
+        hop: Columns and edges with the ids of the graph.
+        deduplicate: Whether a node is one row, however many edges lead to it.
+
+    Raises:
+        ValueError: The hop has no column ids.
+    """
+    cscs: Any = hop.sampled_csc
+    seeds: Any = hop.original_column_node_ids
+    if seeds is None:
+        raise ValueError("the hop has no original_column_node_ids; the graph's sampling methods give them")
+    rows, csc = unique_and_compact_csc_formats(cscs, seeds)[:2] if deduplicate else compact_csc_format(cscs, seeds)
+    return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
 
 
 def all_ids(cscs: ByEdgeType, seeds: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -58,13 +58,11 @@ class SamplingGraph(ABC):
         Returns:
             One subgraph a layer, the outermost first; each layer's row ids are the column ids of the one before it.
         """
-        return self._stack(
-            seeds,
-            [
-                partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
-                for fanout, key in zip(reversed(fanouts), keys, strict=True)
-            ],
-        )
+        hops = [
+            partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
+            for fanout, key in zip(reversed(fanouts), keys, strict=True)
+        ]
+        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
 
     def sample_layer_neighbors(
         self,
@@ -110,16 +108,8 @@ class SamplingGraph(ABC):
             seed2_contribution=seed2_contribution,
         )
         pairs = zip(reversed(fanouts), random_seeds, strict=True)
-        return self._stack(seeds, [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs])
-
-    def _stack(self, seeds: ByType, hops: Iterable[Callable[[ByType], SampledSubgraph]]) -> list[SampledSubgraph]:
-        layers = []
-        for sample in hops:
-            layers.append(relabel(sample(seeds), self.num_nodes))
-            rows = layers[-1].original_row_node_ids
-            assert rows is not None
-            seeds = rows
-        return layers[::-1]
+        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs]
+        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
         """Return all in-edges of the nodes, with the ids of the graph; raises what `sample_neighbors` does.
@@ -142,7 +132,7 @@ class SamplingGraph(ABC):
         Nothing checks that a drawn pair is no edge. Draw `i` depends on the key and on `i` alone.
 
         Args:
-            edge_type: Type of the pairs, "src:rel:dst"; None takes ids of all nodes together.
+            edge_type: Type of the pairs, "src:rel:dst"; None and "" take ids of all nodes together.
             node_pairs: Of an integer dtype, shape (N, 2): sources and destinations.
             negative_ratio: How many copies of each pair.
             key: Key of the draws (`Key.at`); what `draw_key` gives if None.
@@ -155,7 +145,7 @@ class SamplingGraph(ABC):
             ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
         """
         num_nodes = self.num_nodes
-        if edge_type is None:
+        if not edge_type:
             total = num_nodes if isinstance(num_nodes, int) else sum(num_nodes.values())
             sizes = [total, total]
         else:
@@ -187,6 +177,27 @@ def parse_seeds(
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
+
+
+def stack(
+    seeds: ByType,
+    hops: Iterable[Callable[[ByType], SampledSubgraph]],
+    compact_one: Callable[[SampledSubgraph], SampledSubgraph],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from the rows of the one before, and return a subgraph a layer, the outermost first.
+
+    Args:
+        seeds: Node ids; by node type if the graph has types.
+        hops: What samples each hop, with the ids of the graph.
+        compact_one: What gives a hop its row ids.
+    """
+    layers = []
+    for sample in hops:
+        layers.append(compact_one(sample(seeds)))
+        rows = layers[-1].original_row_node_ids
+        assert rows is not None
+        seeds = rows
+    return layers[::-1]
 
 
 def relabel(hop: SampledSubgraph, num_nodes: int | Mapping[str, int]) -> SampledSubgraph:
