@@ -27,6 +27,7 @@ from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.read_rows import read_bytes, read_rows
+from graphfeed.ops.ready import Ready
 from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_negatives import sample_negatives
@@ -43,6 +44,7 @@ __all__ = [
     "Layer",
     "Picks",
     "PolicyState",
+    "Ready",
     "TypedPicks",
     "check_csc",
     "check_edge_types",

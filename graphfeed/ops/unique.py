@@ -1,12 +1,13 @@
 """Each node once."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 
 from graphfeed.ops.checks import bounds, check_vector
 from graphfeed.ops.compact import compact
+from graphfeed.ops.ready import Ready, check_one_rank
 
 Lists = Sequence[torch.Tensor]
 Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
@@ -14,18 +15,33 @@ UniqueByType = tuple[dict[str, torch.Tensor], dict[str, list[torch.Tensor]], dic
 
 
 @overload
-def unique_and_compact(nodes: Lists) -> Unique: ...
+def unique_and_compact(
+    nodes: Lists, rank: int = 0, world_size: int = 1, async_op: Literal[False] = False
+) -> Unique: ...
 
 
 @overload
-def unique_and_compact(nodes: Mapping[str, Lists]) -> UniqueByType: ...
+def unique_and_compact(
+    nodes: Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: Literal[False] = False
+) -> UniqueByType: ...
 
 
-def unique_and_compact(nodes: Lists | Mapping[str, Lists]) -> Any:
+@overload
+def unique_and_compact(
+    nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
+) -> Ready: ...
+
+
+def unique_and_compact(
+    nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: bool = False
+) -> Any:
     """Return each id of several tensors once, in order of first appearance, and the tensors as positions among them.
 
     Args:
         nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
+        rank: Only 0.
+        world_size: Only 1: ids are not shared out among ranks.
+        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
 
     Returns:
         The unique ids, a list like `nodes` of positions in them, and `tensor([0, number of unique ids])`; each a dict
@@ -33,16 +49,20 @@ def unique_and_compact(nodes: Lists | Mapping[str, Lists]) -> Any:
 
     Raises:
         TypeError: Ids that are neither int32 nor int64, or of several dtypes.
-        ValueError: An empty list, a tensor that is not 1-D, or a negative id.
+        ValueError: An empty list, a tensor that is not 1-D, a negative id, or more ranks than one.
 
     Example:
         >>> unique_and_compact([torch.tensor([7, 3]), torch.tensor([3, 9, 7])])[:2]
         (tensor([7, 3, 9]), [tensor([0, 1]), tensor([1, 2, 0])])
     """
-    if not isinstance(nodes, Mapping):
-        return unique_in_lists("nodes", nodes)
-    parts = {kind: unique_in_lists(f"nodes[{kind!r}]", lists) for kind, lists in nodes.items()}
-    return tuple({kind: part[place] for kind, part in parts.items()} for place in range(3))
+    check_one_rank(rank, world_size)
+    result: Any
+    if isinstance(nodes, Mapping):
+        parts = {kind: unique_in_lists(f"nodes[{kind!r}]", lists) for kind, lists in nodes.items()}
+        result = tuple({kind: part[place] for kind, part in parts.items()} for place in range(3))
+    else:
+        result = unique_in_lists("nodes", nodes)
+    return Ready(result) if async_op else result
 
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:

@@ -1,14 +1,14 @@
 """Relabel sampled columns by hand: what samplers of one's own are written with."""
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import compact, expand_indptr
+from graphfeed.ops import Ready, compact, expand_indptr
 from graphfeed.ops.checks import bounds
+from graphfeed.ops.ready import check_one_rank
 from graphfeed.storage.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.sampling_graph import running_sum
 from graphfeed.storage.type_names import etype_str_to_tuple
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
@@ -20,17 +20,42 @@ ONLY = "_"
 
 
 @overload
-def unique_and_compact_csc_formats(csc_formats: CSCFormatBase, unique_dst_nodes: torch.Tensor) -> Compacted: ...
+def unique_and_compact_csc_formats(
+    csc_formats: CSCFormatBase,
+    unique_dst_nodes: torch.Tensor,
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: Literal[False] = False,
+) -> Compacted: ...
 
 
 @overload
 def unique_and_compact_csc_formats(
-    csc_formats: ByEdgeType, unique_dst_nodes: Mapping[str, torch.Tensor]
+    csc_formats: ByEdgeType,
+    unique_dst_nodes: Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: Literal[False] = False,
 ) -> CompactedByType: ...
 
 
+@overload
 def unique_and_compact_csc_formats(
-    csc_formats: CSCFormatBase | ByEdgeType, unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor]
+    csc_formats: CSCFormatBase | ByEdgeType,
+    unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    *,
+    async_op: Literal[True],
+) -> Ready: ...
+
+
+def unique_and_compact_csc_formats(
+    csc_formats: CSCFormatBase | ByEdgeType,
+    unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: bool = False,
 ) -> Any:
     """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
 
@@ -41,6 +66,9 @@ def unique_and_compact_csc_formats(
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
+        rank: Only 0.
+        world_size: Only 1: ids are not shared out among ranks.
+        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
 
     Returns:
         The row ids, the columns with positions in them, and where they start and end, `tensor([0, number of rows])`;
@@ -48,7 +76,7 @@ def unique_and_compact_csc_formats(
 
     Raises:
         TypeError: One of the arguments is by type and the other isn't, or ids of several dtypes.
-        ValueError: The columns are not as many as the seeds, or an id is negative.
+        ValueError: The columns are not as many as the seeds, an id is negative, or there are more ranks than one.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
@@ -56,40 +84,31 @@ def unique_and_compact_csc_formats(
         >>> rows, compacted.indices
         (tensor([5, 6, 8]), tensor([2, 0, 2]))
     """
-    cscs, seeds = by_type(csc_formats, unique_dst_nodes)
-    kinds = list(seeds)
-    ranges = [bounds(ids) for ids in all_ids(cscs, seeds) if len(ids)]
-    if min((low for low, _ in ranges), default=0) < 0:
-        raise ValueError(f"ids must be 0 or more, but there is {min(low for low, _ in ranges)}")
-    span = 1 + max((high for _, high in ranges), default=0)
-    dtype = torch.int64 if len(kinds) > 1 else seeds[kinds[0]].dtype
-    sources = [kinds.index(etype_str_to_tuple(edge_type)[0]) for edge_type in cscs]
-    neighbor_starts = running_sum([len(csc.indices) for csc in cscs.values()])
-    # Ids of different types must differ, so each type has a span of its own.
-    stacked = [ids.to(dtype) + place * span if place else ids.to(dtype) for place, ids in enumerate(seeds.values())]
-    neighbors = [csc.indices.to(dtype) + kind * span for kind, csc in zip(sources, cscs.values(), strict=True)]
-    result = compact(
-        torch.cat(stacked),
-        torch.cat([*neighbors, torch.empty(0, dtype=dtype)]),
-        seed_starts=torch.tensor(running_sum([len(ids) for ids in seeds.values()])),
-        neighbor_starts=torch.tensor(neighbor_starts),
-        sources=torch.tensor(sources, dtype=torch.int64),
-    )
-    starts = result.row_starts.tolist()
-    rows = {
-        kind: (result.rows[starts[place] : starts[place + 1]] - place * span).to(seeds[kind].dtype)
-        for place, kind in enumerate(kinds)
-    }
-    compacted = {
-        edge_type: CSCFormatBase(
-            csc.indptr, result.local[neighbor_starts[place] : neighbor_starts[place + 1]].to(csc.indices.dtype)
-        )
-        for place, (edge_type, csc) in enumerate(cscs.items())
-    }
+    check_one_rank(rank, world_size)
+    rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
     offsets = {kind: torch.tensor([0, len(ids)]) for kind, ids in rows.items()}
+    result: tuple[Any, ...] = (rows, compacted, offsets)
     if isinstance(csc_formats, CSCFormatBase):
-        return rows[ONLY], *compacted.values(), offsets[ONLY]
-    return rows, compacted, offsets
+        result = (rows[ONLY], *compacted.values(), offsets[ONLY])
+    return Ready(result) if async_op else result
+
+
+def merge_sources(
+    cscs: Mapping[str, CSCFormatBase], seeds: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase]]:
+    """Return row ids by node type, and columns by edge type with positions in them; `seeds` has every node type."""
+    rows = {}
+    local: dict[str, torch.Tensor] = {}
+    for kind, ids in seeds.items():
+        own = {edge_type: csc.indices for edge_type, csc in cscs.items() if etype_str_to_tuple(edge_type)[0] == kind}
+        found = torch.cat([ids, *own.values()])
+        if found.numel() and bounds(found)[0] < 0:
+            raise ValueError(f"ids must be 0 or more, but there is {bounds(found)[0]}")
+        result = compact(ids, found[len(ids) :])
+        rows[kind] = result.rows
+        parts = torch.split(result.local, [len(part) for part in own.values()])
+        local.update(zip(own, parts, strict=True))
+    return rows, {edge_type: CSCFormatBase(csc.indptr, local[edge_type]) for edge_type, csc in cscs.items()}
 
 
 @overload
@@ -183,11 +202,6 @@ def compact_hop(hop: SampledSubgraph, *, deduplicate: bool) -> SampledSubgraph:
     return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
 
 
-def all_ids(cscs: ByEdgeType, seeds: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Return every tensor of ids."""
-    return [*seeds.values(), *(csc.indices for csc in cscs.values())]
-
-
 def by_type(
     csc_formats: CSCFormatBase | ByEdgeType, seeds: torch.Tensor | Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, CSCFormatBase], dict[str, torch.Tensor]]:
@@ -207,7 +221,7 @@ def by_type(
         for edge_type in cscs:
             for kind in etype_str_to_tuple(edge_type)[::2]:
                 complete.setdefault(kind, some[:0])
-    if len({ids.dtype for ids in all_ids(cscs, complete)}) > 1:
+    if len({ids.dtype for ids in (*complete.values(), *(csc.indices for csc in cscs.values()))}) > 1:
         raise TypeError("ids of seeds and of columns must have one dtype; convert with .to(...)")
     for edge_type, csc in cscs.items():
         count = len(complete[etype_str_to_tuple(edge_type)[2]])

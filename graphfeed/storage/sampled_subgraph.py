@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import gather_rows, match_pairs
+from graphfeed.ops import Ready, gather_rows, match_pairs
 from graphfeed.storage.show import show
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
@@ -115,17 +115,6 @@ class PyGLayerHeteroData(NamedTuple):
     """int64: sources and destinations, shape (2, E)."""
     size: dict[str, tuple[int, int]]
     """How many sources and destinations there are."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A result for those who wait for it; it is there already."""
-
-    result: Any
-
-    def wait(self) -> Any:
-        """Return the result."""
-        return self.result
 
 
 @dataclass(repr=False)

@@ -162,10 +162,8 @@ def test_without_merging_each_edge_has_a_row_of_its_own(graph: SamplingGraph, se
     assert_same(apart[1].original_edge_ids, merged[1].original_edge_ids)
     assert_same(apart[0].original_column_node_ids, apart[1].original_row_node_ids)
     for layer in apart:
-        rows, columns, cscs = (
-            value if isinstance(value, dict) else {"_": value}
-            for value in (layer.original_row_node_ids, layer.original_column_node_ids, layer.sampled_csc)
-        )
+        parts: tuple[Any, ...] = (layer.original_row_node_ids, layer.original_column_node_ids, layer.sampled_csc)
+        rows, columns, cscs = (value if isinstance(value, dict) else {"_": value} for value in parts)
         places: dict[str, list[int]] = {kind: [] for kind in rows}
         for edge_type, csc in cscs.items():
             places[edge_type.split(":")[0]] += csc.indices.tolist()

@@ -40,6 +40,13 @@ def test_no_type_and_no_ids_are_nothing() -> None:
     assert (unique.tolist(), [part.tolist() for part in local], offsets.tolist()) == ([], [[], []], [0, 0])
 
 
+def test_it_can_be_waited_for() -> None:
+    unique, (local,), _ = ops.unique_and_compact(tensors([[3, 3]]), async_op=True).wait()
+    assert (unique.tolist(), local.tolist()) == ([3], [0, 0])
+    with pytest.raises(ValueError, match="rank and world_size must be 0 and 1, but are 0 and 4"):
+        ops.unique_and_compact(tensors([[3]]), world_size=4)
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match=r"^nodes is an empty list; give at least one tensor"):
         ops.unique_and_compact([])
