@@ -92,6 +92,7 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.MiniBatchTransformer: lambda: items().transform(add_degree),
     gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
     gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
+    gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
     gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
     gf.Waiter: lambda: items().transform(begin).wait(),
 }

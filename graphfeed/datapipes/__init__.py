@@ -26,6 +26,7 @@ from graphfeed.datapipes.pipeline_graph import (
     to_graph,
     traverse_dps,
 )
+from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, replace, traverse
@@ -52,11 +53,13 @@ __all__ = [
     "NeighborSampler",
     "PipelineGraph",
     "Process",
+    "SeedEdgesExcluder",
     "SubgraphSampler",
     "Transform",
     "UniformNegativeSampler",
     "Waiter",
     "datapipe_graph_to_adjlist",
+    "exclude_seed_edges",
     "find",
     "find_dps",
     "functional_datapipe",

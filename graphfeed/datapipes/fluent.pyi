@@ -1,6 +1,6 @@
 """The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -17,6 +17,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negative_sampler import NegativeSampler
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
@@ -40,6 +41,12 @@ class Fluent:
         device: torch.device | str,
         non_blocking: bool = False,
     ) -> CopyTo: ...
+    def exclude_seed_edges(
+        self,
+        include_reverse_edges: bool = False,
+        reverse_etypes_mapping: Mapping[str, str] | None = None,
+        asynchronous: bool = False,
+    ) -> SeedEdgesExcluder: ...
     def fetch_feature(
         self,
         feature_store: FeatureStore,

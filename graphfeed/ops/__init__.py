@@ -23,6 +23,7 @@ from graphfeed.ops.csc import (
 from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows, index_select
 from graphfeed.ops.isin import isin
+from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
 from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
@@ -64,6 +65,8 @@ __all__ = [
     "index_select",
     "indptr_edge_ids",
     "isin",
+    "leave_out",
+    "leave_out_of_columns",
     "match_pairs",
     "new_policy",
     "permute",

@@ -21,7 +21,7 @@ def test_another_number_of_parts_is_refused(wrong: Any) -> None:
         gf.etype_str_to_tuple(wrong)
     if isinstance(wrong, tuple):
         with pytest.raises(ValueError, match=re.escape(message)):
-            gf.etype_tuple_to_str(wrong)  # type: ignore[arg-type]
+            gf.etype_tuple_to_str(wrong)
 
 
 def test_a_part_with_a_delimiter_could_not_be_read_back() -> None:
