@@ -5,6 +5,7 @@ A pipeline of stages says what a mini-batch is; the loader decides where and whe
 
 from graphfeed.datapipes import (
     Bufferer,
+    CompactPerLayer,
     CopyTo,
     Datapipe,
     DistributedItemSampler,
@@ -23,6 +24,7 @@ from graphfeed.datapipes import (
     NeighborSampler,
     PipelineGraph,
     Process,
+    SamplePerLayer,
     SeedEdgesExcluder,
     SubgraphSampler,
     Transform,
@@ -108,6 +110,7 @@ __all__ = [
     "CPUCachedFeature",
     "CPUFeatureCache",
     "CSCFormatBase",
+    "CompactPerLayer",
     "CopyTo",
     "DataLoader",
     "Datapipe",
@@ -142,6 +145,7 @@ __all__ = [
     "Process",
     "PyGLayerData",
     "PyGLayerHeteroData",
+    "SamplePerLayer",
     "SampledSubgraph",
     "SampledSubgraphImpl",
     "SamplingGraph",

@@ -98,7 +98,7 @@ def typed_negatives() -> gf.Datapipe:
     }
     graph = gf.from_coo(edges, {"user": 200, "item": 60})
     items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:150], names="seeds") for kind, pairs in edges.items()})
-    pipe = gf.ItemSampler(items, batch_size=40, shuffle=True)
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=40, shuffle=True)
     pipe = pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2], deduplicate=False)
     return pipe.exclude_seed_edges(True, {"user:knows:user": "user:knows:user"})
 

@@ -1,6 +1,7 @@
 """WHAT: the stages that a pipeline is written with, one a file."""
 
 from graphfeed.datapipes.bufferer import Bufferer
+from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Process
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
@@ -26,6 +27,7 @@ from graphfeed.datapipes.pipeline_graph import (
     to_graph,
     traverse_dps,
 )
+from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.transform import Transform
@@ -35,6 +37,7 @@ from graphfeed.datapipes.waiter import Waiter
 
 __all__ = [
     "Bufferer",
+    "CompactPerLayer",
     "CopyTo",
     "Datapipe",
     "DistributedItemSampler",
@@ -53,6 +56,7 @@ __all__ = [
     "NeighborSampler",
     "PipelineGraph",
     "Process",
+    "SamplePerLayer",
     "SeedEdgesExcluder",
     "SubgraphSampler",
     "Transform",

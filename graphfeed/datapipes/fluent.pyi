@@ -1,11 +1,12 @@
 """The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 
 from graphfeed.datapipes.bufferer import Bufferer
+from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.fanout_sampler import Fanouts
@@ -17,12 +18,13 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negative_sampler import NegativeSampler
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
-from graphfeed.storage import FeatureStore, SamplingGraph
+from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
 
 Stage = TypeVar("Stage", bound=type)
 
@@ -36,6 +38,12 @@ class Fluent:
         self,
         buffer_size: int = 1,
     ) -> Bufferer: ...
+    def compact_per_layer(
+        self,
+        deduplicate: bool,
+        cooperative: bool = False,
+        asynchronous: bool = False,
+    ) -> CompactPerLayer: ...
     def copy_to(
         self,
         device: torch.device | str,
@@ -96,6 +104,15 @@ class Fluent:
         cooperative: bool = False,
         asynchronous: bool = False,
     ) -> NeighborSampler: ...
+    def sample_per_layer(
+        self,
+        sampler: Callable[..., SampledSubgraph],
+        fanout: int | Sequence[int] | torch.Tensor,
+        replace: bool = False,
+        prob_name: str | None = None,
+        overlap_fetch: bool = False,
+        asynchronous: bool = False,
+    ) -> SamplePerLayer: ...
     def sample_subgraph(self) -> SubgraphSampler: ...
     def sample_uniform_negative(
         self,

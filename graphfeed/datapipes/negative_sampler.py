@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
 
@@ -50,9 +51,7 @@ class NegativeSampler(Transform, name="sample_negative"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
-        seeds = minibatch.seeds
-        if seeds is None:
-            raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+        seeds = given_seeds(minibatch.seeds)
         result = copy.copy(minibatch)
         with drawing(minibatch.key, self.number):
             if isinstance(seeds, torch.Tensor):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import Ready
 from graphfeed.storage import add_reverse_edges
@@ -35,6 +36,7 @@ def exclude_seed_edges(
         TypeError: The seeds are by type and the graph isn't, or the other way round; a mapping without types.
 
     Example:
+        >>> import torch
         >>> from graphfeed import from_coo
         >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
         >>> batch = MiniBatch(seeds=torch.tensor([[1, 0]]), sampled_subgraphs=[graph.in_subgraph(torch.tensor([0, 1]))])
@@ -45,7 +47,8 @@ def exclude_seed_edges(
         raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
     if minibatch.edge_features is not None:
         raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
-    edges = checked_pairs(minibatch.seeds)
+    edges = given_seeds(minibatch.seeds)
+    check_pairs(edges)
     if include_reverse_edges:
         if isinstance(edges, dict) and reverse_etypes_mapping is None:
             raise ValueError(
@@ -59,15 +62,12 @@ def exclude_seed_edges(
     return result
 
 
-def checked_pairs(seeds: ByType | None) -> ByType:
-    """Return edge seeds, or say what is wrong with them."""
-    if seeds is None:
-        raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+def check_pairs(seeds: ByType) -> None:
+    """Raise unless seeds are edges."""
     for name, part in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
         if part.dim() != 2 or part.shape[1] != 2:
             of_type = f" of type {name!r}" if name else ""
             raise ValueError(f"seeds{of_type} must be edges, shape (N, 2), to be excluded, but have {list(part.shape)}")
-    return seeds
 
 
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
@@ -81,6 +81,7 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
         TypeError: When it runs: the seeds are by type and the graph isn't, or the other way round.
 
     Example:
+        >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
         >>> pipe = ItemSampler(ItemSet(torch.tensor([[1, 0]]), names="seeds"), batch_size=1)

@@ -7,6 +7,13 @@ from graphfeed.storage.sampled_subgraph import ByType
 from graphfeed.storage.type_names import seed_type_str_to_ntypes
 
 
+def given_seeds(seeds: ByType | None) -> ByType:
+    """Return the seeds of a mini-batch, or raise where it has none."""
+    if seeds is None:
+        raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+    return seeds
+
+
 def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
     """Return the nodes to sample from, and edge seeds as positions in them.
 

@@ -3,7 +3,7 @@
 import copy
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.seeds import node_seeds, timed_node_seeds
+from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
 from graphfeed.storage import SampledSubgraph
@@ -60,14 +60,13 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its subgraphs."""
-        if minibatch.seeds is None:
-            raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+        seeds = given_seeds(minibatch.seeds)
         result = copy.copy(minibatch)
         times: ByType | None = None
         if minibatch.timestamp is None:
-            nodes, result.compacted_seeds = node_seeds(minibatch.seeds)
+            nodes, result.compacted_seeds = node_seeds(seeds)
         else:
-            nodes, result.compacted_seeds, times = timed_node_seeds(minibatch.seeds, minibatch.timestamp)
+            nodes, result.compacted_seeds, times = timed_node_seeds(seeds, minibatch.timestamp)
         with drawing(minibatch.key, self.number):
             result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, times)
         return result
