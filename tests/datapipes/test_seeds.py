@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from graphfeed.datapipes.seeds import node_seeds, timed_node_seeds
+from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from tests.digests import assert_same
 
 NONE = torch.tensor([], dtype=torch.int64)
@@ -132,3 +132,10 @@ def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
         timed_node_seeds(edges, {"a:r:b": times(1)})
     with pytest.raises(TypeError, match=r"^timestamp must be a dict with the types of seeds"):
         timed_node_seeds({"a:r:b": edges}, {"a:r:c": times(1, 2, 3)})
+
+
+def test_a_mini_batch_without_seeds_is_named() -> None:
+    seeds = torch.arange(3)
+    assert given_seeds(seeds) is seeds
+    with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
+        given_seeds(None)
