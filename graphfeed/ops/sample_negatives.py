@@ -25,7 +25,7 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
 
     Raises:
         TypeError: Pairs of another dtype.
-        ValueError: Another shape, a ratio below 1, or no destinations to draw from.
+        ValueError: Another shape, a ratio below 1, no destinations to draw from, or more than the dtype can tell apart.
     """
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(
@@ -38,6 +38,8 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         raise ValueError(f"negative_ratio must be 1 or more, but is {negative_ratio}")
     if num_destinations < 1 and len(pairs) > 0:
         raise ValueError(f"num_destinations must be 1 or more, but is {num_destinations}; nothing can be drawn")
+    if num_destinations - 1 > torch.iinfo(pairs.dtype).max:
+        raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
     out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype)
     kernels("sample_negatives", pairs).sample_negatives(
         pairs.contiguous().numpy(), negative_ratio, num_destinations, np.uint64(key), out.numpy()

@@ -58,3 +58,5 @@ def test_wrong_arguments() -> None:
         ops.sample_negatives(pairs, 0, 5, key=0)
     with pytest.raises(ValueError, match=r"^num_destinations must be 1 or more, but is 0"):
         ops.sample_negatives(pairs, 1, 0, key=0)
+    with pytest.raises(ValueError, match=r"^pairs are torch.int32, too narrow for 2147483649 destinations"):
+        ops.sample_negatives(pairs.int(), 1, 2**31 + 1, key=0)
