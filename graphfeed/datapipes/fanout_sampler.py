@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
-from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.storage.sampled_subgraph import ByType
 
 Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
 
@@ -36,7 +37,7 @@ def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph) -> list[torch.Tensor]:
 
 
 class FanoutSampler(SubgraphSampler):
-    """A base for samplers that choose so many in-edges of each node: checks what they are given.
+    """A base for samplers that choose so many in-edges of each node: write `sample_layers`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
@@ -66,6 +67,22 @@ class FanoutSampler(SubgraphSampler):
     def layer_fanouts(self) -> list[torch.Tensor]:
         """The fan-outs of each layer as a tensor."""
         return parse_fanouts(self.fanouts, self.graph)
+
+    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return a subgraph a layer around the seeds, the outermost first; a subclass writes it, or the hook."""
+        raise NotImplementedError(f"{type(self).__name__} must write sample_layers")
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,  # noqa: ARG002
+        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and a subgraph a layer, the outermost first; times are not looked at."""
+        layers = self.sample_layers(seeds)
+        rows = layers[0].original_row_node_ids
+        assert rows is not None
+        return rows, layers
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the weights' running sums before the graph is shared, so that workers share them too."""

@@ -65,33 +65,20 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 
-    def sample_subgraphs(
-        self,
-        seeds: ByType,
-        seeds_timestamp: ByType | None = None,  # noqa: ARG002
-        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
-    ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and a subgraph a layer, the outermost first; times are not looked at."""
+    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return a subgraph a layer around the seeds, the outermost first."""
         key = minibatch_key()
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.fanouts))]
         pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
         share = step / self.batch_dependency
+        replace, weights = self.replace, self.prob_name
         if self.deduplicate:
-            layers = self.graph.sample_layers_jointly(
-                seeds, self.layer_fanouts, pairs, share, self.replace, self.prob_name
-            )
-        else:
-            sample = partial(
-                self.graph.sample_layer_neighbors,
-                replace=self.replace,
-                probs_name=self.prob_name,
-                seed2_contribution=share,
-            )
-            per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
-            hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
-            layers = stack(seeds, hops, partial(compact_hop, deduplicate=False))
-        rows = layers[0].original_row_node_ids
-        assert rows is not None
-        return rows, layers
+            return self.graph.sample_layers_jointly(seeds, self.layer_fanouts, pairs, share, replace, weights)
+        sample = partial(
+            self.graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share
+        )
+        per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
+        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
+        return stack(seeds, hops, partial(compact_hop, deduplicate=False))

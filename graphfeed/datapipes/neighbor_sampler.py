@@ -52,21 +52,12 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
         super().__post_init__()
         refuse_cooperation(cooperative=self.cooperative)
 
-    def sample_subgraphs(
-        self,
-        seeds: ByType,
-        seeds_timestamp: ByType | None = None,  # noqa: ARG002
-        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
-    ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and a subgraph a layer, the outermost first; times are not looked at."""
+    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return a subgraph a layer around the seeds, the outermost first."""
         keys = [draw_key(hop) for hop in range(len(self.fanouts))]
         if self.deduplicate:
-            layers = self.graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
-        else:
-            sample = partial(self.graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
-            pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
-            hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]
-            layers = stack(seeds, hops, partial(compact_hop, deduplicate=False))
-        rows = layers[0].original_row_node_ids
-        assert rows is not None
-        return rows, layers
+            return self.graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
+        sample = partial(self.graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
+        pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
+        hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]
+        return stack(seeds, hops, partial(compact_hop, deduplicate=False))

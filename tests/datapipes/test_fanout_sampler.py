@@ -13,22 +13,22 @@ EMPTY = gf.IterableSource([])
 
 
 class Alike(gf.FanoutSampler):
-    """Samples one hop, in each mini-batch alike."""
+    """Samples each mini-batch alike."""
 
-    def sample_subgraphs(
-        self, seeds: Any, seeds_timestamp: Any = None, seeds_pre_time_window: Any = None
-    ) -> tuple[ByType, list[gf.SampledSubgraph]]:
-        hop: Any = self.graph.sample_neighbors(seeds, self.layer_fanouts[-1], key=0)
-        rows, csc, _ = gf.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
-        return rows, [gf.SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)]
+    def sample_layers(self, seeds: ByType) -> list[gf.SampledSubgraph]:
+        return self.graph.sample_layers(seeds, self.layer_fanouts, range(len(self.fanouts)))
 
 
 def test_fields_are_those_of_samplers_with_fanouts() -> None:
     pipe = Alike(gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20), GRAPH, [2], True, "w")
     assert (pipe.replace, pipe.prob_name) == (True, "w")
     assert_same(pipe.layer_fanouts, [torch.tensor([2])])
-    (layer,) = next(iter(pipe)).sampled_subgraphs
+    batch = next(iter(pipe))
+    (layer,) = batch.sampled_subgraphs
     assert layer.sampled_csc.indptr.diff().max() <= 2
+    assert batch.input_nodes is layer.original_row_node_ids
+    with pytest.raises(NotImplementedError, match="FanoutSampler must write sample_layers"):
+        next(iter(gf.FanoutSampler(pipe, GRAPH, [2])))
 
 
 @pytest.mark.parametrize("fanouts", [[], [1.5], [-2], [[1, 2]]])
