@@ -120,11 +120,11 @@ class Arena:
 class Loan:
     """A block in a reader's hands; NumPy keeps it alive, and its writer learns when the last view of it is gone."""
 
-    def __init__(self, marks: Bytes, slot: int, view: Bytes) -> None:
+    def __init__(self, marks: Bytes, slot: int, address: int, size: int) -> None:
         self.marks = marks
         self.slot = slot
         self.process = os.getpid()
-        self.__array_interface__ = view.__array_interface__
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
     def __del__(self) -> None:
         # A process that was forked off the reader holds a copy of this object, but no loan.
@@ -144,21 +144,22 @@ class Reading:
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
-        self.memory = map_memory(descriptor, size)
-        self.marks = self.memory[:SLOTS]
+        # The marks lie at its beginning.
+        self.marks = map_memory(descriptor, size)
+        self.address = self.marks.ctypes.data
 
     def lend(self, slot: int, start: int, size: int) -> Bytes:
         """Return a block's bytes; it is free again once nothing views them."""
-        # The loan refers to the marks and so to the mapping, which stays as long as anything views it.
-        return np.asarray(Loan(self.marks, slot, self.memory[start : start + size]))
+        # The loan refers to the mapping, which stays as long as anything views it.
+        return np.asarray(Loan(self.marks, slot, self.address + start, size))
 
 
-def layout(head_size: int, sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where aligned arrays of so many bytes lie behind a head, and what all take together."""
+def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Return where arrays of so many bytes lie when each is aligned, and what all take together."""
     offsets = []
-    end = head_size
+    end = 0
     for size in sizes:
-        start = align(end)
+        start = -(-end // ALIGNMENT) * ALIGNMENT
         offsets.append(start)
         end = start + size
     return offsets, end

@@ -4,27 +4,62 @@ import os
 import socket
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import ARENA_BYTES, Arena, Bytes, Reading, create_memory, layout, map_memory
+from graphfeed.loader.channels.arena import (
+    ALIGNMENT,
+    ARENA_BYTES,
+    Arena,
+    Bytes,
+    Reading,
+    create_memory,
+    layout,
+    map_memory,
+)
 from graphfeed.ops.buffers import as_bytes
 
-INLINE_BYTES = 4096
+INLINE_BYTES = 1 << 14
 """Messages of up to this size go through the socket: a copy is cheaper than the account of a block."""
-PREFIX = struct.Struct("<4Q")
-PREFIX_BYTES = 64
-RECORD_BYTES = PREFIX_BYTES + INLINE_BYTES
+PREFIX = struct.Struct("<4Q32x")
+RECORD_BYTES = PREFIX.size + INLINE_BYTES
+QUEUE_BYTES = 1 << 20
+"""What a socket is asked to keep; systems give less."""
 TIMEOUT_SECONDS = 600.0
 INLINE, BLOCK, FILE = range(3)
-DESCRIPTOR_BYTES = array("i").itemsize
+EXTRA_BYTES = socket.CMSG_SPACE(array("i").itemsize)
+ZEROS = bytes(ALIGNMENT)
 
 Buffer = Any
 """Whatever has the buffer protocol with contiguous bytes, or is a CPU tensor."""
+
+
+class TimeLimit:
+    """How long the system waits in one direction of a blocking socket; cheaper than asking it before each call."""
+
+    def __init__(self, sock: socket.socket, option: int) -> None:
+        sock.setblocking(True)
+        self.sock = sock
+        self.option = option
+        self.seconds = 0.0
+
+    def flags(self, seconds: float) -> int:
+        """Set the limit, and return the flags of the call that it is for; raise Closed where there is no socket."""
+        if self.sock.fileno() < 0:
+            raise Closed("this end was closed")
+        if seconds <= 0:
+            return socket.MSG_DONTWAIT
+        if seconds != self.seconds:
+            whole = int(seconds)
+            # The system takes 0 for no limit.
+            rest = max(int((seconds - whole) * 1e6), 1)
+            self.sock.setsockopt(socket.SOL_SOCKET, self.option, struct.pack("@ll", whole, rest))
+            self.seconds = seconds
+        return 0
 
 
 class Outbox:
@@ -49,6 +84,7 @@ class Outbox:
         if arena_bytes < 0:
             raise ValueError(f"arena_bytes must be 0 or more, but is {arena_bytes}")
         self.sock = sock
+        self.limit = TimeLimit(sock, socket.SO_SNDTIMEO)
         self.arena_bytes = arena_bytes
         self.arena: Arena | None = None
 
@@ -62,19 +98,16 @@ class Outbox:
 
         Raises:
             Closed: The receiver has closed its end, or is dead.
-            TimeoutError: The receiver left some fifty messages unread for so long; this one was not sent.
+            TimeoutError: The receiver left dozens of messages unread for so long; this one was not sent.
         """
         arrays = [to_array(buffer) for buffer in buffers]
         sizes = [part.size for part in arrays]
         head = struct.pack(f"<{len(sizes) + 2}Q", len(header), len(sizes), *sizes) + header
-        offsets, size = layout(len(head), sizes)
-        arrays.append(np.frombuffer(head, dtype=np.uint8))
-        offsets.append(0)
+        arrays.insert(0, np.frombuffer(head, dtype=np.uint8))
+        offsets, size = layout([len(head), *sizes])
         if size <= INLINE_BYTES:
-            record = np.empty(PREFIX_BYTES + size, dtype=np.uint8)
-            PREFIX.pack_into(record.data, 0, INLINE, size, 0, 0)
-            fill(record[PREFIX_BYTES:], arrays, offsets)
-            self._put(record, None, timeout_seconds)
+            parts = [PREFIX.pack(INLINE, size, 0, 0), *gather(arrays, offsets)]
+            self._put(parts, None, timeout_seconds)
         elif not self._send_block(arrays, offsets, size, timeout_seconds):
             self._send_file(arrays, offsets, size, timeout_seconds)
 
@@ -87,9 +120,11 @@ class Outbox:
         if block is None:
             return False
         try:
-            fill(arena.memory[block.start : block.stop], arrays, offsets)
+            memory = arena.memory[block.start : block.stop]
+            for part, offset in zip(arrays, offsets, strict=True):
+                memory[offset : offset + part.size] = part
             record = PREFIX.pack(BLOCK, size, block.start, block.slot | arena.size << 16)
-            self._put(record, arena.descriptor if new else None, timeout_seconds)
+            self._put([record], arena.descriptor if new else None, timeout_seconds)
         except BaseException:
             arena.give_back(block.slot)
             raise
@@ -104,16 +139,15 @@ class Outbox:
             # Writing to a file is cheaper than to fresh pages of a mapping.
             for part, offset in zip(arrays, offsets, strict=True):
                 write(descriptor, part, offset)
-            self._put(PREFIX.pack(FILE, size, 0, 0), descriptor, timeout_seconds)
+            self._put([PREFIX.pack(FILE, size, 0, 0)], descriptor, timeout_seconds)
         finally:
             os.close(descriptor)
 
-    def _put(self, record: bytes | Bytes, descriptor: int | None, timeout_seconds: float) -> None:
+    def _put(self, parts: list[Any], descriptor: int | None, timeout_seconds: float) -> None:
         extra = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         try:
-            self.sock.settimeout(timeout_seconds)
-            self.sock.sendmsg([record], extra, socket.MSG_NOSIGNAL)
-        except (TimeoutError, BlockingIOError) as error:
+            self.sock.sendmsg(parts, extra, self.limit.flags(timeout_seconds) | socket.MSG_NOSIGNAL)
+        except BlockingIOError as error:
             raise TimeoutError(f"the receiver's queue was full for {timeout_seconds:g} s") from error
         except ConnectionError as error:
             raise Closed("the receiver has closed its end, or is dead") from error
@@ -144,6 +178,7 @@ class Inbox:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.limit = TimeLimit(sock, socket.SO_RCVTIMEO)
         self.record: Bytes | None = None
         self.reading: Reading | None = None
 
@@ -165,7 +200,7 @@ class Inbox:
         kind, size, start, rest = PREFIX.unpack_from(record.data)
         if kind == INLINE:
             self.record = None
-            return unpack(record[PREFIX_BYTES : PREFIX_BYTES + size])
+            return unpack(record[PREFIX.size : PREFIX.size + size])
         if descriptor is not None:
             try:
                 if kind == FILE:
@@ -174,7 +209,9 @@ class Inbox:
             finally:
                 os.close(descriptor)
         if kind == FILE or self.reading is None:
-            raise OSError("the memory of a message did not arrive: this process has too many open files; raise ulimit -n")
+            raise OSError(
+                "the memory of a message did not arrive: this process has too many open files; raise ulimit -n"
+            )
         return unpack(self.reading.lend(rest & 0xFFFF, start, size))
 
     def _take(self, timeout_seconds: float) -> tuple[Bytes, int | None]:
@@ -183,11 +220,9 @@ class Inbox:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
             record = self.record = torch.empty(RECORD_BYTES, dtype=torch.uint8).numpy()
         try:
-            self.sock.settimeout(timeout_seconds)
-            size, extra, _, _ = self.sock.recvmsg_into(
-                [record], socket.CMSG_SPACE(DESCRIPTOR_BYTES), socket.MSG_CMSG_CLOEXEC
-            )
-        except (TimeoutError, BlockingIOError) as error:
+            flags = self.limit.flags(timeout_seconds) | socket.MSG_CMSG_CLOEXEC
+            size, extra, _, _ = self.sock.recvmsg_into([record.data], EXTRA_BYTES, flags)
+        except BlockingIOError as error:
             raise TimeoutError(f"nothing came for {timeout_seconds:g} s") from error
         except ConnectionError:
             size, extra = 0, []
@@ -207,6 +242,7 @@ class Inbox:
 def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
     """Return two ends that belong together; send one of them to a child process, and then close it here."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
     return Outbox(one, arena_bytes), Inbox(other)
 
 
@@ -219,10 +255,14 @@ def to_array(buffer: Buffer) -> Bytes:
     return np.frombuffer(buffer, dtype=np.uint8)
 
 
-def fill(memory: Bytes, arrays: Sequence[Bytes], offsets: Sequence[int]) -> None:
-    """Copy arrays to their places."""
+def gather(arrays: Sequence[Bytes], offsets: Sequence[int]) -> Iterator[Any]:
+    """Yield the arrays and the zeros between them."""
+    end = 0
     for part, offset in zip(arrays, offsets, strict=True):
-        memory[offset : offset + part.size] = part
+        if offset > end:
+            yield ZEROS[: offset - end]
+        yield part
+        end = offset + part.size
 
 
 def write(descriptor: int, data: Bytes, offset: int) -> None:
@@ -237,7 +277,7 @@ def unpack(memory: Bytes) -> tuple[bytes, list[Bytes]]:
     data = memory.data
     header_size, count = struct.unpack_from("<2Q", data)
     sizes = struct.unpack_from(f"<{count}Q", data, 16)
-    start = 16 + 8 * count
-    end = start + header_size
-    offsets, _ = layout(end, sizes)
-    return bytes(data[start:end]), [memory[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
+    head_size = 16 + 8 * count
+    offsets, _ = layout([head_size + header_size, *sizes])
+    parts = [memory[start : start + size] for start, size in zip(offsets[1:], sizes, strict=True)]
+    return bytes(data[head_size : head_size + header_size]), parts

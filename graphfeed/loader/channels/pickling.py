@@ -35,18 +35,27 @@ def encode(value: Any) -> tuple[bytes, list[Bytes]]:
     """Pickle a value without the bytes of its CPU tensors and NumPy arrays, which come beside it.
 
     They are views where the values lie in one piece, so change nothing before the bytes are sent. Tensors may have any
-    dtype, shape and strides; they arrive contiguous, each with memory of its own, and detached from autograd. Tensors of
-    other devices, layouts or classes are pickled as torch does it. Costs 4 microseconds a tensor.
+    dtype, shape and strides. They arrive contiguous and detached from autograd, and what were views of the same memory
+    are so no more. Tensors of other devices, layouts or classes are pickled as torch does it. Only for processes that
+    trust each other, for a pickle can do anything. Costs 5 microseconds a tensor, and 2 to decode.
 
     Example:
         >>> header, buffers = encode({"ids": torch.arange(3), "name": "a"})
         >>> len(buffers), decode(header, buffers)
         (1, {'ids': tensor([0, 1, 2]), 'name': 'a'})
     """
+    buffers: list[Bytes] = []
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.readonly:
+            return True
+        buffers.append(np.frombuffer(raw, dtype=np.uint8))
+        return False
+
     file = io.BytesIO()
-    pickler = OutOfBand(file)
-    pickler.dump(value)
-    return file.getvalue(), pickler.buffers
+    OutOfBand(file, protocol=5, buffer_callback=keep).dump(value)
+    return file.getvalue(), buffers
 
 
 def decode(header: bytes, buffers: Sequence[Bytes]) -> Any:
@@ -56,18 +65,6 @@ def decode(header: bytes, buffers: Sequence[Bytes]) -> Any:
 
 class OutOfBand(pickle.Pickler):
     """Puts the bytes of tensors and arrays aside."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        self.buffers: list[Bytes] = []
-        super().__init__(file, protocol=5, buffer_callback=self.keep)
-
-    def keep(self, buffer: pickle.PickleBuffer) -> bool:
-        """Put a buffer aside, also those of other classes; what may not be written stays in the pickle."""
-        raw = buffer.raw()
-        if raw.readonly:
-            return True
-        self.buffers.append(np.frombuffer(raw, dtype=np.uint8))
-        return False
 
     def reducer_override(self, value: Any) -> Any:
         """Return how to make a tensor or an array again; everything else as usual."""
@@ -84,15 +81,15 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, 
     if tensor.numel() == 0:
         return make_empty, (shape, dtype)
     if dtype not in NUMPY or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-        return make_tensor, (pickle.PickleBuffer(as_bytes(tensor)), dtype, shape)
-    return make_usual_tensor, (pickle.PickleBuffer(tensor.numpy(force=True)), NUMPY[dtype], shape)
+        return make_tensor, (pickle.PickleBuffer(as_bytes(tensor).data), dtype, shape)
+    return make_usual_tensor, (pickle.PickleBuffer(tensor.numpy(force=True).data), NUMPY[dtype], shape)
 
 
 def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Do the same for an array."""
     data = values.reshape(-1).view(np.uint8)
     dtype = values.dtype.str if values.dtype.isbuiltin == 1 else values.dtype
-    return make_array, (pickle.PickleBuffer(data), dtype, values.shape)
+    return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
 
 
 def make_empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
