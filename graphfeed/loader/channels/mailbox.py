@@ -87,6 +87,7 @@ class Outbox:
         self.limit = TimeLimit(sock, socket.SO_SNDTIMEO)
         self.arena_bytes = arena_bytes
         self.arena: Arena | None = None
+        self.latest: int | None = None
 
     def send(
         self,
@@ -105,6 +106,7 @@ class Outbox:
         head = struct.pack(f"<{len(sizes) + 2}Q", len(header), len(sizes), *sizes) + header
         arrays.insert(0, np.frombuffer(head, dtype=np.uint8))
         offsets, size = layout([len(head), *sizes])
+        self.latest = None
         if size <= INLINE_BYTES:
             parts = [PREFIX.pack(INLINE, size, 0, 0), *gather(arrays, offsets)]
             self._put(parts, None, timeout_seconds)
@@ -128,6 +130,7 @@ class Outbox:
         except BaseException:
             arena.give_back(block.slot)
             raise
+        self.latest = block.slot
         if new:
             arena.close()
             self.arena = arena
@@ -144,13 +147,18 @@ class Outbox:
             os.close(descriptor)
 
     def _put(self, parts: list[Any], descriptor: int | None, timeout_seconds: float) -> None:
-        extra = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
         try:
-            self.sock.sendmsg(parts, extra, self.limit.flags(timeout_seconds) | socket.MSG_NOSIGNAL)
+            self.sock.sendmsg(parts, with_descriptor(descriptor), self.limit.flags(timeout_seconds) | socket.MSG_NOSIGNAL)
         except BlockingIOError as error:
             raise TimeoutError(f"the receiver's queue was full for {timeout_seconds:g} s") from error
         except ConnectionError as error:
             raise Closed("the receiver has closed its end, or is dead") from error
+
+    def revoke(self) -> None:
+        """Use the memory of the last message again; only for one that the receiver never saw."""
+        if self.latest is not None and self.arena is not None:
+            self.arena.give_back(self.latest)
+            self.latest = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Outbox, (self.sock, self.arena_bytes)
@@ -244,6 +252,11 @@ def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
     return Outbox(one, arena_bytes), Inbox(other)
+
+
+def with_descriptor(descriptor: int | None) -> list[Any]:
+    """Return what sends a descriptor along with a record."""
+    return [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
 
 
 def to_array(buffer: Buffer) -> Bytes:
