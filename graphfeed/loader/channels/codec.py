@@ -12,9 +12,7 @@ from graphfeed.ops.buffers import as_bytes
 SampleMessage = dict[str, torch.Tensor]
 """What a sample travels as: tensors by name."""
 
-DTYPES = {
-    str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)
-}
+DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes]]:
@@ -30,7 +28,7 @@ def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes
     """
     table, buffers = [], []
     for name, tensor in message.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        if type(name) is not str or not isinstance(tensor, torch.Tensor):
             raise TypeError(f"a message must be a dict of texts to tensors, but has {name!r}: {type(tensor).__name__}")
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TypeError(f"tensors of a message must be dense, but {name!r} is {tensor.layout}; send its parts")

@@ -64,9 +64,9 @@ class Exchange:
         return Peer(name, self.epoch)
 
     def add_consumer(self, name: str) -> Peer:
-        """Let somebody receive, from the current epoch on."""
+        """Let somebody receive; it is told the end of every epoch, also of those before it came."""
         self.orphaned = None
-        self.consumers.append(Peer(name, self.epoch))
+        self.consumers.append(Peer(name))
         return self.consumers[-1]
 
     def put(self, producer: Peer, item: Item) -> None:
@@ -113,6 +113,13 @@ class Exchange:
             self.offering.remove(peer)
         if failure and (in_epoch or peer.epoch <= self.epoch):
             self.failures.append(failure)
+
+    def clear(self) -> None:
+        """Drop all messages."""
+        self.queue.clear()
+        for producer in self.offering:
+            producer.offer = None
+        self.offering.clear()
 
     def step(self) -> list[Reply]:
         """Do all that has become possible."""

@@ -50,6 +50,7 @@ class Hub:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
+        self.process = os.getpid()
         self.address = f"\0graphfeed-{secrets.token_hex(16)}"
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.listener.setblocking(False)
@@ -75,6 +76,9 @@ class Hub:
         for sock in (self.listener, self.waker, self.woken, *(caller.sock for caller in self.callers.values())):
             sock.close()
         self.selector.close()
+        self.callers.clear()
+        self.by_peer.clear()
+        self.exchange.clear()
 
     def _run(self) -> None:
         try:
@@ -110,7 +114,7 @@ class Hub:
         except OSError:
             record, extra, flags = b"", [], 0
         memory = Memory(array("i", extra[0][2])[0]) if extra else None
-        if not record:
+        if len(record) < PREFIX.size:
             self._leave(caller, self._describe(caller, "died"))
         elif flags & socket.MSG_CTRUNC:
             reason = f"process {os.getpid()}, which made the channel, has too many open files; raise ulimit -n"
@@ -136,10 +140,10 @@ class Hub:
             self._heed_peer(caller, peer, kind, Item(record, size, memory))
 
     def _heed_peer(self, caller: Caller, peer: Peer, kind: int, item: Item) -> None:
-        if kind == WANT:
-            self.exchange.want(peer)
-        elif kind == CANCEL:
-            if self.exchange.cancel(peer):
+        if peer in self.exchange.consumers:
+            if kind == WANT:
+                self.exchange.want(peer)
+            elif kind == CANCEL and self.exchange.cancel(peer):
                 self._reply(caller, NOTHING)
         elif kind == WITHDRAW:
             if peer.offer is not None:

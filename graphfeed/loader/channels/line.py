@@ -8,7 +8,6 @@ import weakref
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import torch

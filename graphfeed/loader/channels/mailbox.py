@@ -148,7 +148,9 @@ class Outbox:
 
     def _put(self, parts: list[Any], descriptor: int | None, timeout_seconds: float) -> None:
         try:
-            self.sock.sendmsg(parts, with_descriptor(descriptor), self.limit.flags(timeout_seconds) | socket.MSG_NOSIGNAL)
+            self.sock.sendmsg(
+                parts, with_descriptor(descriptor), self.limit.flags(timeout_seconds) | socket.MSG_NOSIGNAL
+            )
         except BlockingIOError as error:
             raise TimeoutError(f"the receiver's queue was full for {timeout_seconds:g} s") from error
         except ConnectionError as error:

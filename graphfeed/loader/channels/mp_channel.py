@@ -1,7 +1,6 @@
 """GraphLearn-for-PyTorch's channel over a queue of Python's multiprocessing."""
 
 import queue
-from typing import Any
 
 from graphfeed.loader.channels.codec import SampleMessage
 from graphfeed.loader.channels.mailbox import TIMEOUT_SECONDS
@@ -31,7 +30,7 @@ class MpChannel(SampleChannel):
     def __init__(self, maxsize: int = 0, *, num_producers: int = 1) -> None:
         super().__init__(maxsize if maxsize > 0 else UNBOUNDED_MESSAGES, UNBOUNDED_BYTES, num_producers)
 
-    def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None, **kwargs: Any) -> None:
+    def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
         """Send a sample; without a timeout, for up to ten minutes.
 
         Raises:
@@ -41,7 +40,7 @@ class MpChannel(SampleChannel):
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
-    def recv(self, block: bool = True, timeout: float | None = None, **kwargs: Any) -> SampleMessage:
+    def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
         """Return the next sample; without a timeout, wait for up to ten minutes.
 
         Raises:

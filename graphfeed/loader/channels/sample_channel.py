@@ -3,7 +3,6 @@
 import json
 import os
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -30,31 +29,32 @@ class ChannelBase(ABC):
     """
 
     @abstractmethod
-    def send(self, msg: SampleMessage, **kwargs: Any) -> None:
+    def send(self, msg: SampleMessage, *args: Any, **kwargs: Any) -> None:
         """Send a sample."""
 
     @abstractmethod
-    def recv(self, **kwargs: Any) -> SampleMessage:
+    def recv(self, *args: Any, **kwargs: Any) -> SampleMessage:
         """Return the next sample."""
 
 
-class OfProcess:
-    """A process's connections to a channel; a fork makes its own."""
+class Lines:
+    """A process's connections to a channel: each thread has its own, which goes with it."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.locks = {kind: threading.Lock() for kind in (Sender, Receiver, Line)}
-        self.lines: dict[type[Line], Line] = {}
+        self.of_thread = threading.local()
+        self.all: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
 class SampleChannel(ChannelBase):
     """A queue of samples between any number of processes of one machine, bounded in messages and in bytes.
 
-    Samples of one producer come in order, each to one consumer. Their bytes are written once, in memory that the
-    consumer reads where it lies; the tensors received view it and may be kept, which stalls nobody. A small thread of
-    the process that makes the channel keeps the account, so that no lock is shared: a process may be killed at any
-    moment, the others are told, and nothing is left in the system. It pickles to child processes of any start method.
-    Linux only. Costs 0.1 to 0.3 milliseconds a sample, beside one copy of its bytes.
+    Samples of one producer come in order, each to one consumer; each thread of a process is one. The bytes are written
+    once, in memory that the consumer reads where it lies; the tensors received view it and may be kept, which stalls
+    nobody. A small thread of the process that makes the channel keeps the account, so that no lock is shared: a process
+    may be killed at any moment, the others are told, and nothing is left in the system. What a killed consumer held
+    is used again when its producer ends. It pickles to child processes of any start method. Linux only. Costs 0.1 to
+    0.3 milliseconds a sample, beside one copy of its bytes.
 
     Args:
         capacity: How many samples are in the queue at most, sent and not yet received.
@@ -72,7 +72,7 @@ class SampleChannel(ChannelBase):
         hub = Hub(Exchange(capacity, limit_bytes, num_producers))
         self.address = hub.address
         self._hub: Hub | None = hub
-        self._own = OfProcess()
+        self._lines = Lines()
         weakref.finalize(self, hub.close)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class SampleChannel(ChannelBase):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the address; the connections are made when they are needed."""
-        self.__dict__.update(state, _hub=None, _own=OfProcess())
+        self.__dict__.update(state, _hub=None, _lines=Lines())
 
     def put(self, msg: SampleMessage, timeout_seconds: float) -> bool:
         """Send a sample; return False where there was no room for it in time."""
@@ -92,21 +92,21 @@ class SampleChannel(ChannelBase):
                 f"the message is too large: it has {size} bytes, the channel holds {self.limit_bytes}; "
                 "give it more, or send less at a time; nothing was sent, and the channel goes on"
             )
-        with self._line(Sender, timeout_seconds) as line:
-            return line is not None and line.send(MESSAGE + header, buffers, timeout_seconds)
+        with self._line(Sender) as line:
+            sent: bool = line.send(MESSAGE + header, buffers, timeout_seconds)
+        return sent
 
     def take(self, timeout_seconds: float) -> SampleMessage | None:
         """Return the next sample, or None where none came in time.
 
         Raises:
-            EndOfEpoch: All producers have ended the epoch, and all of it was received. The next call goes on with the
-                next epoch.
+            EndOfEpoch: All producers have ended the epoch, and all of it was received. Every thread that receives is
+                told once, however late it comes; the next call goes on with the next epoch.
             PeerError: A producer sent an error, or died in the middle of an epoch; told once to every consumer.
             Closed: The process that made the channel closed it, or is dead.
         """
-        end = time.monotonic() + timeout_seconds
-        with self._line(Receiver, timeout_seconds) as line:
-            received = None if line is None else line.receive(max(0.0, end - time.monotonic()))
+        with self._line(Receiver) as line:
+            received = line.receive(timeout_seconds)
         if received is None:
             return None
         header, buffers = received
@@ -118,15 +118,13 @@ class SampleChannel(ChannelBase):
     def send_error(self, error: BaseException) -> None:
         """Let a consumer raise a `PeerError` with this error's text, after what was sent before it."""
         text = f"in process {os.getpid()}: {type(error).__name__}: {error}"
-        with self._line(Sender, TIMEOUT_SECONDS) as line:
-            if line is None or not line.send(ERROR + text.encode(), [], TIMEOUT_SECONDS):
+        with self._line(Sender) as line:
+            if not line.send(ERROR + text.encode(), [], TIMEOUT_SECONDS):
                 raise TimeoutError(f"nobody received the error for {TIMEOUT_SECONDS:g} s: {text}") from error
 
     def end_epoch(self) -> None:
         """Say that this producer sends no more in this epoch; what it sends from now on waits for the others' ends."""
-        with self._line(Sender, TIMEOUT_SECONDS) as line:
-            if line is None:
-                raise TimeoutError(f"another thread has been sending for {TIMEOUT_SECONDS:g} s")
+        with self._line(Sender) as line:
             line.end()
 
     def __iter__(self) -> Iterator[SampleMessage]:
@@ -140,9 +138,7 @@ class SampleChannel(ChannelBase):
 
     def statistics(self) -> dict[str, int]:
         """Return messages and bytes in the queue, the epoch, who waits, and counts since the beginning."""
-        with self._line(Line, TIMEOUT_SECONDS) as line:
-            if line is None:
-                raise TimeoutError(f"another thread has been asking for {TIMEOUT_SECONDS:g} s")
+        with self._line(Line) as line:
             found: dict[str, int] = json.loads(text_of(line.ask(LOOK)[1]))
         return found
 
@@ -160,10 +156,10 @@ class SampleChannel(ChannelBase):
 
     def close(self) -> None:
         """Leave the channel; in the process that made it, end it for all. Does nothing the second time."""
-        for line in self._own.lines.values():
+        for line in list(self._lines.all):
             line.close()
-        self._own.lines.clear()
-        if self._hub is not None and self._own.process == os.getpid():
+        self._lines = Lines()
+        if self._hub is not None and self._hub.process == os.getpid():
             self._hub.close()
             self._hub.thread.join(10)
 
@@ -181,27 +177,23 @@ class SampleChannel(ChannelBase):
         self.close()
 
     @contextmanager
-    def _line(self, kind: Any, timeout_seconds: float) -> Iterator[Any]:
-        """Lend this process's connection of a kind to one thread; None where others have it for too long."""
-        if self._own.process != os.getpid():
-            self._own = OfProcess()
-        own = self._own
-        if not own.locks[kind].acquire(timeout=timeout_seconds):
-            yield None
-            return
+    def _line(self, kind: Any) -> Iterator[Any]:
+        """Lend this thread's connection of a kind."""
+        if self._lines.process != os.getpid():
+            self._lines = Lines()
+        own = vars(self._lines.of_thread)
+        name = kind.__name__
+        if name not in own:
+            own[name] = Sender(self.address, self.arena_bytes()) if kind is Sender else kind(self.address)
+            self._lines.all.add(own[name])
         try:
-            if kind not in own.lines:
-                own.lines[kind] = Sender(self.address, self.arena_bytes()) if kind is Sender else kind(self.address)
-            yield own.lines[kind]
+            yield own[name]
         except (EndOfEpoch, PeerError):
             raise
         except BaseException:
             # A question may be open, whose answer would be taken for that of the next one.
-            if (line := own.lines.pop(kind, None)) is not None:
-                line.close()
+            own.pop(name).close()
             raise
-        finally:
-            own.locks[kind].release()
 
     def arena_bytes(self) -> int:
         """Return how much memory a producer shares at most; what is beyond goes in files of its own."""

@@ -1,7 +1,6 @@
 """GraphLearn-for-PyTorch's shared-memory channel."""
 
 import re
-from typing import Any
 
 from graphfeed.loader.channels.codec import SampleMessage
 from graphfeed.loader.channels.mailbox import TIMEOUT_SECONDS
@@ -59,7 +58,7 @@ class ShmChannel(SampleChannel):
     def __init__(self, capacity: int = 128, shm_size: int | str = "256MB", *, num_producers: int = 1) -> None:
         super().__init__(capacity, parse_size(shm_size), num_producers)
 
-    def send(self, msg: SampleMessage, timeout_ms: int | None = None, **kwargs: Any) -> None:
+    def send(self, msg: SampleMessage, timeout_ms: int | None = None) -> None:
         """Send a sample, once there is room for it; None or 0 waits for up to ten minutes.
 
         Raises:
@@ -73,7 +72,7 @@ class ShmChannel(SampleChannel):
         if not self.put(msg, seconds):
             raise QueueTimeoutError(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
-    def recv(self, timeout_ms: int | None = None, **kwargs: Any) -> SampleMessage:
+    def recv(self, timeout_ms: int | None = None) -> SampleMessage:
         """Return the next sample; None or 0 waits for up to ten minutes.
 
         Raises:

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ FORK = multiprocessing.get_context("fork")
 SIZES = [0, 1, 100, INLINE_BYTES, 100_000, 1_000_000, 3_000_000]
 ARENA = 1 << 21
 """The largest size needs a file of its own; two of the second largest do, if both are kept."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server_of_forks() -> None:
-    """It lives as long as the interpreter, once anything asked for it."""
-    forkserver.ensure_running()
 
 
 @pytest.fixture
@@ -231,7 +224,7 @@ def produce(outbox: Outbox, inherited: Inbox) -> None:
         number += 1
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_both_ends_move_to_a_child_process(method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     there, inbox = open_mailbox(ARENA)
