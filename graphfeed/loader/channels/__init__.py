@@ -1,5 +1,6 @@
 """Between processes of one machine: messages through memory that both see."""
 
+from graphfeed.loader.channel import Closed
 from graphfeed.loader.channels.codec import SampleMessage
 from graphfeed.loader.channels.line import EndOfEpoch, PeerError
 from graphfeed.loader.channels.mailbox import Inbox, Outbox, open_mailbox
@@ -10,6 +11,7 @@ from graphfeed.loader.channels.shm_channel import QueueTimeoutError, ShmChannel
 
 __all__ = [
     "ChannelBase",
+    "Closed",
     "EndOfEpoch",
     "Inbox",
     "MpChannel",
