@@ -20,7 +20,7 @@ SLOTS = 1024
 
 def align(size: int) -> int:
     """Round up to where the next array may begin."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def create_memory(size: int) -> int:
@@ -159,7 +159,7 @@ def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
     offsets = []
     end = 0
     for size in sizes:
-        start = -(-end // ALIGNMENT) * ALIGNMENT
+        start = (end + ALIGNMENT - 1) & -ALIGNMENT
         offsets.append(start)
         end = start + size
     return offsets, end

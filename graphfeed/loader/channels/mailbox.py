@@ -17,6 +17,7 @@ from graphfeed.loader.channels.arena import (
     Arena,
     Bytes,
     Reading,
+    align,
     create_memory,
     layout,
     map_memory,
@@ -27,6 +28,8 @@ INLINE_BYTES = 1 << 14
 """Messages of up to this size go through the socket: a copy is cheaper than the account of a block."""
 PREFIX = struct.Struct("<4Q32x")
 RECORD_BYTES = PREFIX.size + INLINE_BYTES
+CHUNK_BYTES = 4 * RECORD_BYTES
+"""Received small messages share memory of this size."""
 QUEUE_BYTES = 1 << 20
 """What a socket is asked to keep; systems give less."""
 TIMEOUT_SECONDS = 600.0
@@ -170,6 +173,10 @@ class Outbox:
         self.sock.close()
         self.arena = None
 
+    def __del__(self) -> None:
+        if hasattr(self, "sock"):
+            self.close()
+
 
 class Inbox:
     """The receiving end, for one thread of one process at a time.
@@ -189,7 +196,7 @@ class Inbox:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.limit = TimeLimit(sock, socket.SO_RCVTIMEO)
-        self.record: Bytes | None = None
+        self.chunk: Bytes | None = None
         self.reading: Reading | None = None
 
     def fileno(self) -> int:
@@ -209,7 +216,8 @@ class Inbox:
         record, descriptor = self._take(timeout_seconds)
         kind, size, start, rest = PREFIX.unpack_from(record.data)
         if kind == INLINE:
-            self.record = None
+            used = align(PREFIX.size + size)
+            self.chunk = record[used:] if record.size >= used + RECORD_BYTES else None
             return unpack(record[PREFIX.size : PREFIX.size + size])
         if descriptor is not None:
             try:
@@ -225,10 +233,10 @@ class Inbox:
         return unpack(self.reading.lend(rest & 0xFFFF, start, size))
 
     def _take(self, timeout_seconds: float) -> tuple[Bytes, int | None]:
-        record = self.record
+        record = self.chunk
         if record is None:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
-            record = self.record = torch.empty(RECORD_BYTES, dtype=torch.uint8).numpy()
+            record = self.chunk = torch.empty(CHUNK_BYTES, dtype=torch.uint8).numpy()
         try:
             flags = self.limit.flags(timeout_seconds) | socket.MSG_CMSG_CLOEXEC
             size, extra, _, _ = self.sock.recvmsg_into([record.data], EXTRA_BYTES, flags)
@@ -246,7 +254,11 @@ class Inbox:
     def close(self) -> None:
         """Stop receiving: the sender's next message fails. What was received stays. Does nothing the second time."""
         self.sock.close()
-        self.record = self.reading = None
+        self.chunk = self.reading = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "sock"):
+            self.close()
 
 
 def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
@@ -263,6 +275,8 @@ def with_descriptor(descriptor: int | None) -> list[Any]:
 
 def to_array(buffer: Buffer) -> Bytes:
     """Return the bytes of a tensor or a buffer without copying them."""
+    if type(buffer) is np.ndarray and buffer.ndim == 1 and buffer.dtype.char == "B":
+        return buffer
     if isinstance(buffer, torch.Tensor):
         return as_bytes(buffer)
     if memoryview(buffer).nbytes == 0:
@@ -274,10 +288,11 @@ def gather(arrays: Sequence[Bytes], offsets: Sequence[int]) -> Iterator[Any]:
     """Yield the arrays and the zeros between them."""
     end = 0
     for part, offset in zip(arrays, offsets, strict=True):
-        if offset > end:
-            yield ZEROS[: offset - end]
-        yield part
-        end = offset + part.size
+        if part.size:
+            if offset > end:
+                yield ZEROS[: offset - end]
+            yield part
+            end = offset + part.size
 
 
 def write(descriptor: int, data: Bytes, offset: int) -> None:
