@@ -171,7 +171,7 @@ class Receiver(Line):
         if kind == INLINE:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
             memory = torch.empty(size, dtype=torch.uint8).numpy()
-            memory[:] = record[PREFIX.size :]
+            memory[: record.size - PREFIX.size] = record[PREFIX.size :]
             return unpack(memory)
         if descriptor is None:
             raise OSError("a message's memory did not arrive: this process has too many open files; raise ulimit -n")
