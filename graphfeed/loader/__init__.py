@@ -1,5 +1,15 @@
 """WHERE AND WHEN: plans a pipeline and runs it."""
 
+from graphfeed.loader.channels import (
+    ChannelBase,
+    Closed,
+    EndOfEpoch,
+    MpChannel,
+    PeerError,
+    QueueTimeoutError,
+    SampleMessage,
+    ShmChannel,
+)
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.pin import Pin
@@ -11,13 +21,21 @@ from graphfeed.loader.sharder import Sharder
 
 __all__ = [
     "RULES",
+    "ChannelBase",
+    "Closed",
     "DataLoader",
+    "EndOfEpoch",
     "InWorkers",
     "LoaderOptions",
+    "MpChannel",
+    "PeerError",
     "Pin",
     "Plan",
     "Prefetch",
     "PrefetcherIterDataPipe",
+    "QueueTimeoutError",
+    "SampleMessage",
     "Sharder",
+    "ShmChannel",
     "make_plan",
 ]
