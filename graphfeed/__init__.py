@@ -41,9 +41,11 @@ from graphfeed.loader import (
     MpChannel,
     PeerError,
     PrefetcherIterDataPipe,
+    ProcessExecutor,
     QueueTimeoutError,
     SampleMessage,
     ShmChannel,
+    WorkerLostError,
 )
 from graphfeed.ops import Key, expand_indptr
 from graphfeed.storage import (
@@ -124,6 +126,7 @@ __all__ = [
     "PipelineGraph",
     "PrefetcherIterDataPipe",
     "Process",
+    "ProcessExecutor",
     "PyGLayerData",
     "PyGLayerHeteroData",
     "QueueTimeoutError",
@@ -137,6 +140,7 @@ __all__ = [
     "TorchBasedFeatureStore",
     "Transform",
     "Waiter",
+    "WorkerLostError",
     "__version__",
     "bytes_to_number_of_items",
     "cpu_cached_feature",

@@ -146,7 +146,7 @@ def test_a_mini_batch_that_kills_its_worker_is_named_in_its_place() -> None:
         batches = iter(loader)
         next(batches)
         next(batches)
-        with pytest.raises(WorkerLostError, match="3 workers died over this call.*SIGSEGV") as caught:
+        with pytest.raises(WorkerLostError, match=r"3 workers died over this call.*SIGSEGV") as caught:
             next(batches)
     assert "while it made mini-batch 2 of epoch 0" in caught.value.__notes__
 

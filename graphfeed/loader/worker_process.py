@@ -71,7 +71,7 @@ class WorkerProcess:
 
     def was_killed(self) -> bool:
         """Tell whether a process that is gone was ended by a signal."""
-        return self.process.exitcode < 0
+        return bool(self.process.exitcode < 0)
 
     def fate(self) -> str:
         """Say how a process that is gone has ended."""

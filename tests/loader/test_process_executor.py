@@ -86,7 +86,7 @@ def wait_for_end(pids: list[int], seconds: float = 5.0) -> list[int]:
 
 def test_results_and_arguments_cross(executor: ProcessExecutor) -> None:
     values = {"half": torch.arange(3).to(torch.bfloat16), "empty": torch.empty(0, 3), "scalar": torch.tensor(True)}
-    result = executor.submit(dict, values, name="x").result(SECONDS)
+    result: dict[str, Any] = executor.submit(dict, values, name="x").result(SECONDS)
     assert result.pop("name") == "x"
     assert result.keys() == values.keys()
     assert all(torch.equal(result[name], value) and result[name].dtype == value.dtype for name, value in values.items())
@@ -99,7 +99,7 @@ def test_map_keeps_the_order(executor: ProcessExecutor) -> None:
 def test_results_may_be_kept_and_written_to(executor: ProcessExecutor) -> None:
     kept = [executor.submit(torch.full, (100_000,), number).result(SECONDS) for number in range(20)]
     kept[3] += 1
-    assert [int(value.unique().item()) for value in kept] == [number + (number == 3) for number in range(20)]
+    assert [value.min().item() for value in kept] == [number + (number == 3) for number in range(20)]
 
 
 def test_an_exception_keeps_its_type_notes_and_traceback(executor: ProcessExecutor) -> None:
@@ -127,7 +127,7 @@ def test_a_result_that_does_not_pickle_fails(executor: ProcessExecutor) -> None:
 
 def test_an_argument_that_does_not_pickle_fails_at_once(executor: ProcessExecutor) -> None:
     with pytest.raises(TypeError, match="pickle"):
-        executor.submit(len, threading.Lock())
+        executor.submit(print, threading.Lock())
 
 
 @pytest.mark.parametrize("code", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
@@ -137,7 +137,7 @@ def test_a_call_whose_worker_is_killed_is_done_again(executor: ProcessExecutor, 
 
 def test_a_call_that_kills_three_workers_fails_alone(executor: ProcessExecutor) -> None:
     futures: list[Future[Any]] = [executor.submit(die, signal.SIGKILL), *(executor.submit(abs, -n) for n in range(9))]
-    with pytest.raises(WorkerLostError, match="3 workers died over this call.*killed by SIGKILL"):
+    with pytest.raises(WorkerLostError, match=r"3 workers died over this call.*killed by SIGKILL"):
         futures[0].result(SECONDS)
     assert [future.result(SECONDS) for future in futures[1:]] == list(range(9))
 
@@ -305,5 +305,5 @@ def test_options_out_of_range_are_refused() -> None:
         ProcessExecutor(0)
     with pytest.raises(ValueError, match="timeout must be more than 0 seconds, but is 0"):
         ProcessExecutor(1, timeout=0)
-    with pytest.raises(ValueError, match="start_method must be one of .*'thread'"):
+    with pytest.raises(ValueError, match=r"start_method must be one of .*'thread'"):
         make_context("thread")
