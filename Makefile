@@ -34,6 +34,7 @@ bench: install
 	$(BIN)/python -m benchmarks gather
 	$(BIN)/python -m benchmarks loader
 	$(BIN)/python -m benchmarks cache
+	$(BIN)/python -m benchmarks channels
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

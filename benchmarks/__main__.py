@@ -1,14 +1,20 @@
-"""python -m benchmarks sampling|gather|loader|cache: medians, and ratios to this machine's own limits."""
+"""python -m benchmarks sampling|gather|loader|cache|channels: medians, and ratios to this machine's own limits."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, gather, loader, sampling
+from benchmarks import cache, channels, gather, loader, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
 
-REPORTS = {"sampling": sampling.report, "gather": gather.report, "loader": loader.report, "cache": cache.report}
+REPORTS = {
+    "sampling": sampling.report,
+    "gather": gather.report,
+    "loader": loader.report,
+    "cache": cache.report,
+    "channels": channels.report,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -140,7 +140,7 @@ def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monk
     assert "the file takes 0.0 GB" in message
 
 
-@pytest.mark.parametrize("what", ["sampling", "gather", "loader", "cache"])
+@pytest.mark.parametrize("what", ["sampling", "gather", "loader", "cache", "channels"])
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out

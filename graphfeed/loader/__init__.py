@@ -1,23 +1,45 @@
 """WHERE AND WHEN: plans a pipeline and runs it."""
 
+from graphfeed.loader.channels import (
+    ChannelBase,
+    Closed,
+    EndOfEpoch,
+    MpChannel,
+    PeerError,
+    QueueTimeoutError,
+    SampleMessage,
+    ShmChannel,
+)
 from graphfeed.loader.dataloader import DataLoader
+from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
+from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.sharder import Sharder
 
 __all__ = [
     "RULES",
+    "ChannelBase",
+    "Closed",
     "DataLoader",
+    "EndOfEpoch",
     "InWorkers",
     "LoaderOptions",
+    "MpChannel",
+    "PeerError",
     "Pin",
     "Plan",
     "Prefetch",
     "PrefetcherIterDataPipe",
+    "ProcessExecutor",
+    "QueueTimeoutError",
+    "SampleMessage",
     "Sharder",
+    "ShmChannel",
+    "WorkerLostError",
     "make_plan",
 ]
