@@ -16,9 +16,11 @@ from graphfeed.storage.feature import Feature, Pending, TorchBasedFeature
 from graphfeed.storage.feature_cache import CPUFeatureCache
 from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
 from graphfeed.storage.from_coo import from_coo
+from graphfeed.storage.from_dglgraph import from_dglgraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.item_set_dict import ItemSetDict
+from graphfeed.storage.load_graph import load_from_shared_memory, load_graph
 from graphfeed.storage.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.reverse_edges import add_reverse_edges
@@ -78,8 +80,11 @@ __all__ = [
     "etype_str_to_tuple",
     "etype_tuple_to_str",
     "from_coo",
+    "from_dglgraph",
     "fused_csc_sampling_graph",
     "gpu_cached_feature",
+    "load_from_shared_memory",
+    "load_graph",
     "preprocess_ondisk_dataset",
     "revert_to_homo",
     "seed_type_str_to_ntypes",

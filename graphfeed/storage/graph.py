@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Literal, overload
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.storage.graph_arrays import GraphArrays, check_attributes, check_types
+from graphfeed.ops.ready import Ready
+from graphfeed.storage.graph_arrays import GraphArrays
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import SamplingGraph, parse_seeds
 
@@ -22,15 +24,43 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     ascend by edge type. Pickles as a shared-memory handle, so a worker maps what its parent holds.
     """
 
+    @overload
     def sample_neighbors(
         self,
         seeds: ByType,
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        async_op: Literal[False] = False,
         *,
         key: int | None = None,
-    ) -> SampledSubgraph:
+    ) -> SampledSubgraph: ...
+
+    @overload
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        *,
+        async_op: Literal[True],
+        key: int | None = None,
+    ) -> Ready: ...
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        async_op: bool = False,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph | Ready:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
         Args:
@@ -39,6 +69,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
+            returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
+            async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
             key: Key of the hop (`Key.at`); what `draw_key` gives if None.
 
         Returns:
@@ -54,7 +86,36 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         pick = partial(
             ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
         )
-        return self._sample(seeds, pick)
+        del returning_indices_and_original_edge_ids_are_optional
+        result = self._sample(seeds, pick)
+        return Ready(result) if async_op else result
+
+    @overload
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+        async_op: Literal[False] = False,
+    ) -> SampledSubgraph: ...
+
+    @overload
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+        *,
+        async_op: Literal[True],
+    ) -> Ready: ...
 
     def sample_layer_neighbors(
         self,
@@ -62,25 +123,31 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
-    ) -> SampledSubgraph:
+        async_op: bool = False,
+    ) -> SampledSubgraph | Ready:
         """Do as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
 
         Args:
             seeds: This, `fanouts`, `replace` and `probs_name` are as there.
+            returning_indices_and_original_edge_ids_are_optional: As there.
             random_seed: One or two whole numbers, of which 64 bits count; calls of equal ones share the variates.
                 What `draw_key` gives if None.
             seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed. As it grows, each node
                 goes over once, at a point of its own.
+            async_op: As there.
         """
+        del returning_indices_and_original_edge_ids_are_optional
         keys, share = parse_seeds(random_seed, seed2_contribution)
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
             ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
             replace=replace, cumulative=weights,
         )  # fmt: skip
-        return self._sample(seeds, pick)
+        result = self._sample(seeds, pick)
+        return Ready(result) if async_op else result
 
     def sample_layers(
         self,
@@ -238,19 +305,15 @@ def fused_csc_sampling_graph(
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
         FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
     """
-    ops.check_csc(csc_indptr, indices)
-    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
-    check_types(csc_indptr, indices, node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
-    node_attributes, edge_attributes = dict(node_attributes or {}), dict(edge_attributes or {})
-    check_attributes("node", node_attributes, num_nodes)
-    check_attributes("edge", edge_attributes, num_edges)
-    return FusedCSCSamplingGraph(
-        csc_indptr.contiguous(),
-        indices.contiguous(),
+    graph = FusedCSCSamplingGraph(
+        csc_indptr,
+        indices,
         node_type_offset,
-        None if type_per_edge is None else type_per_edge.contiguous(),
-        None if node_type_to_id is None else dict(node_type_to_id),
-        None if edge_type_to_id is None else dict(edge_type_to_id),
-        node_attributes,
-        edge_attributes,
+        type_per_edge,
+        node_type_to_id,
+        edge_type_to_id,
+        node_attributes or {},
+        edge_attributes or {},
     )
+    graph.check()
+    return graph

@@ -1,19 +1,68 @@
-"""The arrays of a graph in memory, and the checks that they are one."""
+"""The arrays of a graph in memory: set, moved, saved and shared, and the checks that they are one."""
 
+import os
 import threading
+import weakref
 from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, Self, TypeVar, overload
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_vector
+from graphfeed.storage.graph_file import Fields, open_shared, publish, save_fields, unpublish
+from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
 
 WEIGHTS_LOCK = threading.Lock()
+Value = TypeVar("Value")
+
+
+class Checked(Generic[Value]):
+    """A field that can be set to what leaves the graph valid; that is checked by a pass over the arrays."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, graph: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, graph: "GraphArrays", owner: type) -> Value: ...
+
+    def __get__(self, graph: "GraphArrays | None", owner: type) -> Self | Value:
+        """Return the field."""
+        if graph is None:
+            return self
+        value: Value = graph.__dict__[self.name]
+        return value
+
+    def __set__(self, graph: "GraphArrays", value: Value) -> None:
+        """Set the field; where that makes no graph, raise and leave it."""
+        graph.set_field(self.name, value)
 
 
 class GraphArrays(Shareable):
-    """Compressed sparse columns with types and attributes: what a graph holds, without what is asked of it."""
+    """Compressed sparse columns with types and attributes: what a graph holds, without what is asked of it.
+
+    Fields can be set, and stay what they were, with an error, where the whole would be no graph. Arrays that agree
+    with each other alone are for a new graph.
+    """
+
+    csc_indptr: Checked[torch.Tensor] = Checked()
+    """Column starts, int32 or int64, shape (nodes + 1,)."""
+    indices: Checked[torch.Tensor] = Checked()
+    """Source of each edge, int32 or int64, shape (edges,)."""
+    node_type_offset: Checked[torch.Tensor | None] = Checked()
+    """First id of each node type, and the number of nodes."""
+    type_per_edge: Checked[torch.Tensor | None] = Checked()
+    """Edge type of each edge, ascending inside each column."""
+    node_type_to_id: Checked[dict[str, int] | None] = Checked()
+    """Number of each node type."""
+    edge_type_to_id: Checked[dict[str, int] | None] = Checked()
+    """Number of each edge type "source:relation:destination"."""
 
     def __init__(
         self,
@@ -21,20 +70,51 @@ class GraphArrays(Shareable):
         indices: torch.Tensor,
         node_type_offset: torch.Tensor | None,
         type_per_edge: torch.Tensor | None,
-        node_type_to_id: dict[str, int] | None,
-        edge_type_to_id: dict[str, int] | None,
-        node_attributes: dict[str, torch.Tensor],
-        edge_attributes: dict[str, torch.Tensor],
+        node_type_to_id: Mapping[str, int] | None,
+        edge_type_to_id: Mapping[str, int] | None,
+        node_attributes: Mapping[str, torch.Tensor],
+        edge_attributes: Mapping[str, torch.Tensor],
     ) -> None:
-        self.csc_indptr = csc_indptr
-        self.indices = indices
-        self.node_type_offset = node_type_offset
-        self.type_per_edge = type_per_edge
-        self.node_type_to_id = node_type_to_id
-        self.edge_type_to_id = edge_type_to_id
-        self.node_attributes = node_attributes
-        self.edge_attributes = edge_attributes
+        # Tensors stand in this order wherever they lie together; see graph_file.ARRAYS.
+        self.__dict__.update(
+            csc_indptr=in_one_piece(csc_indptr),
+            indices=in_one_piece(indices),
+            node_type_offset=in_one_piece(node_type_offset),
+            type_per_edge=in_one_piece(type_per_edge),
+            node_type_to_id=None if node_type_to_id is None else dict(node_type_to_id),
+            edge_type_to_id=None if edge_type_to_id is None else dict(edge_type_to_id),
+            node_attributes=dict(node_attributes),
+            edge_attributes=dict(edge_attributes),
+        )
         self._cumulative: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def node_attributes(self) -> Mapping[str, torch.Tensor]:
+        """What each node has, by name: a row a node; setting it replaces all, `add_node_attribute` adds one."""
+        attributes: dict[str, torch.Tensor] = self.__dict__["node_attributes"]
+        return MappingProxyType(attributes)
+
+    @node_attributes.setter
+    def node_attributes(self, node_attributes: Mapping[str, torch.Tensor] | None) -> None:
+        self.set_field("node_attributes", node_attributes or {})
+
+    @property
+    def edge_attributes(self) -> Mapping[str, torch.Tensor]:
+        """What each edge has, by name: a row an edge, in the order of `indices`; set as `node_attributes`."""
+        attributes: dict[str, torch.Tensor] = self.__dict__["edge_attributes"]
+        return MappingProxyType(attributes)
+
+    @edge_attributes.setter
+    def edge_attributes(self, edge_attributes: Mapping[str, torch.Tensor] | None) -> None:
+        self.set_field("edge_attributes", edge_attributes or {})
+
+    def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
+        """Add or replace an attribute with a row a node."""
+        self.node_attributes = {**self.node_attributes, name: tensor}
+
+    def add_edge_attribute(self, name: str, tensor: torch.Tensor) -> None:
+        """Add or replace an attribute with a row an edge, in the order of `indices`, not in that of an edge list."""
+        self.edge_attributes = {**self.edge_attributes, name: tensor}
 
     @property
     def total_num_nodes(self) -> int:
@@ -81,12 +161,105 @@ class GraphArrays(Shareable):
                 self._cumulative[probs_name] = known
         return known[1]
 
+    def fields(self) -> Fields:
+        """Return all fields by name, as the constructor takes them."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def check(self) -> None:
+        """Raise unless the arrays are a graph, and what belongs to it fits; costs a pass over each.
+
+        Raises:
+            TypeError: Arrays of another dtype.
+            ValueError: Arrays that are no CSC, lengths that don't match, or types that don't agree.
+        """
+        ops.check_csc(self.csc_indptr, self.indices)
+        check_types(
+            self.csc_indptr,
+            self.indices,
+            self.node_type_offset,
+            self.type_per_edge,
+            self.node_type_to_id,
+            self.edge_type_to_id,
+        )
+        check_attributes("node", self.node_attributes, self.total_num_nodes)
+        check_attributes("edge", self.edge_attributes, self.total_num_edges)
+
+    def set_field(self, name: str, value: Any) -> None:
+        """Set a field, if the whole stays a graph."""
+        other = type(self)(**{**self.fields(), name: value})
+        try:
+            if name.endswith("_attributes"):
+                check_attributes("node", other.node_attributes, self.total_num_nodes)
+                check_attributes("edge", other.edge_attributes, self.total_num_edges)
+            else:
+                other.check()
+        except (TypeError, ValueError) as error:
+            error.add_note(f"the graph keeps its {name}; to change arrays together make another graph")
+            raise
+        with WEIGHTS_LOCK:
+            self.__dict__.update({name: vars(other)[name], "_cumulative": {}})
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the graph on another device; "pinned" is page-locked CPU memory. What lies there is not copied."""
+        return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
+
+    def pin_memory_(self) -> None:
+        """Move the graph to page-locked memory, in place, for a GPU to read it.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        if not torch.cuda.is_available():
+            raise RuntimeError(
+                "pin_memory_ needs a CUDA device to pin memory for, and torch finds none; leave it out: "
+                "the CPU samples as fast without"
+            )
+        self.__dict__.update(self.to("pinned").fields())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to a file that `load_graph` maps, with its attributes; whole, or what was there stays."""
+        save_fields(Path(path), self.fields())
+
+    def copy_to_shared_memory(self, name: str) -> Self:
+        """Return a copy in shared memory, which other processes of this machine and user open by its name.
+
+        `load_from_shared_memory(name)` maps it; what one process writes into its arrays, all see. The name lasts until
+        the copy is garbage or its process ends; who has loaded it keeps it. Worker processes need no name: a graph
+        pickles as a handle by itself.
+
+        Raises:
+            FileExistsError: The name is taken.
+            ValueError: A name with other characters than letters, digits and any of "_.+-".
+        """
+        path = publish(name, self.fields())
+        owner, inode = os.getpid(), path.stat().st_ino
+        try:
+            graph = type(self).open_by_name(name)
+        except BaseException:
+            unpublish(path, owner, inode)
+            raise
+        weakref.finalize(graph, unpublish, path, owner, inode)
+        return graph
+
+    @classmethod
+    def open_by_name(cls, name: str) -> Self:
+        """Map a graph in shared memory."""
+        fields, block = open_shared(name)
+        graph = cls(**fields)
+        graph.__dict__["_block"] = block
+        return graph
+
     def __repr__(self) -> str:
         """Return the numbers of nodes, edges and types; costs no pass over the edges."""
         types = ""
         if self.node_type_to_id is not None and self.edge_type_to_id is not None:
             types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
         return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
+
+
+def in_one_piece(values: Any) -> Any:
+    """Return a tensor whose values lie together; what is none is left for the checks."""
+    return values.contiguous() if isinstance(values, torch.Tensor) else values
 
 
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:

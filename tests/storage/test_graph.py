@@ -121,7 +121,7 @@ def test_an_edge_of_weight_0_is_never_drawn(dtype: torch.dtype, fanout: int, rep
 def test_a_weight_that_was_replaced_counts() -> None:
     graph = make_graph(w=torch.tensor([1.0] + 8 * [0.0]))
     assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([0]))
-    graph.edge_attributes["w"] = torch.tensor(8 * [0.0] + [1.0])
+    graph.add_edge_attribute("w", torch.tensor(8 * [0.0] + [1.0]))
     assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([8]))
 
 
