@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.storage.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
@@ -209,11 +209,7 @@ class GraphArrays(Shareable):
         Raises:
             RuntimeError: torch finds no CUDA device.
         """
-        if not torch.cuda.is_available():
-            raise RuntimeError(
-                "pin_memory_ needs a CUDA device to pin memory for, and torch finds none; leave it out: "
-                "the CPU samples as fast without"
-            )
+        check_can_pin("pin_memory_")
         self.__dict__.update(self.to("pinned").fields())
 
     def save(self, path: str | os.PathLike[str]) -> None:
