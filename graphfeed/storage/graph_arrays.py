@@ -220,8 +220,8 @@ class GraphArrays(Shareable):
         """Return a copy in shared memory, which other processes of this machine and user open by its name.
 
         `load_from_shared_memory(name)` maps it; what one process writes into its arrays, all see. The name lasts until
-        the copy is garbage or its process ends; who has loaded it keeps it. Worker processes need no name: a graph
-        pickles as a handle by itself.
+        the copy is garbage or its process ends, unless that is killed; who has loaded it keeps it. Worker processes
+        need no name: a graph pickles as a handle by itself.
 
         Raises:
             FileExistsError: The name is taken.
