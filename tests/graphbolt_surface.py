@@ -290,7 +290,6 @@ FLUENT = {
 }
 """Each fluent name with its stage."""
 
-ONE_CALL = "all layers are sampled and compacted in one call; a user's own sampler is a SubgraphSampler"
 NO_CUDA = "reads a pinned graph or keeps rows on a GPU, for which there are no kernels yet"
 NO_RANKS = "ranks don't exchange seeds or features yet; each samples for itself"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
@@ -298,7 +297,6 @@ BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its 
 REPLACED: dict[str, str] = {
     "SamplingGraph.copy_to_shared_memory": "only a graph in memory has it; another graph says how it pickles",
     "SamplingGraph.to": "only a graph in memory has it",
-    "SamplePerLayer": ONE_CALL,
     "FetchInsubgraphData": NO_CUDA,
     "CombineCachedAndFetchedInSubgraph": NO_CUDA,
     "get_host_to_device_uva_stream": NO_CUDA,
@@ -319,10 +317,8 @@ REPLACED: dict[str, str] = {
     "OnDiskTVTSetData": BY_FILE,
     "OnDiskTaskData": BY_FILE,
     "combine_cached_and_fetched_insubgraph": NO_CUDA,
-    "compact_per_layer": ONE_CALL,
     "fetch_cached_insubgraph_data": NO_CUDA,
     "fetch_insubgraph_data": NO_CUDA,
-    "sample_per_layer": ONE_CALL,
 }
 """What is not here, and why, or what does its work. Fluent names as names."""
 
@@ -344,12 +340,14 @@ PENDING: set[str] = {
     "NegativeSampler",
     "NeighborSampler",
     "ORIGINAL_EDGE_ID",
+    "SamplePerLayer",
     "SubgraphSampler",
     "TemporalLayerNeighborSampler",
     "TemporalNeighborSampler",
     "UniformNegativeSampler",
     "add_reverse_edges",
     "compact_csc_format",
+    "compact_per_layer",
     "convert_to_hetero",
     "etype_str_to_tuple",
     "etype_tuple_to_str",
@@ -360,6 +358,7 @@ PENDING: set[str] = {
     "revert_to_homo",
     "sample_in_subgraph",
     "sample_negative",
+    "sample_per_layer",
     "sample_subgraph",
     "sample_uniform_negative",
     "seed",
