@@ -147,14 +147,7 @@ class Datapipe(Fluent, IterableDataset[Any]):
         """How many stages that draw come before this one: what tells its random numbers from theirs."""
         if self.numbered_as is not None:
             return self.numbered_as
-        above: dict[int, Datapipe] = {}
-        queue = list(self.inputs)
-        while queue:
-            stage = queue.pop()
-            if id(stage) not in above:
-                above[id(stage)] = stage
-                queue += stage.inputs
-        return sum(stage.needs_key for stage in above.values())
+        return sum(stage.needs_key for stage in stages_of(self)[:-1])
 
     @property
     def position(self) -> int:
@@ -170,19 +163,27 @@ class Datapipe(Fluent, IterableDataset[Any]):
         return describe_chain(self)
 
 
+def stages_of(pipe: Datapipe) -> list[Datapipe]:
+    """Return every stage of a pipeline once, each after those that it reads from; the pipeline itself is the last."""
+    found: dict[int, Datapipe] = {}
+
+    def visit(stage: Datapipe) -> None:
+        if id(stage) not in found:
+            for source in stage.inputs:
+                visit(source)
+            found[id(stage)] = stage
+
+    visit(pipe)
+    return list(found.values())
+
+
 def number_stages(pipe: Datapipe) -> Datapipe:
     """Return the pipeline with the stages that draw numbered from its sources on, where it has a join.
 
     By what comes before them, stages in parallel branches would have the same numbers, and draw alike. A chain is
     returned as it is, and so is a part of a pipeline that was numbered as a whole.
     """
-    stages: list[Datapipe] = []
-
-    def collect(stage: Datapipe) -> Datapipe:
-        stages.append(stage)
-        return stage
-
-    pipe.rewrite(collect)
+    stages = stages_of(pipe)
     drawing = [stage for stage in stages if stage.needs_key]
     if all(len(stage.inputs) < 2 for stage in stages) or all(stage.numbered_as is not None for stage in drawing):
         return pipe
