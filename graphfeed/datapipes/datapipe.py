@@ -149,6 +149,12 @@ class Datapipe(Fluent, IterableDataset[Any]):
             return self.numbered_as
         return sum(stage.needs_key for stage in stages_of(self)[:-1])
 
+    @cached_property
+    def has_join(self) -> bool:
+        """Whether this stage, or one that comes before it, reads from several."""
+        sources = self.inputs
+        return len(sources) > 1 or any(stage.has_join for stage in sources)
+
     @property
     def position(self) -> int:
         """Place in the chain as it was written, the source being 1."""
@@ -183,9 +189,7 @@ def number_stages(pipe: Datapipe) -> Datapipe:
     By what comes before them, stages in parallel branches would have the same numbers, and draw alike. A chain is
     returned as it is, and so is a part of a pipeline that was numbered as a whole.
     """
-    stages = stages_of(pipe)
-    drawing = [stage for stage in stages if stage.needs_key]
-    if all(len(stage.inputs) < 2 for stage in stages) or all(stage.numbered_as is not None for stage in drawing):
+    if not pipe.has_join or all(stage.numbered_as is not None for stage in stages_of(pipe) if stage.needs_key):
         return pipe
     numbers = count()
     return pipe.rewrite(lambda stage: stage.changed(numbered_as=next(numbers)) if stage.needs_key else stage)

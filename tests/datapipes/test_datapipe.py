@@ -148,8 +148,8 @@ def test_nothing_changes_where_a_rule_changes_nothing(make: Any) -> None:
 def test_a_rewritten_pipeline_is_another_and_the_given_one_stays(make: Any) -> None:
     pipe = make()
     stages = gf.traverse(pipe)
-    before = [dict(vars(stage)) for stage in stages]
     expected = digests(pipe)
+    before = [dict(vars(stage)) for stage in stages]
     result = pipe.rewrite(in_a_copy)
     assert digests(result) == expected
     assert not {id(stage) for stage in gf.traverse(result)} & {id(stage) for stage in stages}

@@ -97,6 +97,16 @@ def test_draws_depend_on_key_and_node_alone() -> None:
     assert len(others) > 5
 
 
+def test_waiting_and_optional_results_change_nothing() -> None:
+    graph, seeds, fanouts = make_graph(), torch.tensor([3, 0]), torch.tensor([2])
+    usual = graph.sample_neighbors(seeds, fanouts, key=KEY)
+    assert_same(graph.sample_neighbors(seeds, fanouts, False, None, True, key=KEY), usual)
+    assert_same(graph.sample_neighbors(seeds, fanouts, async_op=True, key=KEY).wait(), usual)
+    jointly = graph.sample_layer_neighbors(seeds, fanouts, random_seed=[KEY])
+    assert_same(graph.sample_layer_neighbors(seeds, fanouts, False, None, True, [KEY], 0.0), jointly)
+    assert_same(graph.sample_layer_neighbors(seeds, fanouts, random_seed=[KEY], async_op=True).wait(), jointly)
+
+
 def test_without_a_key_it_draws_from_torch() -> None:
     graph, seeds = make_graph(), torch.arange(5).repeat(20)
     torch.manual_seed(3)
