@@ -318,9 +318,12 @@ def check_types(
 
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
-    """Raise unless each attribute has a row for each node, or for each edge."""
+    """Raise unless each attribute is a tensor with a row for each node, or for each edge."""
     for name, values in attributes.items():
-        if len(values) != rows:
+        if not isinstance(values, torch.Tensor):
+            raise TypeError(f"{domain}_attributes[{name!r}] must be a torch.Tensor, but is a {type(values).__name__}")
+        found = values.shape[0] if values.dim() else "no dimension"
+        if found != rows:
             raise ValueError(
-                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {len(values)}"
+                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {found}"
             )

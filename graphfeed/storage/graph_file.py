@@ -25,6 +25,7 @@ from graphfeed.storage.shared import Handle, Place, SharedBlock, tensors_of
 MAGIC = b"graphfeed graph\n"
 VERSION = 1
 ALIGNMENT = 4096
+MOST_VALUES = 1 << 56
 ARRAYS = ("csc_indptr", "indices", "node_type_offset", "type_per_edge")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 MAPS = ("node_type_to_id", "edge_type_to_id")
@@ -96,7 +97,7 @@ def read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], list[Place]
 
 def check_numbers(name: str, value: Any) -> None:
     """Raise unless a value numbers types, or is None."""
-    if value is not None and not all(type(number) is int for number in value.values()):
+    if value is not None and not (isinstance(value, dict) and all(type(number) is int for number in value.values())):
         raise ValueError(f"{name} is {value}")
 
 
@@ -108,7 +109,8 @@ def place_of(entry: dict[str, Any], begin: int, size: int) -> Place:
     if dtype not in DTYPES or not all(type(count) is int and count >= 0 for count in [offset, *shape]):
         raise ValueError(f"{entry['field']} is {dtype} of shape {shape} at {offset}")
     end = begin + offset + int(np.prod(shape, dtype=object)) * getattr(torch, dtype).itemsize
-    if offset % ALIGNMENT or end > size:
+    # Where one dimension is 0, the others are bounded by what torch can multiply.
+    if offset % ALIGNMENT or end > size or int(np.prod([max(count, 1) for count in shape], dtype=object)) > MOST_VALUES:
         raise ValueError(f"{entry['field']} ends at {end}, the file at {size}")
     return Place(begin + offset, tuple(shape), dtype)
 

@@ -27,7 +27,11 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
         FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
     """
     graph = FusedCSCSamplingGraph(**map_fields(Path(path)))
-    graph.check()
+    try:
+        graph.check()
+    except (TypeError, ValueError) as error:
+        error.add_note(f"in {path}, which was changed after it was saved")
+        raise
     return graph
 
 

@@ -1,5 +1,6 @@
 """The file of a graph, and names in shared memory: whole or not at all, and never more trusted than checked."""
 
+import contextlib
 import errno
 import json
 import tempfile
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphfeed.storage import graph_file, load_from_shared_memory, load_graph
 from graphfeed.storage.graph_file import ALIGNMENT, MAGIC, map_fields, name_to_path
@@ -112,6 +115,8 @@ WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
     "csc_indptr is device of shape": lambda header: header["arrays"][0].update(dtype="device"),
     r"csc_indptr is int64 of shape \[-6\] at 0": lambda header: header["arrays"][0].update(shape=[-6]),
     "csc_indptr is int64 of shape .* at -4096": lambda header: header["arrays"][0].update(offset=-4096),
+    "node_type_to_id is \\['user'\\]": lambda header: header.update(node_type_to_id=["user"]),
+    "edge_attributes ends at": lambda header: header["arrays"][2].update(shape=[0, 1 << 60]),
     "csc_indptr ends at": lambda header: header["arrays"][0].update(shape=[1 << 62, 1 << 62]),
     "indices ends at": lambda header: header["arrays"][1].update(offset=1 << 40),
     "'arrays'": lambda header: header.pop("arrays"),
@@ -170,3 +175,21 @@ def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(graph_file, "write_fields", write)
     with pytest.raises(OSError, match="No space left"):
         make_graph().copy_to_shared_memory("test-full")
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_any_change_of_a_header_is_refused_or_is_a_graph(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        make_typed_graph(w=torch.rand(6)).save(path)
+        content = bytearray(path.read_bytes())
+        length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 8], "little")
+        for _ in range(data.draw(st.integers(1, 3))):
+            place = data.draw(st.integers(0, len(MAGIC) + 8 + length - 1))
+            content[place] = data.draw(
+                st.one_of(st.sampled_from(list(b'0123456789-"[]{},:. \x00')), st.integers(0, 255))
+            )
+        path.write_bytes(content)
+        with contextlib.suppress(ValueError, TypeError):
+            load_graph(path).check()
