@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self
 
 import torch
 
@@ -17,31 +17,26 @@ from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
 
 WEIGHTS_LOCK = threading.Lock()
-Value = TypeVar("Value")
 
 
-class Checked(Generic[Value]):
+class Checked:
     """A field that can be set to what leaves the graph valid; that is checked by a pass over the arrays."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, graph: None, owner: type) -> Self: ...
-
-    @overload
-    def __get__(self, graph: "GraphArrays", owner: type) -> Value: ...
-
-    def __get__(self, graph: "GraphArrays | None", owner: type) -> Self | Value:
+    def __get__(self, graph: "GraphArrays | None", owner: type) -> Any:
         """Return the field."""
-        if graph is None:
-            return self
-        value: Value = graph.__dict__[self.name]
-        return value
+        return self if graph is None else vars(graph)[self.name]
 
-    def __set__(self, graph: "GraphArrays", value: Value) -> None:
+    def __set__(self, graph: "GraphArrays", value: Any) -> None:
         """Set the field; where that makes no graph, raise and leave it."""
         graph.set_field(self.name, value)
+
+
+def checked() -> Any:
+    """Return a `Checked` that type checkers take for the field's value."""
+    return Checked()
 
 
 class GraphArrays(Shareable):
@@ -51,17 +46,17 @@ class GraphArrays(Shareable):
     with each other alone are for a new graph.
     """
 
-    csc_indptr: Checked[torch.Tensor] = Checked()
+    csc_indptr: torch.Tensor = checked()
     """Column starts, int32 or int64, shape (nodes + 1,)."""
-    indices: Checked[torch.Tensor] = Checked()
+    indices: torch.Tensor = checked()
     """Source of each edge, int32 or int64, shape (edges,)."""
-    node_type_offset: Checked[torch.Tensor | None] = Checked()
+    node_type_offset: torch.Tensor | None = checked()
     """First id of each node type, and the number of nodes."""
-    type_per_edge: Checked[torch.Tensor | None] = Checked()
+    type_per_edge: torch.Tensor | None = checked()
     """Edge type of each edge, ascending inside each column."""
-    node_type_to_id: Checked[dict[str, int] | None] = Checked()
+    node_type_to_id: dict[str, int] | None = checked()
     """Number of each node type."""
-    edge_type_to_id: Checked[dict[str, int] | None] = Checked()
+    edge_type_to_id: dict[str, int] | None = checked()
     """Number of each edge type "source:relation:destination"."""
 
     def __init__(
@@ -187,8 +182,9 @@ class GraphArrays(Shareable):
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the whole stays a graph."""
         other = type(self)(**{**self.fields(), name: value})
+        is_attribute = name.endswith("_attributes")
         try:
-            if name.endswith("_attributes"):
+            if is_attribute:
                 check_attributes("node", other.node_attributes, self.total_num_nodes)
                 check_attributes("edge", other.edge_attributes, self.total_num_edges)
             else:
@@ -196,8 +192,13 @@ class GraphArrays(Shareable):
         except (TypeError, ValueError) as error:
             error.add_note(f"the graph keeps its {name}; to change arrays together make another graph")
             raise
-        with WEIGHTS_LOCK:
-            self.__dict__.update({name: vars(other)[name], "_cumulative": {}})
+        if not is_attribute:
+            # What was made of the array that goes, such as running sums of weights, goes with it.
+            stale = vars(self).keys() - vars(other).keys()
+            self.__dict__.update(vars(other))
+            for own in stale:
+                del self.__dict__[own]
+        self.__dict__[name] = vars(other)[name]
 
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. What lies there is not copied."""

@@ -92,6 +92,16 @@ def test_new_arrays_make_the_weights_anew() -> None:
     assert_same(graph.sample_neighbors(seeds, fanouts, probs_name="w").original_edge_ids, eligible)
 
 
+def test_attributes_leave_what_was_made_of_others() -> None:
+    graph = make_graph(w=torch.ones(9))
+    made = graph.prepare_weights("w")
+    graph.add_edge_attribute("v", torch.ones(9))
+    graph.add_node_attribute("age", torch.ones(5))
+    assert graph.prepare_weights("w") is made
+    graph.indices = graph.indices.clone()
+    assert graph.prepare_weights("w") is not made
+
+
 def test_attributes_are_added_one_by_one_or_set_all() -> None:
     graph, ages, weights = make_graph(), torch.ones(5), torch.ones(9)
     graph.add_node_attribute("age", ages)
