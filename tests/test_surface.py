@@ -77,7 +77,7 @@ def complaints(name: str) -> list[str]:
         elif parameter.default is ANY:
             if own.default is KINDS.empty:
                 wrong.append(f"{parameter.name} has no default")
-        elif own.default != parameter.default:
+        elif parameter.default is not KINDS.empty and own.default != parameter.default:
             wrong.append(f"{parameter.name} is {own.default} by default, not {parameter.default}")
     known = {parameter.name for parameter in wanted} | {own for kind, own in theirs.DIFFERENT if kind == name}
     for own in ours:
