@@ -8,9 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sample_neighbors import NO_WEIGHTS, make_table
+from graphfeed.ops.compact import compact
+from graphfeed.ops.gather import take_rows
+from graphfeed.ops.sample_neighbors import NO_WEIGHTS, Picks, make_table, sample_neighbors
 
 FIRST_EDGES = 1 << 22
 """The outputs are made for at most so many edges at first; they grow where a batch has more."""
@@ -117,6 +119,32 @@ def run_hops(
         return out.layers()
 
 
+def stack_hops(
+    sample: Callable[[torch.Tensor, int], Picks],
+    indptr: torch.Tensor,
+    indices: torch.Tensor,
+    seeds: torch.Tensor,
+    num_hops: int,
+) -> list[Layer]:
+    """Make all hops of one-hop kernels, as a GPU has them.
+
+    Args:
+        sample: Takes the seeds of a hop, and its number.
+        indptr: Column starts, whose dtype the layers' have.
+        indices: Source node of each edge.
+        seeds: Node ids.
+        num_hops: How many layers to make.
+    """
+    layers = []
+    for hop in range(num_hops):
+        picks = sample(seeds, hop)
+        relabelled = compact(seeds, take_rows(indices, picks.positions))
+        offsets = picks.offsets.to(indptr.dtype)
+        layers.append(Layer(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
+        seeds = relabelled.rows
+    return layers
+
+
 def sample_layers(
     indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -129,8 +157,9 @@ def sample_layers(
 ) -> list[Layer] | None:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
-    Equal to `sample_neighbors` and `compact` a hop at a time. Costs three random reads an edge and one a node, all
-    prefetched (Products-shaped graph, fan-outs 15, 10, 5, 1024 seeds: see `python -m benchmarks sampling`).
+    Equal to `sample_neighbors` and `compact` a hop at a time, and on a GPU made so. Costs three random reads an edge
+    and one a node, all prefetched (Products-shaped graph, fan-outs 15, 10, 5, 1024 seeds: see
+    `python -m benchmarks sampling`).
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
@@ -157,9 +186,16 @@ def sample_layers(
         raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {len(keys)}")
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
+    if on_gpu(seeds):
+
+        def sample(own: torch.Tensor, hop: int) -> Picks:
+            fanout = torch.tensor([fanouts[hop]])
+            return sample_neighbors(indptr, own, fanout, keys[hop], replace=replace, cumulative=cumulative)
+
+        return stack_hops(sample, indptr, indices, seeds, len(fanouts))
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
-    module = kernels("sample_layers", indptr)
+    module = kernels("sample_layers", seeds, indptr=indptr, indices=indices)
     edges, rows = expected_sizes(num_nodes, indices.numel(), seeds.numel(), fanouts)
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
     weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()

@@ -1,0 +1,99 @@
+import gc
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.ops import pinned
+
+
+class Runtime:
+    """Stands for CUDA's runtime."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+        self.locked: dict[int, int] = {}
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self.locked[address] = size
+        return self.status
+
+    def cudaHostUnregister(self, address: int) -> int:
+        del self.locked[address]
+        return 0
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    made = Runtime()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.data_ptr() in made.locked)
+    return made
+
+
+def test_memory_is_locked_as_long_as_the_registration_lives(runtime: Runtime) -> None:
+    tensor = torch.zeros(10)
+    registration = ops.Registration(tensor)
+    assert runtime.locked == {tensor.data_ptr(): 40}
+    again = ops.Registration(tensor)
+    del again
+    gc.collect()
+    assert runtime.locked
+    del registration
+    gc.collect()
+    assert runtime.locked == {}
+
+
+def test_memory_is_kept_until_it_is_released(runtime: Runtime) -> None:
+    tensor = torch.zeros(10)
+    registration = ops.Registration(tensor)
+    before = sys.getrefcount(tensor)
+    registration.release()
+    registration.release()
+    assert runtime.locked == {}
+    assert registration.tensor is tensor
+    assert sys.getrefcount(tensor) == before
+
+
+def test_nothing_is_locked_for_no_values(runtime: Runtime) -> None:
+    ops.Registration(torch.zeros(0))
+    assert runtime.locked == {}
+
+
+def test_what_cuda_refuses_is_named(runtime: Runtime) -> None:
+    runtime.status = 2
+    with pytest.raises(RuntimeError, match=r"CUDA can't page-lock 40 bytes \(cudaHostRegister returned 2\)"):
+        ops.Registration(torch.zeros(10))
+
+
+@pytest.mark.parametrize("tensor", [torch.zeros(4, 4)[:, 1], torch.zeros(4, device="meta")])
+def test_other_memory_is_refused(tensor: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"only contiguous tensors on the CPU .* is on (cpu|meta) with strides"):
+        ops.Registration(tensor)
+
+
+def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RuntimeError, match=r"needs a CUDA device, but torch finds none; leave pin_memory_\(\) out"):
+        ops.Registration(torch.zeros(4))
+
+
+def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinned, "LIMIT", SimpleNamespace(threads=5))
+    assert ops.max_uva_threads() == 5
+    ops.set_max_uva_threads(7)
+    assert ops.max_uva_threads() == 7
+    with pytest.raises(ValueError, match="max_uva_threads must be 1 or more, but is 0"):
+        ops.set_max_uva_threads(0)
+
+
+@pytest.mark.gpu
+def test_locked_memory_is_pinned_and_released() -> None:
+    tensor = torch.zeros(1 << 20)
+    registration = ops.Registration(tensor)
+    assert tensor.is_pinned()
+    registration.release()
+    assert not tensor.is_pinned()
