@@ -61,7 +61,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
     for name, other in others.items():
         if not is_readable(other, tensor.device):
             raise ValueError(
-                f"{op} works on {tensor.device}, but its {name} lies on {other.device}; move one to the other with "
+                f"{op} works on {tensor.device}, but {name} lies on {other.device}; move one to the other with "
                 f".to(...){', or page-lock it with pin_memory_()' if package == 'cuda' else ''}"
             )
     return load(package, op)

@@ -5,6 +5,8 @@ as the sequential Poisson sampling of its appendix A.3.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,14 +118,9 @@ def sample_layers_jointly(
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
     if on_gpu(seeds):
-
-        def sample(own: torch.Tensor, hop: int) -> Picks:
-            fanout = torch.tensor([fanouts[hop]])
-            return sample_layer_neighbors(
-                indptr, indices, own, fanout, keys[hop], share=share, replace=replace, cumulative=cumulative
-            )
-
-        return stack_hops(sample, indptr, indices, seeds, len(fanouts))
+        options: Any = {"share": share, "replace": replace, "cumulative": cumulative}
+        sample = partial(sample_layer_neighbors, indptr, indices, **options)
+        return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
     module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices)

@@ -1,6 +1,7 @@
 """Sample and relabel all hops of a mini-batch on a graph of one type."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,24 +121,25 @@ def run_hops(
 
 
 def stack_hops(
-    sample: Callable[[torch.Tensor, int], Picks],
-    indptr: torch.Tensor,
-    indices: torch.Tensor,
+    sample: Callable[[torch.Tensor, torch.Tensor, Any], Picks],
+    graph: tuple[torch.Tensor, torch.Tensor],
     seeds: torch.Tensor,
-    num_hops: int,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
 ) -> list[Layer]:
     """Make all hops of one-hop kernels, as a GPU has them.
 
     Args:
-        sample: Takes the seeds of a hop, and its number.
-        indptr: Column starts, whose dtype the layers' have.
-        indices: Source node of each edge.
+        sample: Takes the seeds, the fan-out and the key of a hop.
+        graph: Column starts, whose dtype the layers' have, and the source node of each edge.
         seeds: Node ids.
-        num_hops: How many layers to make.
+        fanouts: One number a hop, the seeds' own hop first.
+        keys: The key of each hop.
     """
+    indptr, indices = graph
     layers = []
-    for hop in range(num_hops):
-        picks = sample(seeds, hop)
+    for fanout, key in zip(fanouts, keys, strict=True):
+        picks = sample(seeds, torch.tensor([fanout]), key)
         relabelled = compact(seeds, take_rows(indices, picks.positions))
         offsets = picks.offsets.to(indptr.dtype)
         layers.append(Layer(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
@@ -187,12 +189,8 @@ def sample_layers(
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
     if on_gpu(seeds):
-
-        def sample(own: torch.Tensor, hop: int) -> Picks:
-            fanout = torch.tensor([fanouts[hop]])
-            return sample_neighbors(indptr, own, fanout, keys[hop], replace=replace, cumulative=cumulative)
-
-        return stack_hops(sample, indptr, indices, seeds, len(fanouts))
+        sample = partial(sample_neighbors, indptr, replace=replace, cumulative=cumulative)
+        return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
     module = kernels("sample_layers", seeds, indptr=indptr, indices=indices)
@@ -200,8 +198,7 @@ def sample_layers(
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
     weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()
     table = make_table(min(max(fanouts), indices.numel())).numpy()
-    hop_keys = np.array(keys, dtype=np.uint64)
-    hop_fanouts = np.array(fanouts, dtype=np.int64)
+    hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     graph = (indptr.numpy(), indices.numpy(), weights)
 
     def run(node_map: NDArray[np.int32], hop: int) -> int:

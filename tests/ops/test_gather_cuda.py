@@ -39,7 +39,7 @@ def test_a_wrong_index_is_named(cuda: Cuda) -> None:
 
 
 def test_values_elsewhere_are_named(cuda: Cuda) -> None:
-    with cuda.running(), pytest.raises(ValueError, match=r"gather works on .*, but its values lies on cpu; .*pin_mem"):
+    with cuda.running(), pytest.raises(ValueError, match=r"gather works on .*, but values lies on cpu; .*pin_mem"):
         ops.gather_rows(torch.zeros(3, 1), cuda.put(torch.tensor([0])))
 
 

@@ -26,7 +26,8 @@ def test_matches_are_those_of_the_cpu(
 
 
 def test_ids_of_64_bits_are_told_apart(cuda: Cuda) -> None:
-    given = (torch.tensor([0, 3]), torch.tensor([5, 2**32 + 5, 2**62 + 5]), torch.tensor([2**40]))
+    sources, pairs = torch.tensor([5, 2**32 + 5, 2**62 + 5]), torch.tensor([[2**32 + 5, 2**40]])
+    given = (torch.tensor([0, 3]), sources, torch.tensor([2**40]), pairs)
     with cuda.running():
-        result = ops.match_pairs(*map(cuda.put, given), pairs=cuda.put(torch.tensor([[2**32 + 5, 2**40]])))
+        result = ops.match_pairs(*map(cuda.put, given))
         check_equal(cuda, result, torch.tensor([False, True, False]))

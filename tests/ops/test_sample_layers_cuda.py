@@ -11,13 +11,11 @@ from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
 
 
-@pytest.mark.parametrize("indptr_dtype", ID_DTYPES)
-@pytest.mark.parametrize("dtype", ID_DTYPES)
+@pytest.mark.parametrize("dtypes", [(one, other) for one in ID_DTYPES for other in ID_DTYPES], ids=str)
 @given(graphs_and_seeds(), st.lists(FANOUTS, min_size=1, max_size=3), KEYS, st.booleans(), st.booleans())
 def test_layers_are_those_of_the_cpu(
     cuda: Cuda,
-    indptr_dtype: torch.dtype,
-    dtype: torch.dtype,
+    dtypes: tuple[torch.dtype, torch.dtype],
     given: tuple[Graph, list[int]],
     fanouts: list[int],
     key: int,
@@ -29,9 +27,9 @@ def test_layers_are_those_of_the_cpu(
 
     def sample(put: Any) -> list[ops.Layer] | None:
         return ops.sample_layers(
-            put(torch.tensor(graph.indptr, dtype=indptr_dtype)),
-            put(torch.tensor(graph.indices, dtype=dtype)),
-            put(torch.tensor(seeds, dtype=dtype)),
+            put(torch.tensor(graph.indptr, dtype=dtypes[0])),
+            put(torch.tensor(graph.indices, dtype=dtypes[1])),
+            put(torch.tensor(seeds, dtype=dtypes[1])),
             fanouts,
             [(key + hop) % 2**64 for hop in range(len(fanouts))],
             replace=replace,

@@ -92,5 +92,5 @@ def test_a_wrong_seed_is_named(cuda: Cuda) -> None:
 
 
 def test_a_graph_elsewhere_is_named(cuda: Cuda) -> None:
-    with cuda.running(), pytest.raises(ValueError, match=r"but its indptr lies on cpu"):
+    with cuda.running(), pytest.raises(ValueError, match=r"but indptr lies on cpu"):
         ops.sample_neighbors(torch.tensor([0, 1]), cuda.put(torch.tensor([0])), torch.tensor([1]), key=0)
