@@ -182,13 +182,14 @@ def indptr_edge_ids(
     """
     check_vector("indptr", indptr)
     if offset is None:
-        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype)
+        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
     check_vector("offset", offset)
     if offset.numel() != indptr.numel() - 1:
         raise ValueError(
             f"offset must have {indptr.numel() - 1} values, one a column of indptr, but has {offset.numel()}"
         )
     size = int(indptr[-1]) if output_size is None else output_size
-    out = buffers.empty(size, dtype or offset.dtype)
-    kernels("csc", indptr).indptr_edge_ids(indptr.contiguous().numpy(), offset.contiguous().numpy(), out.numpy())
+    out = buffers.empty(size, dtype or offset.dtype, indptr.device)
+    module = kernels("csc", indptr, offset=offset)
+    module.indptr_edge_ids(*views(indptr, indptr.contiguous(), offset.contiguous(), out))
     return out

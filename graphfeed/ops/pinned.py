@@ -38,9 +38,14 @@ def set_max_uva_threads(count: int) -> None:
         >>> max_uva_threads()
         10240
     """
+    LIMIT.threads = check_thread_count(count)
+
+
+def check_thread_count(count: int) -> int:
+    """Return a number of threads, or raise a ValueError where it is none."""
     if count < 1:
         raise ValueError(f"max_uva_threads must be 1 or more, but is {count}")
-    LIMIT.threads = count
+    return count
 
 
 class Registration:

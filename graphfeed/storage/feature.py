@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import gather_rows
+from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids
 from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
@@ -146,10 +147,13 @@ class TorchBasedFeature(Shareable, Feature):
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself.
 
+        They lie where the tensor lies; ids on a GPU read a pinned tensor over the bus, and the rows are there.
         Costs a bit under two times the memcpy of as many bytes; the result lies in a reused buffer. An id below 0 or
         beyond the rows raises an IndexError.
         """
-        return self._tensor if ids is None else gather_rows(self._tensor, ids.to(self._tensor.device))
+        if ids is None:
+            return self._tensor
+        return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""

@@ -31,6 +31,17 @@ def test_columns_expand_as_on_the_cpu(cuda: Cuda, dtype: torch.dtype, ids_dtype:
         check_equal(cuda, ops.expand_indptr(cuda.put(indptr), dtype=dtype), expected[1])
 
 
+@pytest.mark.parametrize("dtype", ID_DTYPES)
+@given(graphs())
+def test_edges_are_numbered_as_on_the_cpu(cuda: Cuda, dtype: torch.dtype, graph: Graph) -> None:
+    indptr = torch.tensor(graph.indptr, dtype=dtype)
+    offset = 100 * torch.arange(graph.num_nodes)
+    expected = ops.indptr_edge_ids(indptr, offset=offset), ops.indptr_edge_ids(indptr)
+    with cuda.running():
+        check_equal(cuda, ops.indptr_edge_ids(cuda.put(indptr), offset=cuda.put(offset)), expected[0])
+        check_equal(cuda, ops.indptr_edge_ids(cuda.put(indptr)), expected[1])
+
+
 def test_a_graph_is_checked_as_on_the_cpu(cuda: Cuda) -> None:
     indptr, indices = torch.tensor([0, 2, 2, 3]), torch.tensor([0, 1, 2])
     with cuda.running():

@@ -48,6 +48,15 @@ def expand_indptr(indptr, node_ids, out):
     )  # fmt: skip
 
 
+def indptr_edge_ids(indptr, offset, out):
+    """Write each edge's place in its column, from the column's offset on."""
+    columns = offset.numel()
+    launch(
+        "indptr_edge_ids", out.numel(),
+        indptr, indptr.itemsize, offset, offset.itemsize, columns, out.numel(), out.itemsize, out,
+    )  # fmt: skip
+
+
 def _least(kernel, size, device, *arguments):
     """Return the least number that a kernel finds, or -1."""
     found = torch.full((1,), torch.iinfo(torch.int64).max, dtype=torch.int64, device=device)

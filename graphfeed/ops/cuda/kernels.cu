@@ -601,6 +601,29 @@ extern "C" __global__ void expand_indptr(
     EACH(edge, edges) store(out, out_width, edge, ids[part_of(starts, columns, edge)]);
 }
 
+extern "C" __global__ void indptr_edge_ids(
+    const void *indptr, i64 width, const void *offset, i64 offset_width, i64 columns, i64 edges, i64 out_width,
+    void *out) {
+    Ints starts = {indptr, width}, offsets = {offset, offset_width};
+    EACH(edge, edges) {
+        i64 column = part_of(starts, columns, edge);
+        store(out, out_width, edge, offsets[column] + edge - starts[column]);
+    }
+}
+
+// ---- sample_negatives: a thread a row of the result
+
+extern "C" __global__ void sample_negatives(
+    const void *pairs, i64 width, i64 count, i64 ratio, i64 bound, u64 key, i64 rows, void *out) {
+    Ints given = {pairs, width};
+    EACH(row, rows) {
+        i64 place = row - count, pair = place < 0 ? row : place / ratio;
+        i64 destination = place < 0 ? given[2 * pair + 1] : draw_below(node_state(key, place), 0, bound);
+        store(out, width, 2 * row, given[2 * pair]);
+        store(out, width, 2 * row + 1, destination);
+    }
+}
+
 // ---- weights: a thread a column
 
 extern "C" __global__ void cumulate_weights(
