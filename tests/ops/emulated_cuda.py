@@ -86,6 +86,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if pretended and plain and not name.startswith(MAY_MIX):
         raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on a GPU")
     on_gpu = bool(pretended)
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if kwargs.get("device") is not None:
         on_gpu = torch.device(kwargs["device"]).type == "meta"
         kwargs = {**kwargs, "device": "cpu"}
@@ -149,6 +150,7 @@ class EmulatedModule:
 
         def call(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
             assert len(arguments) == self.counts[name], f"{name} takes {self.counts[name]} arguments"
+            assert all(value.nbytes == 8 for value in arguments)
             given = (ctypes.c_uint64 * len(arguments))(*(int(value) % 2**64 for value in arguments))
             failure = function(grid[0], block[0], EmulatedCuda.order, given)
             assert failure is None, f"{name}: {failure}"
@@ -187,7 +189,7 @@ class EmulatedCuda:
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
-            patch.object(torch.cuda, "current_stream", lambda device: None),
+            patch.object(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0)),
             Machine(),  # type: ignore[no-untyped-call]
         ):
             yield
@@ -199,7 +201,8 @@ CUPY = SimpleNamespace(
     RawModule=EmulatedModule,
     cuda=SimpleNamespace(
         Device=lambda index: nullcontext(),
-        Stream=SimpleNamespace(from_external=lambda stream: nullcontext()),
+        Stream=None,
+        ExternalStream=lambda address, device: nullcontext(),
         is_available=lambda: True,
     ),
 )

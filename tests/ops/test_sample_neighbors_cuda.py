@@ -84,6 +84,14 @@ def fits(picks: ops.Picks, types: torch.Tensor, columns: torch.Tensor, ends: tor
     return torch.equal(ends[types[picks.positions].long()], kinds)
 
 
+def test_columns_look_up_many_picks_each_by_itself(cuda: Cuda) -> None:
+    indptr, seeds, fanout = torch.tensor([0, 130, 390]), torch.tensor([0, 1, 0, 1, 1]), torch.tensor([60])
+    expected = ops.sample_neighbors(indptr, seeds, fanout, key=1)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            check_equal(cuda, ops.sample_neighbors(cuda.put(indptr), cuda.put(seeds), fanout, key=1), expected)
+
+
 def test_a_wrong_seed_is_named(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match=r"seeds must lie in 0 .. 1, but holds 2"):
         ops.sample_neighbors(

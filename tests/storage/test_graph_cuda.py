@@ -107,7 +107,8 @@ def test_edges_are_excluded_as_on_the_cpu(cuda: Cuda) -> None:
     assert [unwrap(tensor).tolist() for tensor in found] == [tensor.tolist() for tensor in expected]
 
 
-def test_pinned_arrays_are_read_where_they_lie(cuda: Cuda) -> None:
+@pytest.mark.parametrize("options", [{}, {"prob_name": "weight"}], ids=str)
+def test_pinned_arrays_are_read_where_they_lie(cuda: Cuda, options: dict[str, Any]) -> None:
     """The graph and the features stay in pinned memory of the CPU; the seeds are on the GPU."""
     if not torch.cuda.is_available():
         pinned: Any = patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: True)
@@ -116,9 +117,9 @@ def test_pinned_arrays_are_read_where_they_lie(cuda: Cuda) -> None:
         pinned = nullcontext()
         put = torch.Tensor.pin_memory
     torch.manual_seed(0)
-    expected = [values(batch) for batch in batches(homogeneous(plain, "cpu"))]
+    expected = [values(batch) for batch in batches(homogeneous(plain, "cpu", **options))]
     torch.manual_seed(0)
     with cuda.running(), pinned:
-        found = list(batches(homogeneous(put, device_of(cuda))))
+        found = list(batches(homogeneous(put, device_of(cuda), **options)))
         assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
         assert [values(batch) for batch in found] == expected

@@ -43,10 +43,8 @@ def as_argument(value: Any) -> Any:
     """Return what CuPy passes to a kernel as 8 bytes."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
-        return value.data_ptr() if value.numel() else 0
-    if isinstance(value, np.uint64):
-        return value
-    return 0 if value is None else int(value)
+        return np.uint64(value.data_ptr() if value.numel() else 0)
+    return value if isinstance(value, np.uint64) else np.int64(0 if value is None else value)
 
 
 @cache
@@ -73,6 +71,6 @@ def module() -> Any:
 def stream_of(device: torch.device) -> Any:
     """Return torch's current stream as a context for CuPy."""
     stream = torch.cuda.current_stream(device)
-    if hasattr(cupy.cuda.Stream, "from_external"):
+    if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
         return cupy.cuda.Stream.from_external(stream)
     return cupy.cuda.ExternalStream(stream.cuda_stream, device.index)
