@@ -37,7 +37,7 @@ def load(package: str, op: str) -> ModuleType:
 
 def on_gpu(tensor: torch.Tensor) -> bool:
     """Tell whether the CUDA kernels work on a tensor."""
-    return PACKAGES.get(tensor.device.type) == "cuda"
+    return not tensor.is_cpu and PACKAGES.get(tensor.device.type) == "cuda"
 
 
 def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType:
@@ -52,6 +52,8 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
         ImportError: CUDA's kernels need CuPy, and it is missing.
         ValueError: A tensor lies where there are no kernels, or where those kernels can't read it.
     """
+    if tensor.is_cpu and all(other.is_cpu for other in others.values()):
+        return load("cpu", op)
     package = PACKAGES.get(tensor.device.type)
     if package is None:
         raise ValueError(
@@ -77,5 +79,5 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
 def views(like: torch.Tensor, *tensors: torch.Tensor) -> tuple[Any, ...]:
     """Return tensors as the kernels of another's device take them: NumPy arrays on the CPU, tensors on CUDA."""
     if on_gpu(like):
-        return tuple(tensor.contiguous() for tensor in tensors)
-    return tuple(tensor.numpy() for tensor in tensors)
+        return tuple([tensor.contiguous() for tensor in tensors])
+    return tuple([tensor.numpy() for tensor in tensors])

@@ -83,17 +83,17 @@ def sample_neighbors(
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
     module = kernels("sample_neighbors", seeds, indptr=indptr, weights=weights, types=kinds)
-    (fanout,) = views(seeds, fanouts.to("cpu", torch.int64))
-    graph = views(seeds, indptr, weights, kinds)
-    wanted = (*views(seeds, seeds.contiguous()), fanout, replace)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    module.count_neighbors(*graph, *wanted, *views(seeds, offsets))
+    given = (indptr, weights, kinds, seeds.contiguous(), fanouts.to("cpu", torch.int64), offsets)
+    *graph, nodes, fanout, counted = views(seeds, *given)
+    wanted = (nodes, fanout, replace)
+    module.count_neighbors(*graph, *wanted, counted)
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
     table = NO_TABLE
     if not on_gpu(seeds):
         most = int(offsets.diff().max()) if seeds.numel() else 0
         table = make_table(min(int(fanout.max(initial=0)), most))
-    module.fill_neighbors(*graph, *wanted, np.uint64(key), *views(seeds, offsets, table, positions))
+    module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *views(seeds, table, positions))
     return Picks(offsets, positions)
 
 

@@ -201,8 +201,7 @@ CUPY = SimpleNamespace(
     RawModule=EmulatedModule,
     cuda=SimpleNamespace(
         Device=lambda index: nullcontext(),
-        Stream=None,
-        ExternalStream=lambda address, device: nullcontext(),
+        Stream=SimpleNamespace(from_external=lambda stream: nullcontext(stream.__cuda_stream__())),
         is_available=lambda: True,
     ),
 )

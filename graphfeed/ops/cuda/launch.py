@@ -4,6 +4,7 @@ Kernels take addresses of torch's tensors, so CuPy allocates nothing and torch's
 block.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,9 +69,20 @@ def module() -> Any:
     return cupy.RawModule(code=SOURCE.read_text(), options=OPTIONS)
 
 
+@dataclass(frozen=True)
+class Handle:
+    """A stream as CuPy 14 takes it from any torch."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of this protocol and the stream."""
+        return 0, self.address
+
+
 def stream_of(device: torch.device) -> Any:
     """Return torch's current stream as a context for CuPy."""
-    stream = torch.cuda.current_stream(device)
-    if hasattr(cupy.cuda.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):
-        return cupy.cuda.Stream.from_external(stream)
-    return cupy.cuda.ExternalStream(stream.cuda_stream, device.index)
+    address = torch.cuda.current_stream(device).cuda_stream
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(Handle(address))
+    return cupy.cuda.ExternalStream(address, device.index)
