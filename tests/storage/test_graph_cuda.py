@@ -62,6 +62,13 @@ def heterogeneous(put: Any, device: str, **options: Any) -> gf.Datapipe:
     return sampled(typed_graph(put), [torch.tensor([2, 3]), torch.tensor([-1, 2])], **options)
 
 
+def edge_prediction(put: Any, device: str, **options: Any) -> gf.Datapipe:
+    items = gf.ItemSet(torch.randint(0, NODES, (20, 2)), names="seeds")
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=6).copy_to(device)
+    pipe = pipe.sample_uniform_negative(graph(put), 3).sample_neighbor(graph(put), [-1, 9], **options)
+    return pipe.exclude_seed_edges(include_reverse_edges=True)
+
+
 def batches(pipe: gf.Datapipe) -> Iterator[gf.MiniBatch]:
     with gf.DataLoader(pipe, num_workers=0, seed=3) as loader:
         yield from loader
@@ -73,6 +80,17 @@ def values(batch: gf.MiniBatch) -> list[Any]:
 
 def device_of(cuda: Cuda) -> str:
     return str(cuda.put(torch.zeros(1)).device)
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_edges_are_predicted_as_on_the_cpu(cuda: Cuda, deduplicate: bool) -> None:
+    torch.manual_seed(0)
+    expected = [values(batch) for batch in batches(edge_prediction(plain, "cpu", deduplicate=deduplicate))]
+    torch.manual_seed(0)
+    with cuda.running():
+        found = list(batches(edge_prediction(cuda.put, device_of(cuda), deduplicate=deduplicate)))
+        assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
+        assert [values(batch) for batch in found] == expected
 
 
 @pytest.mark.parametrize("make", [homogeneous, heterogeneous])
