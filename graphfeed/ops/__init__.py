@@ -26,7 +26,7 @@ from graphfeed.ops.isin import isin
 from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
-from graphfeed.ops.pinned import Registration, max_uva_threads, set_max_uva_threads
+from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.read_rows import read_bytes, read_rows
 from graphfeed.ops.ready import Ready
@@ -47,7 +47,6 @@ __all__ = [
     "Picks",
     "PolicyState",
     "Ready",
-    "Registration",
     "TypedPicks",
     "check_csc",
     "check_edge_types",
@@ -73,6 +72,7 @@ __all__ = [
     "max_uva_threads",
     "new_policy",
     "permute",
+    "pin_in_place",
     "read_bytes",
     "read_rows",
     "replace_keys",

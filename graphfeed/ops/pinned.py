@@ -1,7 +1,6 @@
 """Page-locked memory, which kernels on a GPU read over the bus (UVA)."""
 
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,35 +47,39 @@ def check_thread_count(count: int) -> int:
     return count
 
 
-class Registration:
-    """Memory that is page-locked in place until this is released, dies, or the interpreter ends.
+def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
+    """Page-lock memory where it lies, until its owner dies or the interpreter ends; the memory lives as long.
+
+    Nothing is copied. What is page-locked already stays as it is.
 
     Args:
-        tensor: On the CPU, contiguous; it is kept alive.
+        tensor: On the CPU, contiguous.
+        owner: What holds the tensor, such as a feature; anything that can be weakly referenced.
 
     Raises:
         ValueError: A tensor elsewhere, or in pieces.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
+    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        raise ValueError(
+            f"only contiguous tensors on the CPU can be page-locked in place, but this one is on {tensor.device} "
+            f"with strides {tensor.stride()}; move it with .cpu().contiguous()"
+        )
+    if not torch.cuda.is_available():
+        raise RuntimeError("page-locking memory needs a CUDA device, but torch finds none; leave pin_memory_() out")
+    if tensor.numel() == 0 or tensor.is_pinned():
+        return
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    status = int(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))
+    if status != 0:
+        raise RuntimeError(
+            f"CUDA can't page-lock {tensor.nbytes} bytes (cudaHostRegister returned {status}); free memory, raise "
+            "the limit of locked memory (ulimit -l), or leave pin_memory_() out"
+        )
+    # The tensor is among the arguments so that its memory is not freed before.
+    weakref.finalize(owner, release, runtime, tensor)
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            raise ValueError(
-                f"only contiguous tensors on the CPU can be page-locked in place, but this one is on {tensor.device} "
-                f"with strides {tensor.stride()}; move it with .cpu().contiguous()"
-            )
-        if not torch.cuda.is_available():
-            raise RuntimeError("page-locking memory needs a CUDA device, but torch finds none; leave pin_memory_() out")
-        self.tensor = tensor
-        self.release: Callable[[], object] = lambda: None
-        if tensor.numel() == 0 or tensor.is_pinned():
-            return
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        address = tensor.data_ptr()
-        status = int(runtime.cudaHostRegister(address, tensor.nbytes, 0))
-        if status != 0:
-            raise RuntimeError(
-                f"CUDA can't page-lock {tensor.nbytes} bytes (cudaHostRegister returned {status}); free memory, raise "
-                "the limit of locked memory (ulimit -l), or leave pin_memory_() out"
-            )
-        self.release = weakref.finalize(self, runtime.cudaHostUnregister, address)
+
+def release(runtime: Any, tensor: torch.Tensor) -> None:
+    """End the page-locking of a tensor's memory."""
+    runtime.cudaHostUnregister(tensor.data_ptr())

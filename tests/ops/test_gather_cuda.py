@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops import pinned
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
@@ -47,8 +48,10 @@ def test_values_elsewhere_are_named(cuda: Cuda) -> None:
 def test_pinned_rows_are_read_over_the_bus() -> None:
     values = torch.arange(30_000.0).reshape(100, 300)
     index = torch.randint(0, 100, (500,))
-    for pinned_values in (values.pin_memory(), pinned.Registration(values.clone()).tensor):
-        rows = ops.gather_rows(pinned_values, index.to("cuda"))
+    feature = gf.TorchBasedFeature(values.clone())
+    feature.pin_memory_()
+    assert feature.is_pinned()
+    for rows in (ops.gather_rows(values.pin_memory(), index.to("cuda")), feature.read(index.to("cuda"))):
         assert rows.is_cuda
         assert torch.equal(rows.cpu(), values[index])
 

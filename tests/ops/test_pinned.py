@@ -1,5 +1,7 @@
 import gc
+import subprocess
 import sys
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -34,51 +36,74 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
     return made
 
 
-def test_memory_is_locked_as_long_as_the_registration_lives(runtime: Runtime) -> None:
-    tensor = torch.zeros(10)
-    registration = ops.Registration(tensor)
+class Owner:
+    """Holds tensors."""
+
+
+def test_memory_is_locked_as_long_as_its_owner_lives(runtime: Runtime) -> None:
+    tensor, owner, other = torch.zeros(10), Owner(), Owner()
+    ops.pin_in_place(tensor, owner)
     assert runtime.locked == {tensor.data_ptr(): 40}
-    again = ops.Registration(tensor)
-    del again
+    ops.pin_in_place(tensor, other)
+    del other
     gc.collect()
     assert runtime.locked
-    del registration
+    del owner
     gc.collect()
     assert runtime.locked == {}
 
 
 def test_memory_is_kept_until_it_is_released(runtime: Runtime) -> None:
+    owner = Owner()
     tensor = torch.zeros(10)
-    registration = ops.Registration(tensor)
-    before = sys.getrefcount(tensor)
-    registration.release()
-    registration.release()
-    assert runtime.locked == {}
-    assert registration.tensor is tensor
-    assert sys.getrefcount(tensor) == before
+    memory = weakref.ref(tensor)
+    ops.pin_in_place(tensor, owner)
+    del tensor
+    gc.collect()
+    assert memory() is not None
+    del owner
+    gc.collect()
+    assert memory() is None
+
+
+def test_memory_is_released_at_exit() -> None:
+    program = (
+        "import torch\n"
+        "from graphfeed import ops\n"
+        "class Runtime:\n"
+        "    def cudaHostRegister(self, *_): return 0\n"
+        "    def cudaHostUnregister(self, _): print('released')\n"
+        "class Owner: pass\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "torch.cuda.cudart = Runtime\n"
+        "owner = Owner()\n"
+        "ops.pin_in_place(torch.zeros(3), owner)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert run.stdout == "released\n"
 
 
 def test_nothing_is_locked_for_no_values(runtime: Runtime) -> None:
-    ops.Registration(torch.zeros(0))
+    ops.pin_in_place(torch.zeros(0), Owner())
     assert runtime.locked == {}
 
 
 def test_what_cuda_refuses_is_named(runtime: Runtime) -> None:
     runtime.status = 2
     with pytest.raises(RuntimeError, match=r"CUDA can't page-lock 40 bytes \(cudaHostRegister returned 2\)"):
-        ops.Registration(torch.zeros(10))
+        ops.pin_in_place(torch.zeros(10), Owner())
 
 
 @pytest.mark.parametrize("tensor", [torch.zeros(4, 4)[:, 1], torch.zeros(4, device="meta")])
 def test_other_memory_is_refused(tensor: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"only contiguous tensors on the CPU .* is on (cpu|meta) with strides"):
-        ops.Registration(tensor)
+        ops.pin_in_place(tensor, Owner())
 
 
 def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"needs a CUDA device, but torch finds none; leave pin_memory_\(\) out"):
-        ops.Registration(torch.zeros(4))
+        ops.pin_in_place(torch.zeros(4), Owner())
 
 
 def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +117,9 @@ def test_a_limit_of_threads_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.gpu
 def test_locked_memory_is_pinned_and_released() -> None:
-    tensor = torch.zeros(1 << 20)
-    registration = ops.Registration(tensor)
+    tensor, owner = torch.zeros(1 << 20), Owner()
+    ops.pin_in_place(tensor, owner)
     assert tensor.is_pinned()
-    registration.release()
+    del owner
+    gc.collect()
     assert not tensor.is_pinned()
