@@ -110,11 +110,13 @@ def test_minibatches_are_those_of_the_cpu(cuda: Cuda, make: Any, options: dict[s
     assert len(expected) > 1
 
 
-def test_edges_are_excluded_as_on_the_cpu(cuda: Cuda) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_edges_are_excluded_as_on_the_cpu(cuda: Cuda, named: bool) -> None:
     pairs = torch.randint(0, NODES, (300, 2))
 
     def exclude(put: Any) -> list[Any]:
         hop = graph(put).sample_neighbors(put(torch.arange(10)), torch.tensor([-1]), key=5)
+        hop.original_column_node_ids = hop.original_column_node_ids if named else None
         return list(tensors_in(hop.exclude_edges(put(pairs))))
 
     expected = exclude(plain)
