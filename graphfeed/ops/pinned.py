@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.checks import check_can_pin
+
 DEFAULT_UVA_THREADS = 10240
 
 
@@ -65,8 +67,7 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
             f"only contiguous tensors on the CPU can be page-locked in place, but this one is on {tensor.device} "
             f"with strides {tensor.stride()}; move it with .cpu().contiguous()"
         )
-    if not torch.cuda.is_available():
-        raise RuntimeError("page-locking memory needs a CUDA device, but torch finds none; leave pin_memory_() out")
+    check_can_pin("pin_in_place")
     if tensor.numel() == 0 or tensor.is_pinned():
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
