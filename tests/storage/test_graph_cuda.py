@@ -69,6 +69,10 @@ def edge_prediction(put: Any, device: str, **options: Any) -> gf.Datapipe:
     return pipe.exclude_seed_edges(include_reverse_edges=True)
 
 
+def by_type(of: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> Any:
+    return seeds if of.node_type_to_id is None else {"item": seeds}
+
+
 def batches(pipe: gf.Datapipe) -> Iterator[gf.MiniBatch]:
     with gf.DataLoader(pipe, num_workers=0, seed=3) as loader:
         yield from loader
@@ -80,6 +84,24 @@ def values(batch: gf.MiniBatch) -> list[Any]:
 
 def device_of(cuda: Cuda) -> str:
     return str(cuda.put(torch.zeros(1)).device)
+
+
+@pytest.mark.parametrize("make", [graph, typed_graph])
+def test_a_graph_moves_to_the_device(cuda: Cuda, make: Any) -> None:
+    expected = make(plain)
+    with cuda.running():
+        moved = make(plain).to(device_of(cuda))
+        assert all(map(cuda.is_there, tensors_in(moved.fields())))
+        moved.check()
+        moved.prepare_weights("weight")
+        assert moved.num_edges == expected.num_edges
+        assert moved.num_nodes == expected.num_nodes
+        seeds = torch.tensor([0, 9, 3])
+        fanouts = [torch.tensor([2])] * 2
+        mine = moved.sample_layers(by_type(moved, cuda.put(seeds)), fanouts, [1, 2], False, "weight")
+        its = expected.sample_layers(by_type(expected, seeds), fanouts, [1, 2], False, "weight")
+        assert all(map(cuda.is_there, tensors_in(mine)))
+        assert [unwrap(part).tolist() for part in tensors_in(mine)] == [part.tolist() for part in tensors_in(its)]
 
 
 @pytest.mark.parametrize("deduplicate", [True, False])
