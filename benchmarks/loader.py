@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -51,16 +52,30 @@ def in_threads(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
 
 
 def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
-    """Time epochs on one core and with processes; to be run last, for it moves the graph to shared memory."""
+    """Time epochs on one core, with threads and with processes; run last, for it moves the graph to shared memory."""
     with ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(scale.processes, get_context("spawn")))
         inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
-        spread = stack.enter_context(gf.DataLoader(pipe, executor=pool, seed=0))
-        cases: dict[str, Case] = {
-            "inline": on_one_core(inline),
-            f"{scale.processes} processes": epoch(spread),
-        }
-        return throughput(cases, scale, {})
+        foreign = stack.enter_context(gf.DataLoader(pipe, executor=pool, seed=0))
+        cases: dict[str, Case] = {"inline": on_one_core(inline)}
+        executors = {}
+        for count in range(1, scale.processes + 1):
+            threads = stack.enter_context(gf.DataLoader(pipe, num_workers=count, seed=0))
+            executor = executors[count] = stack.enter_context(gf.ProcessExecutor(count))
+            processes = stack.enter_context(gf.DataLoader(pipe, num_workers=count, executor=executor, seed=0))
+            cases[f"{count} threads"] = epoch(threads)
+            cases[f"{count} processes"] = epoch(processes)
+        cases[f"{scale.processes} processes of ProcessPoolExecutor"] = epoch(foreign)
+        rows = throughput(cases, scale, {})
+        for pid in executors[scale.processes].pids():
+            rows.append(Row("memory of one worker", "MB", Times([private_bytes(pid) / 1e6])))
+        return rows
+
+
+def private_bytes(pid: int) -> int:
+    """Return how much memory only this process has: what it shares with others is not counted."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
 
 
 def throughput(cases: Mapping[str, Case], scale: Scale, goals: Mapping[str, float]) -> list[Row]:
