@@ -20,7 +20,9 @@ NO_WINDOW = -1
 class TimedOutputs(Outputs):
     """The flat arrays that the kernel writes, with the time of each row."""
 
-    def __init__(self, seeds: NDArray[Any], times: NDArray[np.int64], indptr_dtype: Any, fanouts: Sequence[int]) -> None:
+    def __init__(
+        self, seeds: NDArray[Any], times: NDArray[np.int64], indptr_dtype: Any, fanouts: Sequence[int]
+    ) -> None:
         edges, rows, nodes = 0, seeds.size, seeds.size
         for fanout in fanouts:
             rows = nodes

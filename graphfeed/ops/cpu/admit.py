@@ -1,7 +1,7 @@
 """Which edges of a column may be sampled at a time: the parts that all temporal kernels share.
 
-Edges are named by their rank, their place when each column (or each type in it) is in the order of time; so those before
-a time are a run. An edge is admitted to a column if its time is below the column's, and not below its first.
+Edges are named by their rank, their place when each column (or each type in it) is in the order of time; so those
+before a time are a run. An edge is admitted to a column if its time is below the column's, and not below its first.
 """
 
 import numpy as np

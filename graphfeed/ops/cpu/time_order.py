@@ -16,12 +16,12 @@ def run_end(types, low, end):
 
 
 @inlined
-def is_rising(times, low, high):
-    """Tell whether no time is below the one before it."""
+def count_falls(times, low, high):
+    """Count the times that are below the one before them."""
+    falls = 0
     for edge in range(low + 1, high):
-        if times[edge] < times[edge - 1]:
-            return False
-    return True
+        falls += times[edge] < times[edge - 1]
+    return falls
 
 
 @kernel
@@ -31,7 +31,7 @@ def is_in_order(indptr, times, types):
         low, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
         while low < end:
             high = run_end(types, low, end)
-            if not is_rising(times, low, high):
+            if count_falls(times, low, high) > 0:
                 return False
             low = high
     return True
