@@ -208,7 +208,7 @@ def temporal_sample_layer_neighbors(
 ) -> list[list[int]]:
     """Do as `sample_layer_neighbors` with the admitted edges of each column alone."""
     indptr, indices, stamps = graph
-    picked = []
+    picked: list[list[int]] = []
     for node, period in columns:
         column = range(indptr[node], indptr[node + 1])
         parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)

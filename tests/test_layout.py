@@ -25,11 +25,19 @@ MORE_PARAMETERS = {
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
     "graphfeed/storage/graph_arrays.py": {"__init__"},
+    "graphfeed/datapipes/fluent.pyi": {"temporal_sample_neighbor", "temporal_sample_layer_neighbor"},
+    "graphfeed/storage/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sample_layer_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
     "graphfeed/ops/sample_neighbors.py": {"sample_neighbors"},
+    "graphfeed/ops/temporal_sample_layer_neighbors.py": {
+        "temporal_sample_layer_neighbors",
+        "temporal_sample_layers_jointly",
+    },
+    "graphfeed/ops/temporal_sample_layers.py": {"temporal_sample_layers"},
+    "graphfeed/ops/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
-PARTS_OF_KERNELS = {"jit.py", "launch.py", "pick.py"}
+PARTS_OF_KERNELS = {"admit.py", "jit.py", "launch.py", "pick.py"}
 """What several kernels are made of, tested through them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

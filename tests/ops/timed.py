@@ -48,8 +48,9 @@ class TimedGraph:
 
     def periods(self) -> list[tuple[int, Period]]:
         """Return node and period of each seed."""
-        windows = self.windows or [None] * len(self.seeds)
-        firsts = [None if window is None else time - max(window, 1) + 1 for time, window in zip(self.times, windows)]  # noqa: B905
+        firsts: list[int | None] = [None] * len(self.seeds)
+        if self.windows is not None:
+            firsts = [time - max(window, 1) + 1 for time, window in zip(self.times, self.windows, strict=True)]
         return list(zip(self.seeds, zip(firsts, self.times, strict=True), strict=True))
 
     def asked(self, dtype: torch.dtype) -> tuple[Any, Any]:
