@@ -9,7 +9,9 @@ class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_
 
     Each node has a variate in each layer, shared by all columns whatever their times; a column takes the eligible
     neighbours of smallest variates (see `LayerNeighborSampler`). So columns choose the same neighbours where they may.
-    Rows are not merged all the same, for a node at two times is two; what is saved are features that a cache holds.
+    Rows are not merged all the same, for a node at two times is two; what is saved are reads of features, where a cache
+    holds them. The price is a look at all eligible edges of each row: where hubs have thousands, that takes many times
+    as long as `TemporalNeighborSampler`.
 
     Raises:
         KeyError: An attribute that the graph hasn't got; when it runs: seeds of an unknown node type.

@@ -27,7 +27,8 @@ def temporal_sample_layer_neighbors(
     """Choose in-edges of each seed as `sample_layer_neighbors` does, but only among those before its time.
 
     Which edges are eligible, `temporal_sample_neighbors` says. A neighbour has one variate, whatever the times of the
-    columns that ask. Reads all eligible edges of each column that has more than its fan-out.
+    columns that ask. Reads all eligible edges of each column that has more than its fan-out, for each time of a node
+    anew: with hubs that is many times what random choices cost.
 
     Args:
         columns: The graph; this, `seeds`, `times`, `fanouts` and `windows` are as there.
