@@ -82,9 +82,10 @@ def temporal_sample_layers_jointly(
 
     Raises:
         TypeError: A tensor of another dtype.
-        ValueError: A seed outside of the graph, a fan-out below -1, or another number of times or keys.
+        ValueError: A seed outside of the graph, a fan-out below -1, another number of times or keys, or a window below
+            0.
     """
-    check_timed_hops(columns, seeds, times, fanouts, len(keys))
+    check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
     module = kernels("temporal_sample_layer_neighbors", columns.indptr)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
     graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")

@@ -98,10 +98,11 @@ def temporal_sample_layers(
 
     Raises:
         TypeError: A tensor of another dtype.
-        ValueError: A seed outside of the graph, a fan-out below -1, or another number of times or keys.
+        ValueError: A seed outside of the graph, a fan-out below -1, another number of times or keys, or a window below
+            0.
     """
     check_method(columns, replace, latest)
-    check_timed_hops(columns, seeds, times, fanouts, len(keys))
+    check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
     module = kernels("temporal_sample_layers", columns.indptr)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
     graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")
@@ -117,9 +118,16 @@ def temporal_sample_layers(
 
 
 def check_timed_hops(
-    columns: TimedColumns, seeds: torch.Tensor, times: torch.Tensor, fanouts: Sequence[int], num_keys: int
+    columns: TimedColumns,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    fanouts: Sequence[int],
+    num_keys: int,
+    window: int | None,
 ) -> None:
     """Raise unless all hops have what they need."""
+    if window is not None and window < 0:
+        raise ValueError(f"window must be 0 or more, but is {window}; None takes all that is before a time")
     check_vector("seeds", seeds, (columns.indices.dtype,))
     check_vector("times", times, (torch.int64,))
     if times.numel() != seeds.numel():

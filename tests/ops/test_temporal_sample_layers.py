@@ -91,6 +91,7 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
         ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one a seed, but has 2"),
         ({"fanouts": [-2]}, ValueError, "fanouts must be a number a hop, each -1 (all neighbours) or more"),
         ({"fanouts": [], "keys": []}, ValueError, "fanouts must be a number a hop"),
+        ({"window": -1}, ValueError, "window must be 0 or more, but is -1"),
         ({"keys": [0, 1]}, ValueError, "keys must hold 1 numbers, one a hop, but holds 2"),
         ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
     ],
