@@ -6,7 +6,7 @@ before a time are a run. An edge is admitted to a column if its time is below th
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, inlined, pasted, prefetch
 from graphfeed.ops.cpu.pick import count_picks
 
 EARLIEST = np.int64(np.iinfo(np.int64).min)
@@ -87,7 +87,7 @@ def open_columns(indptr, nodes, bases, starts, sizes):
         sizes[row] = np.int64(indptr[node + np.uintp(1)]) - start
 
 
-@inlined
+@pasted
 def guess_rank(times, low, size, bound):
     """Return where a bound would be in a column if its times were spread evenly."""
     first, last = np.float64(times[np.uintp(low)]), np.float64(times[np.uintp(low + size - 1)])
@@ -95,7 +95,7 @@ def guess_rank(times, low, size, bound):
     return low + np.int64(min(max(part, 0.0), 1.0) * np.float64(size - 1))
 
 
-@inlined
+@pasted
 def rank_from(times, low, high, guess, bound):
     """Do as `first_from`, beginning at a guess and going outwards: near it are few cache misses."""
     step = FEW + np.int64(np.sqrt(np.float64(high - low))) // 4
