@@ -323,7 +323,7 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
 )
 def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_type: bool) -> None:
     graph = truth.graph()
-    graph.edge_attributes["time"] = torch.arange(graph.total_num_edges) * 7 % 20
+    graph.add_edge_attribute("time", torch.arange(graph.total_num_edges) * 7 % 20)
     rule = gf.TemporalRule(None, "time", strategy=strategy, hop_time=hop_time)
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]

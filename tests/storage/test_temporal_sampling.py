@@ -132,7 +132,7 @@ def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes()
     made = copy.prepare_times(rule)
     assert made.times is copy.prepare_times(rule).times
     assert_same(made.order, first.order)
-    graph.edge_attributes["time"] = torch.tensor([1, 2, 3])
+    graph.add_edge_attribute("time", torch.tensor([1, 2, 3]))
     assert graph.prepare_times(rule).order is None
 
 
