@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import links, plain
+from benchmarks import links, plain, temporal
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -76,6 +76,8 @@ def report(scale: Scale) -> Iterator[str]:
             yield render(variant.title, measure(variant, scale))
     with one_core():
         yield render(links.title(scale), links.measure(scale))
+    with one_core():
+        yield render(temporal.title(scale), temporal.measure(scale))
 
 
 def measure(variant: Variant, scale: Scale) -> list[Row]:

@@ -139,6 +139,44 @@ def joined() -> gf.Datapipe:
     return SideBySide(items.sample_neighbor(graph, [3]), items.sample_neighbor(graph, [3]))
 
 
+def temporal_edges() -> gf.Datapipe:
+    """Return links with the times of both ends, on a graph whose nodes and edges have times."""
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 10)
+    generator = torch.Generator().manual_seed(11)
+    graph = gf.from_coo(
+        edges,
+        NUM_NODES,
+        node_attributes={"born": torch.randint(0, 50, (NUM_NODES,), generator=generator)},
+        edge_attributes={
+            "time": torch.randint(0, 100, (NUM_EDGES,), generator=generator),
+            "weight": torch.rand(NUM_EDGES, generator=generator),
+        },
+    )
+    moments = torch.randint(30, 120, (400, 2), generator=generator)
+    pipe = gf.ItemSampler(gf.ItemSet((edges.T[:400], moments), names=("seeds", "timestamp")), batch_size=50)
+    return pipe.temporal_sample_neighbor(graph, [2, 3], False, "weight", "born", "time", hop_time="edge")
+
+
+def temporal_by_type() -> gf.Datapipe:
+    edges = {"user:likes:item": random_edges(200, 60, 900, 12), "item:liked_by:user": random_edges(60, 200, 900, 13)}
+    times = {kind: torch.arange(900) for kind in edges}
+    graph = gf.from_coo(edges, {"user": 200, "item": 60}, edge_attributes={"time": times})
+    users = gf.ItemSet((torch.arange(200), torch.arange(200) * 5), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": users}), batch_size=30, shuffle=True)
+    return pipe.temporal_sample_neighbor(
+        graph, [3, [2, 4]], edge_timestamp_attr_name="time", pre_time_window=500, strategy="latest"
+    )
+
+
+def temporal_layer_sampled() -> gf.Datapipe:
+    times = torch.randint(0, 100, (NUM_EDGES,), generator=torch.Generator().manual_seed(14))
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 15)
+    graph = gf.from_coo(edges, NUM_NODES, edge_attributes={"time": times})
+    items = gf.ItemSet((torch.arange(NUM_NODES), torch.arange(NUM_NODES) % 120), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(items, batch_size=25, shuffle=True)
+    return pipe.temporal_sample_layer_neighbor(graph, [3, 4], edge_timestamp_attr_name="time")
+
+
 ALL = (
     homogeneous,
     shuffled,
@@ -152,4 +190,7 @@ ALL = (
     hyperlinks,
     in_subgraphs,
     joined,
+    temporal_edges,
+    temporal_by_type,
+    temporal_layer_sampled,
 )

@@ -158,6 +158,70 @@ def sample_layer_neighbors(
     return picked
 
 
+def admitted(stamps: Sequence[Ints], segment: range, period: tuple[int | None, int]) -> list[int]:
+    """Return the edges whose times all lie in a period that begins with its first time, by their last time."""
+    first, end = period
+    inside = [edge for edge in segment if all((first is None or first <= t) and t < end for t in stamps[edge])]
+    return sorted(inside, key=lambda edge: (max(stamps[edge], default=0), edge))
+
+
+def temporal_sample_neighbors(
+    graph: tuple[Ints, Sequence[Ints]],
+    columns: Sequence[tuple[int, tuple[int | None, int]]],
+    fanouts: Ints,
+    key: int,
+    method: str = "",
+    units: Ints | None = None,
+    types: Ints | None = None,
+) -> list[list[int]]:
+    """Return the positions of each column's sampled edges; a column is a node and a period, an edge has any times."""
+    indptr, stamps = graph
+
+    def choose(part: range, kind: int, node: int, period: tuple[int | None, int]) -> list[int]:
+        ranks = admitted(stamps, part, period)
+        if method == "latest":
+            return ranks if fanouts[kind] < 0 else ranks[max(len(ranks) - fanouts[kind], 0) :]
+        own = None if units is None else [units[edge] for edge in ranks]
+        edge_type = kind if len(fanouts) > 1 else None
+        chosen = pick(
+            own, range(len(ranks)), fanouts[kind], method == "replace",
+            lambda number: draw(key, node, number, edge_type, period[1]),
+        )  # fmt: skip
+        return [ranks[place] for place in chosen]
+
+    picked = []
+    for node, period in columns:
+        column = range(indptr[node], indptr[node + 1])
+        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
+        picked.append(join(choose(part, kind, node, period) for kind, part in parts.items()))
+    return picked
+
+
+def temporal_sample_layer_neighbors(
+    graph: tuple[Ints, Ints, Sequence[Ints]],
+    columns: Sequence[tuple[int, tuple[int | None, int]]],
+    fanouts: Ints,
+    draws: tuple[tuple[int, int], int],
+    replace: bool = False,
+    units: Ints | None = None,
+    types: Ints | None = None,
+) -> list[list[int]]:
+    """Do as `sample_layer_neighbors` with the admitted edges of each column alone."""
+    indptr, indices, stamps = graph
+    picked: list[list[int]] = []
+    for node, period in columns:
+        column = range(indptr[node], indptr[node + 1])
+        parts = {0: column} if types is None or len(fanouts) == 1 else cut_by_type(types, column)
+        picked.append([])
+        for kind, part in parts.items():
+            ranks = admitted(stamps, part, period)
+            alone = ([0, len(ranks)], [indices[edge] for edge in ranks])
+            own = None if units is None else [units[edge] for edge in ranks]
+            (chosen,) = sample_layer_neighbors(alone, [0], [fanouts[kind]], draws, replace, own)
+            picked[-1] += [ranks[place] for place in chosen]
+    return picked
+
+
 def group_by_type(
     picked: list[list[int]], types: Ints, column_types: Ints, destinations: Ints
 ) -> tuple[list[list[int]], list[list[int]]]:

@@ -21,15 +21,27 @@ KERNEL_LINES = 100
 PARAMETERS = 7
 MORE_PARAMETERS = {
     # Users bring this signature with them, and the graph keeps what it is given.
-    "graphfeed/datapipes/fluent.pyi": {"sample_layer_neighbor", "sample_neighbor"},
+    "graphfeed/datapipes/fluent.pyi": {
+        "sample_layer_neighbor",
+        "sample_neighbor",
+        "temporal_sample_layer_neighbor",
+        "temporal_sample_neighbor",
+    },
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
     "graphfeed/storage/graph_arrays.py": {"__init__"},
+    "graphfeed/storage/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sample_layer_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
     "graphfeed/ops/sample_neighbors.py": {"sample_neighbors"},
+    "graphfeed/ops/temporal_sample_layer_neighbors.py": {
+        "temporal_sample_layer_neighbors",
+        "temporal_sample_layers_jointly",
+    },
+    "graphfeed/ops/temporal_sample_layers.py": {"temporal_sample_layers"},
+    "graphfeed/ops/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
-PARTS_OF_KERNELS = {"jit.py", "launch.py", "pick.py"}
+PARTS_OF_KERNELS = {"admit.py", "jit.py", "launch.py", "pick.py"}
 """What several kernels are made of, tested through them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

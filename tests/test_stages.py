@@ -23,7 +23,9 @@ SEED = 11
 def graph() -> gf.FusedCSCSamplingGraph:
     """Return a graph of some megabytes."""
     weights = torch.rand(NUM_EDGES, generator=torch.Generator().manual_seed(0))
-    return gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 0), NUM_NODES, edge_attributes={"w": weights})
+    times = torch.randperm(NUM_EDGES, generator=torch.Generator().manual_seed(3))
+    attributes = {"w": weights, "time": times}
+    return gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 0), NUM_NODES, edge_attributes=attributes)
 
 
 @cache
@@ -69,6 +71,11 @@ def items() -> gf.ItemSampler:
     return gf.ItemSampler(item_set, batch_size=NUM_NODES // BATCHES + 1, shuffle=True)
 
 
+def timed_items() -> gf.ItemSampler:
+    item_set = gf.ItemSet((torch.arange(1000), torch.arange(1000) * 200), names=("seeds", "timestamp"))
+    return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
+
+
 def edge_items() -> gf.ItemSampler:
     pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
     return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
@@ -99,12 +106,18 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
     gf.SamplePerLayer: lambda: one_layer(),
     gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
+    gf.TemporalLayerNeighborSampler: lambda: timed_items().temporal_sample_layer_neighbor(
+        graph(), [2, 3], edge_timestamp_attr_name="time"
+    ),
+    gf.TemporalNeighborSampler: lambda: timed_items().temporal_sample_neighbor(
+        graph(), [2, 3], prob_name="w", edge_timestamp_attr_name="time"
+    ),
     gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
     gf.Waiter: lambda: items().transform(begin).wait(),
 }
 """A pipeline that ends with each stage."""
 
-BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.Transform}
+BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.TemporalSampler, gf.Transform}
 
 each_stage = pytest.mark.parametrize("kind", BUILDERS, ids=lambda kind: kind.__name__)
 

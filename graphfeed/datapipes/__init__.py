@@ -30,6 +30,9 @@ from graphfeed.datapipes.pipeline_graph import (
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
+from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
+from graphfeed.datapipes.temporal_sampler import TemporalSampler
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, replace, traverse
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
@@ -59,6 +62,9 @@ __all__ = [
     "SamplePerLayer",
     "SeedEdgesExcluder",
     "SubgraphSampler",
+    "TemporalLayerNeighborSampler",
+    "TemporalNeighborSampler",
+    "TemporalSampler",
     "Transform",
     "UniformNegativeSampler",
     "Waiter",

@@ -4,7 +4,7 @@ A stage of a room that imports from this one is a `Datapipe` here, for imports g
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -25,9 +25,12 @@ from graphfeed.datapipes.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
+from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
+from graphfeed.storage.temporal_rule import HopTime
 
 Stage = TypeVar("Stage", bound=type)
 
@@ -124,6 +127,29 @@ class Fluent:
         graph: SamplingGraph,
         negative_ratio: int,
     ) -> UniformNegativeSampler: ...
+    def temporal_sample_layer_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        pre_time_window: int | None = None,
+        hop_time: HopTime = "seed",
+    ) -> TemporalLayerNeighborSampler: ...
+    def temporal_sample_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        pre_time_window: int | None = None,
+        hop_time: HopTime = "seed",
+        strategy: Literal["uniform", "latest"] = "uniform",
+    ) -> TemporalNeighborSampler: ...
     def transform(
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,

@@ -37,7 +37,7 @@ class MiniBatch:
     compacted_seeds: ByType | None = None
     """Edge seeds as positions in the nodes that the innermost layer's columns are."""
     timestamp: ByType | None = field(default=None, kw_only=True)
-    """Time of each seed, for temporal sampling."""
+    """Time of each seed, for temporal sampling; of edge seeds one a row, or one a node in their shape."""
     key: Key | None = field(default=None, kw_only=True)
     """Which mini-batch this is; what random stages draw from."""
 

@@ -48,8 +48,9 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
     """Return the nodes to sample from, edge seeds as positions in them, and the time of each node.
 
-    As `node_seeds`, but no two nodes are merged, for a node at two times is two nodes. Where there are more edges than
-    times, those after the first are their negatives, `ratio` a time, in the order of the times.
+    As `node_seeds`, but no two nodes are merged, for a node at two times is two nodes. Edge seeds have a time a row, or
+    one a node in the shape of the seeds. Where there are more edges than times, those after the first are their
+    negatives, `ratio` a time, in the order of the times.
 
     Raises:
         TypeError: Either the seeds or the times are by type, but not both.
@@ -62,7 +63,7 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
         if seeds.dim() == 1:
             return seeds, None, times
         places = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
-        return seeds.reshape(-1), places, times.repeat_interleave(seeds.shape[1])
+        return seeds.reshape(-1), places, times.reshape(-1)
     if not isinstance(timestamps, dict) or set(timestamps) != set(seeds):
         raise TypeError("timestamp must be a dict with the types of seeds; name the item set's members for each type")
     times_of = {kind: times_of_rows(f"seeds[{kind!r}]", part, timestamps[kind]) for kind, part in seeds.items()}
@@ -73,21 +74,27 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
     compacted = {}
     for seed_type, part in seeds.items():
         columns = []
-        for kind, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
+        kinds = seed_type_str_to_ntypes(seed_type, part.shape[1])
+        for kind, column, own in zip(kinds, part.unbind(1), times_of[seed_type].unbind(1), strict=True):
             first = sum(len(ids) for ids in nodes.get(kind, ()))
             columns.append(torch.arange(first, first + len(column), dtype=column.dtype, device=column.device))
             nodes.setdefault(kind, []).append(column)
-            node_times.setdefault(kind, []).append(times_of[seed_type])
+            node_times.setdefault(kind, []).append(own)
         compacted[seed_type] = torch.stack(columns, dim=1)
     joined = {kind: torch.cat(parts) for kind, parts in nodes.items()}
     return joined, compacted, {kind: torch.cat(parts) for kind, parts in node_times.items()}
 
 
 def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> torch.Tensor:
-    """Return the time of each seed: the given ones, then each once for every negative of its edge."""
+    """Return the time of each seed, in the shape of the seeds: the given ones, then each once for every negative."""
     given = len(timestamps)
-    if len(seeds) == given:
-        return timestamps
-    if seeds.dim() == 1 or given == 0 or len(seeds) % given:
+    if timestamps.dim() > 1 and timestamps.shape[1:] != seeds.shape[1:]:
+        raise ValueError(
+            f"{name} has shape {tuple(seeds.shape)}, but its timestamps {tuple(timestamps.shape)}; give one a row, or "
+            "one a node in the shape of the seeds"
+        )
+    if len(seeds) != given and (seeds.dim() == 1 or given == 0 or len(seeds) % given):
         raise ValueError(f"{name} has {len(seeds)} rows, but {given} timestamps; give one a seed, negatives apart")
-    return torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1)])
+    if len(seeds) != given:
+        timestamps = torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1, dim=0)])
+    return timestamps if timestamps.dim() == seeds.dim() else timestamps[:, None].expand(seeds.shape)

@@ -34,6 +34,13 @@ from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_negatives import sample_negatives
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.temporal_sample_layer_neighbors import (
+    temporal_sample_layer_neighbors,
+    temporal_sample_layers_jointly,
+)
+from graphfeed.ops.temporal_sample_layers import temporal_sample_layers
+from graphfeed.ops.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
+from graphfeed.ops.time_order import TimeOrder, as_times, order_by_time, places_in_order
 from graphfeed.ops.unique import unique_and_compact
 from graphfeed.ops.weights import cumulate_weights
 
@@ -47,7 +54,10 @@ __all__ = [
     "Picks",
     "PolicyState",
     "Ready",
+    "TimeOrder",
+    "TimedColumns",
     "TypedPicks",
+    "as_times",
     "check_csc",
     "check_edge_types",
     "check_joined",
@@ -71,8 +81,10 @@ __all__ = [
     "match_pairs",
     "max_uva_threads",
     "new_policy",
+    "order_by_time",
     "permute",
     "pin_in_place",
+    "places_in_order",
     "read_bytes",
     "read_rows",
     "replace_keys",
@@ -84,5 +96,9 @@ __all__ = [
     "seed",
     "set_max_uva_threads",
     "take_places",
+    "temporal_sample_layer_neighbors",
+    "temporal_sample_layers",
+    "temporal_sample_layers_jointly",
+    "temporal_sample_neighbors",
     "unique_and_compact",
 ]

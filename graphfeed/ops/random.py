@@ -21,6 +21,8 @@ NODE = 0xD1B54A32D192ED03
 """Odd multiplier that spreads node ids."""
 EDGE_TYPE = 0x8CB92BA72F3D8DD7
 """Odd multiplier that sets the edge types of one node apart."""
+TIME = 0xE7037ED1A0B428DB
+"""Odd multiplier that sets the times of one node apart."""
 TURN = 0xA0761D6478BD642F
 """Sets the point at which a node goes from one key to the next apart from its draws."""
 UNNAMED_HOPS = 1 << 32
@@ -42,7 +44,7 @@ def fold(key: int, *values: int) -> int:
     return key
 
 
-def draw(key: int, node: int, number: int, edge_type: int | None = None) -> int:
+def draw(key: int, node: int, number: int, edge_type: int | None = None, time: int | None = None) -> int:
     """Return the 64 random bits that every kernel draws for a node.
 
     Args:
@@ -50,8 +52,11 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None) -> int:
         node: Id in the graph's single id space.
         number: 0 for the first draw of the node, 1 for the next.
         edge_type: Id of the edge type where each type has a fan-out of its own.
+        time: When the node is looked at, where that matters.
     """
     state = mix(key ^ (node * NODE))
+    if time is not None:
+        state = mix(state ^ ((time * TIME) & MASK))
     if edge_type is not None:
         state = mix(state + (edge_type + 1) * EDGE_TYPE)
     return mix(state + (number + 1) * GOLDEN)

@@ -34,6 +34,7 @@ from graphfeed.storage.sampled_subgraph import (
 )
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.task import Task
+from graphfeed.storage.temporal_rule import TemporalRule
 from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
 from graphfeed.storage.type_names import (
     CANONICAL_ETYPE_DELIMITER,
@@ -71,6 +72,7 @@ __all__ = [
     "SampledSubgraphImpl",
     "SamplingGraph",
     "Task",
+    "TemporalRule",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
     "add_reverse_edges",

@@ -9,15 +9,15 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.ready import Ready
-from graphfeed.storage.graph_arrays import GraphArrays
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.sampling_graph import SamplingGraph, parse_seeds
+from graphfeed.storage.sampling_graph import parse_seeds
+from graphfeed.storage.temporal_sampling import TemporalSampling
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
 
 
-class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
+class FusedCSCSamplingGraph(TemporalSampling):
     """A graph in compressed sparse columns: column = destination, `indices` = sources; made by a function, not here.
 
     With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges

@@ -10,6 +10,7 @@ from graphfeed.ops import compact, draw_key, sample_negatives
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.random import MASK
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.temporal_rule import TemporalRule
 from graphfeed.storage.type_names import etype_str_to_tuple
 
 
@@ -111,6 +112,33 @@ class SamplingGraph(ABC):
         pairs = zip(reversed(fanouts), random_seeds, strict=True)
         hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs]
         return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
+
+    def temporal_sample_layers(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType,
+        fanouts: Sequence[torch.Tensor],
+        keys: Sequence[int],
+        rule: TemporalRule,
+    ) -> list[SampledSubgraph]:
+        """Sample hop after hop, each from all rows so far, what was there before the time of a row.
+
+        No two nodes are merged, for a node at two times is two: the rows of a hop are its columns, then the source of
+        every edge. A graph may lack this.
+
+        Args:
+            seeds: Node ids; by node type if the graph has types.
+            seeds_timestamp: The time of each.
+            fanouts: One tensor a layer, the outermost layer first.
+            keys: The key of each hop, the seeds' own hop first.
+            rule: Which neighbours may be sampled, and how.
+
+        Raises:
+            NotImplementedError: The graph lacks it.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no temporal_sample_layers; write it, or sample with sample_neighbor instead"
+        )
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
         """Return all in-edges of the nodes, with the ids of the graph; raises what `sample_neighbors` does.

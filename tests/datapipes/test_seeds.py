@@ -139,3 +139,15 @@ def test_a_mini_batch_without_seeds_is_named() -> None:
     assert given_seeds(seeds) is seeds
     with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
         given_seeds(None)
+
+
+def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:
+    seeds, own = torch.tensor([[0, 1], [2, 3], [0, 7], [2, 8]]), torch.tensor([[10, 11], [20, 21]])
+    nodes, compacted, found = timed_node_seeds(seeds, own)
+    assert_same(nodes, seeds.reshape(-1))
+    assert_same(compacted, torch.arange(8).reshape(4, 2))
+    assert_same(found, times(10, 11, 20, 21, 10, 11, 20, 21))
+    typed = timed_node_seeds({"a:r:b": seeds}, {"a:r:b": own})
+    assert_same(typed[2], {"a": times(10, 20, 10, 20), "b": times(11, 21, 11, 21)})
+    with pytest.raises(ValueError, match=r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one a row"):
+        timed_node_seeds(seeds, torch.zeros(2, 3, dtype=torch.int64))

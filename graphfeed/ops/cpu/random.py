@@ -8,6 +8,7 @@ from graphfeed.ops.cpu.jit import multiply_high, pasted
 GOLDEN = np.uint64(random.GOLDEN)
 NODE = np.uint64(random.NODE)
 EDGE_TYPE = np.uint64(random.EDGE_TYPE)
+TIME = np.uint64(random.TIME)
 TURN = np.uint64(random.TURN)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
@@ -25,6 +26,12 @@ def mix(value):
 def node_state(key, node):
     """Fold a node id into the key of a hop."""
     return mix(key ^ (np.uint64(node) * NODE))
+
+
+@pasted
+def timed_state(key, node, time):
+    """Fold a node id into the key of a hop, and the time at which the node is looked at."""
+    return mix(node_state(key, node) ^ (np.uint64(time) * TIME))
 
 
 @pasted

@@ -1,0 +1,102 @@
+"""Sampling in time, by the sampled edge, against the uniform sampler without time.
+
+Each edge has a random time, each seed one in the later half. The same graph twice: with each
+node's edges in the order of time, as edge lists that are in this order make it, and in any order.
+In time no two nodes are merged, so a mini-batch has more rows, and no map from node to position.
+Times that pile up at the end of each column are further from where a search begins.
+"""
+
+import time
+
+import numpy as np
+import torch
+
+import graphfeed as gf
+from benchmarks.graphs import load_edges
+from benchmarks.limits import Array
+from benchmarks.links import count_edges, one_batch
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row
+from benchmarks.timing import Case, Times, in_turn
+from graphfeed import ops
+
+FANOUTS = (5, 10, 15)
+GOAL = 1.5
+SPAN = 1 << 40
+WINDOW = SPAN // 4
+UNIFORM = "uniform sampler, without time"
+IN_ORDER = "edges in the order of time"
+ANY_ORDER = "edges in any order"
+
+
+def title(scale: Scale) -> str:
+    """Return the first line of the table."""
+    return f"sampling in time: {scale.products.name}, by the sampled edge; ratio to the uniform sampler"
+
+
+def measure(scale: Scale) -> list[Row]:
+    """Time each way of sampling in time on the products-shaped graph."""
+    indptr, indices = load_edges(scale.products, scale.cache)
+    graph = make_graph(indptr, indices)
+    rng = np.random.default_rng(0)
+    seeds = torch.from_numpy(rng.integers(0, len(indptr) - 1, scale.batch_size * scale.repeats))
+    moments = torch.from_numpy(rng.integers(SPAN // 2, SPAN, len(seeds)))
+    items = gf.ItemSampler(gf.ItemSet((seeds, moments), names=("seeds", "timestamp")), batch_size=scale.batch_size)
+    nodes = gf.ItemSampler(gf.ItemSet(seeds, names="seeds"), batch_size=scale.batch_size)
+    pipes: dict[str, gf.Datapipe] = {UNIFORM: nodes.sample_neighbor(graph, FANOUTS)}
+    for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
+        pipe = items.temporal_sample_neighbor(graph, FANOUTS, edge_timestamp_attr_name=attribute)
+        pipes[name] = pipe
+        pipes[f"{name}, the latest"] = pipe.changed(strategy="latest")
+        pipes[f"{name}, a window of a quarter"] = pipe.changed(pre_time_window=WINDOW)
+    pipes[f"{IN_ORDER}, most of them late"] = items.temporal_sample_neighbor(
+        graph, FANOUTS, edge_timestamp_attr_name="late"
+    )
+    pipes[f"{IN_ORDER}, neighbours shared (LABOR)"] = items.temporal_sample_layer_neighbor(
+        graph, FANOUTS, edge_timestamp_attr_name="rising"
+    )
+    once = prepare(graph)
+    cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in pipes.items()}
+    counts = {name: [count_edges(case(number)) for number in range(scale.repeats)] for name, case in cases.items()}
+    times = {
+        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
+        for name, own in in_turn(cases, scale.repeats).items()
+    }
+    return [*rows(times), *edge_rows(counts), *once]
+
+
+def make_graph(indptr: Array, indices: Array) -> gf.FusedCSCSamplingGraph:
+    """Return the graph with times in any order, the same in order, and times of which most are late."""
+    starts = torch.from_numpy(indptr)
+    moments = torch.from_numpy(np.random.default_rng(1).integers(0, SPAN, len(indices)))
+    rising = ops.order_by_time(starts, moments).times
+    late = np.empty(len(indices), np.int64)
+    late[:] = SPAN * (rising.numpy() / SPAN) ** 0.25
+    attributes = {"time": moments, "rising": rising, "late": torch.from_numpy(late)}
+    return gf.fused_csc_sampling_graph(starts, torch.from_numpy(indices), edge_attributes=attributes)
+
+
+def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
+    """Return what it costs to bring the edges into the order of time, once a graph."""
+    found = []
+    for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
+        start = time.process_time()
+        columns = graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name=attribute))
+        seconds = time.process_time() - start
+        size = 0 if columns.times is None or columns.order is None else columns.times.nbytes + columns.order.nbytes
+        found.append(Row(f"once: {name}", "s", Times([seconds])))
+        found.append(Row(f"memory: {name}", "bytes an edge", Times([size / graph.total_num_edges])))
+    return found
+
+
+def rows(times: dict[str, Times]) -> list[Row]:
+    """Return the nanoseconds an edge of every case."""
+    ratios = {name: single.over(times[UNIFORM]) for name, single in times.items()}
+    goals = {name: Goal(ratios[name], GOAL) for name in (IN_ORDER, ANY_ORDER)}
+    return [Row(name, "ns an edge", single, ratios[name], goals.get(name)) for name, single in times.items()]
+
+
+def edge_rows(counts: dict[str, list[int]]) -> list[Row]:
+    """Return the edges of a mini-batch."""
+    shown = (UNIFORM, IN_ORDER)
+    return [Row(f"edges: {name}", "thousand", Times([count / 1000 for count in counts[name]])) for name in shown]

@@ -1,0 +1,268 @@
+"""Which edges of a column may be sampled at a time: the parts that all temporal kernels share.
+
+Edges are named by their rank, their place when each column (or each type in it) is in the order of time; so those
+before a time are a run. An edge is admitted to a column if its time is below the column's, and not below its first.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, inlined, pasted, prefetch
+from graphfeed.ops.cpu.pick import count_picks
+
+EARLIEST = np.int64(np.iinfo(np.int64).min)
+COLUMNS_AHEAD = 16
+FEW = 16
+"""So many times are compared one after the other: two cache lines."""
+
+
+@inlined
+def first_from(times, low, high, bound):
+    """Return the first place in `low .. high - 1` of a rising array whose value is not below the bound, else `high`."""
+    while low < high:
+        middle = (low + high) >> 1
+        if times[middle] < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inlined
+def cut(times, low, high, first, limit, windowed):
+    """Return the run of a segment whose times are admitted; all of it where there are no times."""
+    if times.size == 0:
+        return low, high
+    high = first_from(times, low, high, limit)
+    return (first_from(times, low, high, first) if windowed else low), high
+
+
+@inlined
+def weight_before(cumulative, start, low):
+    """Return the cumulative weight of a column in front of a rank."""
+    return cumulative[low - 1] if cumulative.size > 0 and low > start else np.int64(0)
+
+
+@inlined
+def gather(earliest, cumulative, low, high, before, first, found, sums):
+    """Write which of a run's edges are not too early, and the running sum of their weights; return how many."""
+    count, total = 0, np.int64(0)
+    for edge in range(low, high):
+        unit = np.int64(0)
+        if cumulative.size > 0:
+            unit = cumulative[edge] - before
+            before = cumulative[edge]
+        if earliest[edge] >= first:
+            total += unit
+            found[count], sums[count] = edge, total
+            count += 1
+    return count
+
+
+@inlined
+def most_edges(indptr, seeds):
+    """Return the length of the longest column."""
+    most = np.int64(0)
+    for column in range(seeds.size):
+        most = max(most, np.int64(indptr[seeds[column] + 1]) - np.int64(indptr[seeds[column]]))
+    return most
+
+
+@inlined
+def window_start(time, window):
+    """Return the first time inside of an open window before a time."""
+    steps = max(window - 1, 0)
+    return EARLIEST if time < EARLIEST + steps else time - steps
+
+
+@inlined
+def open_columns(indptr, nodes, bases, starts, sizes):
+    """Write where each column starts, twice, and how many edges it has."""
+    last = nodes.size - 1
+    for row in range(nodes.size):
+        prefetch(indptr, np.intp(nodes[min(row + AHEAD, last)]))
+        node = np.uintp(nodes[row])
+        start = np.int64(indptr[node])
+        bases[row] = start
+        starts[row] = start
+        sizes[row] = np.int64(indptr[node + np.uintp(1)]) - start
+
+
+@pasted
+def guess_rank(times, low, size, bound):
+    """Return where a bound would be in a column if its times were spread evenly."""
+    first, last = np.float64(times[np.uintp(low)]), np.float64(times[np.uintp(low + size - 1)])
+    part = (np.float64(bound) - first) / (last - first) if last > first else 0.5
+    return low + np.int64(min(max(part, 0.0), 1.0) * np.float64(size - 1))
+
+
+@pasted
+def rank_from(times, low, high, guess, bound):
+    """Do as `first_from`, beginning at a guess and going outwards: near it are few cache misses."""
+    step = FEW + np.int64(np.sqrt(np.float64(high - low))) // 4
+    if high - low > FEW and times[np.uintp(guess)] < bound:
+        low = guess + 1
+        top = guess + step
+        while top < high and times[np.uintp(top)] < bound:
+            low, step = top + 1, 2 * step
+            top += step
+        high = min(top, high)
+    elif high - low > FEW:
+        high = guess
+        bottom = guess - step
+        while bottom >= low and times[np.uintp(bottom)] >= bound:
+            high, step = bottom, 2 * step
+            bottom -= step
+        low = max(bottom + 1, low)
+    while high - low > FEW:
+        middle = (low + high) >> 1
+        if times[np.uintp(middle)] < bound:
+            low = middle + 1
+        else:
+            high = middle
+    below = np.int64(0)
+    for rank in range(low, high):
+        below += np.int64(times[np.uintp(rank)] < bound)
+    return low + below
+
+
+@inlined
+def count_below(times, starts, sizes, bounds, below):
+    """Write how many times of each column are below its bound.
+
+    What a search will look at is asked for in two steps while columns before it are searched: the ends of the column,
+    then the place that those make likely.
+    """
+    count = starts.size
+    for row in range(-2 * COLUMNS_AHEAD, count):
+        far, near = row + 2 * COLUMNS_AHEAD, row + COLUMNS_AHEAD
+        if far < count and sizes[far] > 0:
+            prefetch(times, np.intp(starts[far]))
+            prefetch(times, np.intp(starts[far] + sizes[far] - 1))
+        if near >= 0 and near < count:
+            below[near] = starts[near]
+            if sizes[near] > FEW:
+                below[near] = guess_rank(times, starts[near], sizes[near], bounds[near])
+                prefetch(times, np.intp(below[near]))
+        if row >= 0:
+            start = starts[row]
+            below[row] = rank_from(times, start, start + sizes[row], below[row], bounds[row]) - start
+
+
+@inlined
+def cut_columns(times, row_times, window, starts, sizes):
+    """Reduce all columns to the edges whose times are admitted; a window of -1 is none."""
+    below = np.empty(starts.size, np.int64)
+    count_below(times, starts, sizes, row_times, below)
+    sizes[:] = below
+    if window < 0:
+        return
+    firsts = np.empty(starts.size, np.int64)
+    for row in range(starts.size):
+        firsts[row] = window_start(row_times[row], window)
+    count_below(times, starts, sizes, firsts, below)
+    for row in range(starts.size):
+        starts[row] += below[row]
+        sizes[row] -= below[row]
+
+
+@inlined
+def follow(order, bases, out_indptr, positions):
+    """Replace ranks by positions in the graph."""
+    last = positions.size - 1
+    for row in range(bases.size):
+        base = bases[row]
+        for edge in range(out_indptr[row], out_indptr[row + 1]):
+            prefetch(order, np.intp(positions[min(edge + AHEAD, last)]))
+            positions[edge] = base + order[np.uintp(positions[edge])]
+
+
+@inlined
+def append_sources(indices, edge_times, out_indptr, positions, neighbors, nodes, row_times, count):
+    """Give the source of each edge a row of its own, with its column's time, or with the edge's where those are given.
+
+    Args:
+        indices: Source node of each edge of the graph.
+        edge_times: Time of each edge of the graph, or empty.
+        out_indptr: Where each column's edges start.
+        positions: The edges of the hop.
+        neighbors: Written: the row of each.
+        nodes: Ids of the rows; `count` are there.
+        row_times: Their times.
+        count: How many columns there are.
+    """
+    last = positions.size - 1
+    for edge in range(positions.size):
+        prefetch(indices, np.intp(positions[min(edge + AHEAD, last)]))
+        nodes[np.uintp(count + edge)] = indices[np.uintp(positions[edge])]
+        neighbors[np.uintp(edge)] = count + edge
+    if edge_times.size > 0:
+        for edge in range(positions.size):
+            prefetch(edge_times, np.intp(positions[min(edge + AHEAD, last)]))
+            row_times[count + edge] = edge_times[np.uintp(positions[edge])]
+        return
+    for row in range(count):
+        time = row_times[row]
+        for edge in range(out_indptr[row], out_indptr[row + 1]):
+            row_times[np.uintp(count + edge)] = time
+
+
+@inlined
+def count_hop(cumulative, fanout, replace, bases, starts, sizes, out_indptr):
+    """Write the running count of each column's picks; return the sum."""
+    total = np.int64(0)
+    out_indptr[0] = 0
+    most = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
+    plain = cumulative.size == 0
+    for row in range(starts.size):
+        size = sizes[row]
+        if plain and replace and fanout > 0:
+            total += fanout if size > 0 else 0
+        elif plain:
+            total += min(size, most)
+        else:
+            low = starts[row]
+            before = weight_before(cumulative, bases[row], low)
+            total += count_picks(cumulative, low, low + size, before, fanout, replace)
+        out_indptr[row + 1] = total
+    return total
+
+
+@inlined
+def open_timed_hop(
+    indptr, times, cumulative, fanouts, replace, window, hop, nodes, row_times, node_counts, bases, starts, sizes,
+    out_indptr, edge_counts, positions,
+):  # fmt: skip
+    """Count the picks of a hop; return where its column starts begin, or -1 where an output is too short for it."""
+    count, first = node_counts[hop], edge_counts[hop]
+    row = hop
+    for earlier in range(hop):
+        row += node_counts[earlier]
+    edge_counts[hop + 1] = first
+    if starts.size < count or out_indptr.size < row + count + 1:
+        return np.int64(-1)
+    # Rows keep their times, so what the hop before has found for its rows holds on.
+    known = node_counts[hop - 1] if hop > 0 else np.int64(0)
+    open_columns(indptr, nodes[known:count], bases[known:count], starts[known:count], sizes[known:count])
+    if times.size > 0:
+        cut_columns(times, row_times[known:count], window, starts[known:count], sizes[known:count])
+    own = out_indptr[row : row + count + 1]
+    total = count_hop(cumulative, fanouts[hop], replace, bases, starts[:count], sizes[:count], own)
+    edge_counts[hop + 1] = first + total
+    if positions.size < first + total or nodes.size < count + total:
+        return np.int64(-1)
+    return np.int64(row)
+
+
+@inlined
+def close_timed_hop(
+    indices, order, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions, neighbors
+):  # fmt: skip
+    """Turn what a hop has picked into positions in the graph, and their sources into new rows."""
+    count = node_counts[hop]
+    first, last = edge_counts[hop], edge_counts[hop + 1]
+    if order.size > 0:
+        follow(order, bases[:count], rows, positions[first:last])
+    append_sources(
+        indices, edge_times, rows, positions[first:last], neighbors[first:last], nodes, row_times, count
+    )  # fmt: skip
+    node_counts[hop + 1] = count + last - first

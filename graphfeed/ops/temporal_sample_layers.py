@@ -1,0 +1,139 @@
+"""Sample all hops of a mini-batch in time on a graph of one type; no two nodes are merged."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.sample_layers import FIRST_EDGES, Layer, Outputs
+from graphfeed.ops.sample_neighbors import make_table
+from graphfeed.ops.temporal_sample_neighbors import TimedColumns, check_method
+
+NO_WINDOW = -1
+
+
+class TimedOutputs(Outputs):
+    """The flat arrays that the kernel writes, with the time of each row."""
+
+    def __init__(
+        self, seeds: NDArray[Any], times: NDArray[np.int64], indptr_dtype: Any, fanouts: Sequence[int]
+    ) -> None:
+        edges, rows, nodes = 0, seeds.size, seeds.size
+        for fanout in fanouts:
+            rows = nodes
+            edges += nodes * max(fanout, 1)
+            nodes += nodes * max(fanout, 1)
+        sizes = (min(size, FIRST_EDGES) + 1 for size in (edges, rows))
+        super().__init__(len(fanouts), seeds, indptr_dtype, *sizes)
+        self.times = buffers.POOL.empty(self.nodes.size, np.int64)
+        self.times[: seeds.size] = times
+        self.bases = buffers.POOL.empty(self.starts.size, np.int64)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """In the order in which kernels take them."""
+        return (
+            self.nodes, self.times, self.node_counts, self.bases, self.starts, self.degrees, self.indptr,
+            self.edge_counts, self.positions, self.neighbors,
+        )  # fmt: skip
+
+    def grow(self, hop: int) -> None:
+        """Make room for a hop that did not fit, keeping what is there."""
+        super().grow(hop)
+        for name, size in (("times", self.nodes.size), ("bases", self.starts.size)):
+            old = getattr(self, name)
+            new = buffers.POOL.empty(size, np.int64)
+            new[: old.size] = old
+            setattr(self, name, new)
+
+    def run(self, kernel: Callable[[int], int], num_hops: int) -> list[Layer]:
+        """Run a kernel until all hops are there, growing where an array is too short.
+
+        Args:
+            kernel: Takes the hop to go on from, and returns the hop reached.
+            num_hops: How many there are.
+        """
+        hop = kernel(0)
+        while hop < num_hops:
+            self.grow(hop)
+            hop = kernel(hop)
+        return self.layers()
+
+
+def temporal_sample_layers(
+    columns: TimedColumns,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[int],
+    *,
+    replace: bool = False,
+    latest: bool = False,
+    window: int | None = None,
+) -> list[Layer]:
+    """Sample hop after hop by `temporal_sample_neighbors`, each from all rows so far; every edge makes a row.
+
+    The rows of a hop are its columns, then the source of each edge, doubles included. A row that an edge made has the
+    time of that edge's column, or of the edge itself where `columns.edge_times` are given. Costs beside the reads of
+    `sample_layers` a binary search a column, of which many run at once, and, where the graph is not in the order of
+    time, one more random read an edge; there is no map from node to position (see `python -m benchmarks sampling`).
+
+    Args:
+        columns: The graph; types, and a window together with `earliest`, are for single hops.
+        seeds: Node ids, of the dtype of `columns.indices`.
+        times: int64, one a seed.
+        fanouts: One number a hop, the seeds' own hop first.
+        keys: The key of each hop (`Key.at`).
+        replace: Whether an edge may be chosen more than once.
+        latest: Whether to take the latest edges instead of random ones.
+        window: An edge has to be less than so much before its column's time, 0 or more; None takes all before it.
+
+    Returns:
+        A `Layer` a hop, the seeds' own first.
+
+    Raises:
+        TypeError: A tensor of another dtype.
+        ValueError: A seed outside of the graph, a fan-out below -1, another number of times or keys, or a window below
+            0.
+    """
+    check_method(columns, replace, latest)
+    check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
+    module = kernels("temporal_sample_layers", columns.indptr)
+    out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
+    graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")
+    table = make_table(min(max(fanouts), columns.indices.numel())).numpy()
+    hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
+    wanted = (hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table)
+
+    def run(hop: int) -> int:
+        reached: int = module.temporal_sample_layers(*graph, *wanted, hop, *out.arrays)
+        return reached
+
+    return out.run(run, len(fanouts))
+
+
+def check_timed_hops(
+    columns: TimedColumns,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    fanouts: Sequence[int],
+    num_keys: int,
+    window: int | None,
+) -> None:
+    """Raise unless all hops have what they need."""
+    if window is not None and window < 0:
+        raise ValueError(f"window must be 0 or more, but is {window}; None takes all that is before a time")
+    check_vector("seeds", seeds, (columns.indices.dtype,))
+    check_vector("times", times, (torch.int64,))
+    if times.numel() != seeds.numel():
+        raise ValueError(f"times must have {seeds.numel()} values, one a seed, but has {times.numel()}")
+    if num_keys != len(fanouts):
+        raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {num_keys}")
+    if not fanouts or min(fanouts) < -1:
+        raise ValueError(f"fanouts must be a number a hop, each -1 (all neighbours) or more, but is {list(fanouts)}")
+    check_ids("seeds", seeds, columns.indptr.numel() - 1)

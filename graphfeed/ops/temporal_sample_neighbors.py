@@ -1,0 +1,126 @@
+"""Sample in-edges of nodes at times, among those that are before: one hop, not relabelled."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.sample_neighbors import NO_TYPES, Picks, check_fanouts, make_table
+from graphfeed.ops.time_order import earliest_times
+
+EMPTY = torch.empty(0, dtype=torch.int64)
+ABSENT = {"order": EMPTY.to(torch.int32), "types": NO_TYPES}
+
+
+class TimedColumns(NamedTuple):
+    """The arrays of a graph that is sampled in time. An edge's rank is its position if each column were in that order.
+
+    What is None is not there: no times, all edges are before any time.
+    """
+
+    indptr: torch.Tensor
+    """Column starts, int32 or int64."""
+    indices: torch.Tensor
+    """Source node of each edge, int32 or int64."""
+    times: torch.Tensor | None = None
+    """int64, by rank: each edge's time, rising in each column, or in each type of it."""
+    order: torch.Tensor | None = None
+    """By rank: the edge's place in its column; None where ranks are positions."""
+    earliest: torch.Tensor | None = None
+    """int64, by rank: a second time of each edge, never above the first; it has to lie in the window as well."""
+    cumulative: torch.Tensor | None = None
+    """Fixed-point weights by rank, as `cumulate_weights` gives them."""
+    edge_times: torch.Tensor | None = None
+    """int64, by position: when each edge's source is looked at in the next hop; None where its column is."""
+    types: torch.Tensor | None = None
+    """Edge types, ascending inside each column."""
+    num_types: int = 1
+    """How many edge types there are."""
+
+    def arrays(self, *names: str) -> tuple[NDArray[Any], ...]:
+        """Return fields as kernels take them, empty where there is nothing."""
+        fields = ((name, getattr(self, name)) for name in names)
+        return tuple((ABSENT.get(name, EMPTY) if field is None else field).numpy() for name, field in fields)
+
+
+def check_method(columns: TimedColumns, replace: bool, latest: bool) -> None:
+    """Raise if the latest edges are to be taken in a way that makes no sense."""
+    if latest and replace:
+        raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
+    if latest and columns.cumulative is not None:
+        raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
+
+
+def find_periods(
+    columns: TimedColumns, seeds: torch.Tensor, times: torch.Tensor, fanouts: torch.Tensor, windows: torch.Tensor | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Check what one hop is asked for; return the first time of each column, empty without windows, and its end."""
+    check_vector("indptr", columns.indptr)
+    check_vector("seeds", seeds)
+    check_vector("times", times, (torch.int64,))
+    check_fanouts(fanouts, columns.num_types)
+    check_ids("seeds", seeds, columns.indptr.numel() - 1)
+    if fanouts.numel() > 1 and columns.types is None:
+        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
+    for name, values in (("times", times), ("windows", times if windows is None else windows)):
+        if values.numel() != seeds.numel():
+            raise ValueError(f"{name} must have {seeds.numel()} values, one a seed, but has {values.numel()}")
+    if windows is None:
+        return EMPTY.numpy(), times.contiguous().numpy()
+    check_vector("windows", windows, (torch.int64,))
+    if windows.numel() and int(windows.min()) < 0:
+        raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
+    return earliest_times(times, windows).numpy(), times.contiguous().numpy()
+
+
+def temporal_sample_neighbors(
+    columns: TimedColumns,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    fanouts: torch.Tensor,
+    key: int,
+    *,
+    replace: bool = False,
+    latest: bool = False,
+    windows: torch.Tensor | None = None,
+) -> Picks:
+    """Choose in-edges of each seed as `sample_neighbors` does, but only among those before its time.
+
+    An edge is eligible if its time lies in the open interval from `time - window` to `time`, its second time too, and
+    its weight is not 0. The draws depend on the key, the node's id and its time alone. Costs a binary search a column
+    beside what `sample_neighbors` does; where there is a second time and a window, a pass over the edges in between.
+
+    Args:
+        columns: The graph; in the order of each type by itself if `fanouts` has a number a type, else of all together.
+        seeds: Node ids, int32 or int64.
+        times: int64, one a seed.
+        fanouts: One number, or one an edge type; -1 takes each eligible edge once.
+        key: Key of this hop (`Key.at`).
+        replace: Whether an edge may be chosen more than once.
+        latest: Whether to take the edges of the highest times, of equal ones those that come last in the graph, instead
+            of random ones.
+        windows: int64, one a seed, 0 or more; None takes all edges before the time.
+
+    Raises:
+        TypeError: A tensor of another dtype.
+        ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
+    """
+    check_method(columns, replace, latest)
+    period = find_periods(columns, seeds, times, fanouts, windows)
+    module = kernels("temporal_sample_neighbors", columns.indptr)
+    graph = columns.arrays("indptr", "times", "earliest", "cumulative", "types")
+    fanout = fanouts.to(torch.int64).numpy()
+    wanted = (seeds.contiguous().numpy(), *period, fanout, replace)
+    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
+    module.count_timed_neighbors(*graph, *wanted, offsets.numpy())
+    positions = buffers.empty(int(offsets[-1]), torch.int64)
+    most = int(offsets.diff().max()) if seeds.numel() else 0
+    table = make_table(min(int(fanout.max(initial=0)), most)).numpy()
+    module.fill_timed_neighbors(
+        *graph, *columns.arrays("order"), *wanted, latest, np.uint64(key), offsets.numpy(), table, positions.numpy()
+    )
+    return Picks(offsets, positions)

@@ -1,0 +1,147 @@
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.storage.sampled_subgraph import ByType
+from tests import pipelines
+from tests.digests import digest, digests
+from tests.pipelines import random_edges
+
+SIZE, MANY = 300, 6000
+GENERATOR = torch.Generator().manual_seed(0)
+EDGES = random_edges(SIZE, SIZE, MANY, 0)
+TIMES = torch.randint(0, 1000, (MANY,), generator=GENERATOR)
+BORN = torch.randint(0, 500, (SIZE,), generator=GENERATOR)
+GRAPH = gf.from_coo(EDGES, SIZE, node_attributes={"born": BORN}, edge_attributes={"time": TIMES, "w": TIMES / 1000})
+SEEDS, MOMENTS = torch.arange(SIZE), torch.randint(0, 1200, (SIZE,), generator=GENERATOR)
+ITEMS = gf.ItemSampler(gf.ItemSet((SEEDS, MOMENTS), names=("seeds", "timestamp")), batch_size=40, shuffle=True)
+
+
+def tensor(value: ByType | None) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def check_times(batch: gf.MiniBatch, seed_times: torch.Tensor, names: Any, window: int | None, hop_time: str) -> int:
+    """Check ids, rows and times of all edges of a mini-batch; return how many there are."""
+    times, count = seed_times, 0
+    assert batch.sampled_subgraphs is not None
+    rows = batch.sampled_subgraphs[-1].original_column_node_ids
+    for layer in reversed(batch.sampled_subgraphs):
+        csc, edges = layer.sampled_csc, tensor(layer.original_edge_ids)
+        assert isinstance(csc, gf.CSCFormatBase)
+        columns = tensor(layer.original_column_node_ids)
+        assert torch.equal(columns, tensor(rows))
+        rows = torch.cat([columns, EDGES[0][edges]])
+        assert torch.equal(tensor(layer.original_row_node_ids), rows)
+        assert torch.equal(csc.indices, torch.arange(len(columns), len(rows)))
+        places = torch.repeat_interleave(csc.indptr.diff())
+        assert torch.equal(columns[places], EDGES[1][edges])
+        for stamps in ([TIMES[edges]] if names[1] else []) + ([BORN[EDGES[0][edges]]] if names[0] else []):
+            assert (stamps < times[places]).all()
+            assert window is None or (stamps > times[places] - window).all()
+        times = torch.cat([times, TIMES[edges] if hop_time == "edge" else times[places]])
+        count += len(edges)
+    assert torch.equal(tensor(batch.input_nodes), tensor(rows))
+    return count
+
+
+@pytest.mark.parametrize("names", [("born", "time"), (None, "time"), ("born", None)])
+@given(st.sampled_from(["uniform", "latest"]), st.sampled_from([None, 300]), st.data())
+def test_time_is_never_violated(names: Any, strategy: Any, window: int | None, data: st.DataObject) -> None:
+    hop_time: Any = data.draw(st.sampled_from(["seed", "edge"] if names[1] else ["seed"]))
+    weights = "w" if strategy == "uniform" and data.draw(st.booleans()) else None
+    fanouts = data.draw(st.lists(st.sampled_from([-1, 2, 5]), min_size=2, max_size=2))
+    pipe = ITEMS.temporal_sample_neighbor(
+        GRAPH, fanouts, False, weights, names[0], names[1], window, hop_time, strategy
+    )  # fmt: skip
+    batch = next(iter(pipe))
+    assert check_times(batch, tensor(batch.timestamp), names, window, hop_time) > 0
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_ends_of_edges_are_looked_at_at_their_times(own: bool) -> None:
+    pairs = EDGES.T[:60]
+    moments = torch.stack([TIMES[:60], TIMES[:60] + 400], dim=1) if own else TIMES[:60]
+    items = gf.ItemSampler(gf.ItemSet((pairs, moments), names=("seeds", "timestamp")), batch_size=20)
+    for batch in items.temporal_sample_neighbor(GRAPH, [3], edge_timestamp_attr_name="time"):
+        layers = batch.sampled_subgraphs
+        assert layers is not None
+        columns, seeds = tensor(layers[0].original_column_node_ids), tensor(batch.seeds)
+        assert torch.equal(columns[tensor(batch.compacted_seeds)], seeds)
+        times = tensor(batch.timestamp)
+        check_times(batch, times.reshape(-1) if own else times.repeat_interleave(2), (None, "time"), None, "seed")
+
+
+def test_types_and_their_times() -> None:
+    for batch in pipelines.temporal_by_type():
+        assert batch.sampled_subgraphs is not None
+        inner = batch.sampled_subgraphs[-1]
+        assert isinstance(batch.timestamp, dict)
+        assert isinstance(inner.sampled_csc, dict)
+        assert isinstance(inner.original_edge_ids, dict)
+        kind = "item:liked_by:user"  # whose edges have their row number as their time
+        places = torch.repeat_interleave(inner.sampled_csc[kind].indptr.diff())
+        moments = batch.timestamp["user"][places]
+        assert (inner.original_edge_ids[kind] < moments).all()
+        assert (inner.original_edge_ids[kind] > moments - 500).all()
+
+
+def test_the_time_of_edges_goes_on_through_types() -> None:
+    """Edges have their row numbers as times; each hop's edges are older than those that led to it."""
+    edges = {"a:r:b": random_edges(20, 20, 300, 1), "b:r:a": random_edges(20, 20, 300, 2)}
+    times = {kind: torch.arange(300) for kind in edges}
+    graph = gf.from_coo(edges, {"a": 20, "b": 20}, edge_attributes={"time": times})
+    users = gf.ItemSet((torch.arange(20), torch.full((20,), 290)), names=("seeds", "timestamp"))
+    pipe: gf.Datapipe = gf.ItemSampler(gf.HeteroItemSet({"a": users}), batch_size=10)
+    pipe = pipe.temporal_sample_neighbor(graph, [4, 5], edge_timestamp_attr_name="time", hop_time="edge")
+    for batch in pipe:
+        outer, inner = batch.sampled_subgraphs
+        first = inner.original_edge_ids["b:r:a"]
+        assert len(outer.original_edge_ids["a:r:b"]) > 20
+        places = torch.repeat_interleave(outer.sampled_csc["a:r:b"].indptr.diff())
+        assert (outer.original_edge_ids["a:r:b"] < first[places]).all()
+        assert (first < 290).all()
+
+
+def test_the_latest_are_those_of_the_highest_times() -> None:
+    pipe = ITEMS.temporal_sample_neighbor(GRAPH, [4], edge_timestamp_attr_name="time", strategy="latest")
+    batch = next(iter(pipe))
+    (layer,) = batch.sampled_subgraphs
+    for place, (node, time) in enumerate(zip(batch.seeds.tolist(), batch.timestamp.tolist(), strict=True)):
+        before = [(int(TIMES[row]), row) for row in range(MANY) if EDGES[1][row] == node and TIMES[row] < time]
+        low, high = layer.sampled_csc.indptr[place : place + 2].tolist()
+        assert layer.original_edge_ids[low:high].tolist() == [row for _, row in sorted(before)[-4:]]
+
+
+def test_a_mini_batch_is_a_function_of_its_key() -> None:
+    stage = ITEMS.temporal_sample_neighbor(GRAPH, [3, 3], edge_timestamp_attr_name="time")
+    expected = digests(stage.with_seed(5, 2))
+    assert digests(stage.with_seed(5, 2, start=3)) == expected[3:]
+    batch = gf.MiniBatch(seeds=SEEDS, timestamp=MOMENTS, key=gf.Key(1, 2, 3))
+    other = gf.MiniBatch(seeds=SEEDS, timestamp=MOMENTS, key=gf.Key(1, 3, 3))
+    assert digest(stage(batch)) == digest(stage(batch))
+    assert digest(stage(other).sampled_subgraphs) != digest(stage(batch).sampled_subgraphs)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"edge_timestamp_attr_name": None}, ValueError, "neither node_timestamp_attr_name nor edge_timestamp_attr_n"),
+        ({"edge_timestamp_attr_name": "when"}, KeyError, "Edge attribute when does not exist"),
+        ({"node_timestamp_attr_name": "when"}, KeyError, "Node attribute when does not exist"),
+        ({"prob_name": "p"}, KeyError, "Edge attribute p does not exist"),
+        ({"fanouts": []}, ValueError, "fanouts must hold a number for each layer"),
+        ({"graph": None}, TypeError, "graph must be a SamplingGraph, but is a NoneType"),
+        ({"strategy": "latest", "replace": True}, ValueError, "strategy='latest' takes each edge once"),
+        ({"pre_time_window": -1}, ValueError, "pre_time_window must be a whole number, 0 or more"),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    arguments: dict[str, Any] = {"graph": GRAPH, "fanouts": [1], "edge_timestamp_attr_name": "time"} | options
+    with pytest.raises(error, match=words):
+        ITEMS.temporal_sample_neighbor(**arguments)

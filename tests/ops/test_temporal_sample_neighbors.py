@@ -1,0 +1,131 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
+from tests.ops.chance import check_counts, check_subsets
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
+from tests.ops.timed import NUM_TYPES, TimedGraph, split, timed_graphs
+
+METHODS = st.sampled_from(["", "replace", "latest"])
+INDPTR, INDICES, TIMES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2]), torch.arange(8)
+COLUMNS = ops.TimedColumns(INDPTR, INDICES, TIMES)
+WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
+ONE = torch.tensor([1])
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(timed_graphs(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, METHODS, st.data())
+def test_equal_to_the_reference(
+    dtype: torch.dtype, graph: TimedGraph, fanouts: list[int], key: int, method: str, data: st.DataObject
+) -> None:
+    weighted, by_type = data.draw(st.booleans()) and method != "latest", data.draw(st.booleans())
+    fanouts = fanouts if by_type else fanouts[:1]
+    picks = ops.temporal_sample_neighbors(
+        graph.columns(dtype, weighted=weighted, by_type=by_type),
+        *graph.asked(dtype),
+        torch.tensor(fanouts),
+        key,
+        replace=method == "replace",
+        latest=method == "latest",
+        windows=None if graph.windows is None else torch.tensor(graph.windows, dtype=torch.int64),
+    )
+    expected = reference.temporal_sample_neighbors(
+        (graph.indptr, graph.stamps), graph.periods(), fanouts, key, method,
+        graph.units if weighted else None, graph.types if by_type else None,
+    )  # fmt: skip
+    found = split(picks)
+    if weighted and method != "replace":  # written in the order of the ranks
+        found, expected = [sorted(part) for part in found], [sorted(part) for part in expected]
+    assert found == expected
+
+
+BEFORE = torch.tensor([1, 3, 5, 7, 8, 9])
+MOMENTS = torch.tensor([5, -5, 5, -1, 0, -3, 9, -2, -9, -7])
+"""The times of a column; those of BEFORE are below 0."""
+
+
+def sample_one_column(fanout: int, trials: int, weights: torch.Tensor | None = None, **options: Any) -> torch.Tensor:
+    """Sample as many such columns at time 0; return which of BEFORE were picked, one trial a row."""
+    indptr = torch.arange(trials + 1) * len(MOMENTS)
+    times, order = ops.order_by_time(indptr, MOMENTS.repeat(trials))
+    assert order is not None
+    columns = ops.TimedColumns(indptr, torch.zeros_like(times), times, order)
+    if weights is not None:
+        own = torch.full((len(MOMENTS),), 7.0)
+        own[BEFORE] = weights
+        by_rank = own.repeat(trials)[ops.places_in_order(indptr, order)]
+        columns = columns._replace(cumulative=ops.cumulate_weights(indptr, by_rank))
+    seeds = torch.arange(trials)
+    picks = ops.temporal_sample_neighbors(columns, seeds, seeds * 0, torch.tensor([fanout]), 3, **options)
+    places = picks.positions.reshape(trials, -1) - indptr[:-1, None]
+    assert torch.isin(places, BEFORE).all(), "time is violated"
+    return torch.searchsorted(BEFORE, places)
+
+
+@pytest.mark.parametrize("fanout", [1, 3])
+def test_admitted_edges_and_pairs_are_equally_likely(fanout: int) -> None:
+    check_subsets(sample_one_column(fanout, 20_000), 6)
+
+
+def test_with_replacement_admitted_edges_are_equally_likely() -> None:
+    check_counts(torch.bincount(sample_one_column(2, 20_000, replace=True).flatten(), minlength=6), torch.ones(6))
+
+
+def test_choices_follow_the_weights_of_what_is_admitted() -> None:
+    picks = sample_one_column(1, 20_000, weights=WEIGHTS)
+    check_counts(torch.bincount(picks.flatten(), minlength=6), WEIGHTS)
+    picks = sample_one_column(2, 20_000, weights=WEIGHTS, replace=True)
+    check_counts(torch.bincount(picks.flatten(), minlength=6), WEIGHTS)
+
+
+def test_the_interval_is_open_at_both_ends() -> None:
+    def sample(time: int, window: int | None) -> list[int]:
+        windows = None if window is None else torch.tensor([window])
+        ends = torch.tensor([2]), torch.tensor([time])
+        return ops.temporal_sample_neighbors(COLUMNS, *ends, torch.tensor([-1]), 0, windows=windows)[1].tolist()
+
+    assert sample(6, None) == [3, 4, 5]
+    assert sample(6, 2) == [5]
+    assert sample(6, 1) == sample(6, 0) == sample(3, None) == []
+    assert sample(2**63 - 1, 2**63 - 1) == [3, 4, 5, 6, 7]
+    assert sample(-(2**63), 2**63 - 1) == []
+
+
+def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
+    indptr, seeds = torch.tensor([0, 1000]), torch.zeros(3, dtype=torch.int64)
+    columns = ops.TimedColumns(indptr, torch.zeros(1000, dtype=torch.int64), torch.arange(1000))
+    picks = ops.temporal_sample_neighbors(columns, seeds, torch.tensor([1000, 1001, 1000]), torch.tensor([5]), 1)
+    first, second, third = split(picks)
+    assert first == third != second
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"fanouts": torch.tensor([-2])}, ValueError, "fanouts must be -1"),
+        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a layer must hold 1 number"),
+        ({"seeds": torch.tensor([3])}, ValueError, "seeds must lie in 0 .. 2"),
+        ({"seeds": torch.tensor([0.5])}, TypeError, "seeds must be torch.int32"),
+        ({"times": torch.tensor([0.5])}, TypeError, "times must be torch.int64"),
+        ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one a seed, but has 2"),
+        ({"windows": torch.tensor([1, 2])}, ValueError, "windows must have 1 values, one a seed, but has 2"),
+        ({"windows": torch.tensor([-1])}, ValueError, "windows must be 0 or more, but one is -1"),
+        ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
+        ({"latest": True, "columns": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),
+        (
+            {"fanouts": torch.tensor([1, 2]), "columns": COLUMNS._replace(num_types=2)},
+            ValueError,
+            "the graph has no edge types",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    arguments: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": ONE, "key": 0} | options
+    with pytest.raises(error, match=re.escape(words)):
+        ops.temporal_sample_neighbors(**arguments)

@@ -1,0 +1,99 @@
+"""Random graphs with times, which the tests of several ops share."""
+
+import random
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
+
+NUM_TYPES = 3
+DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 15, 16, 17, 33, 49, 130, 700]))
+EXTREMES = [-(2**63), 2**63 - 1]
+Period = tuple[int | None, int]
+
+
+@dataclass(frozen=True)
+class TimedGraph:
+    """Columns with several edges at one time, weights of 0, and types that a column lacks."""
+
+    indptr: list[int]
+    indices: list[int]
+    stamps: list[tuple[int, ...]]
+    """No, one or two times an edge."""
+    weights: list[float]
+    types: list[int]
+    seeds: list[int]
+    times: list[int]
+    windows: list[int] | None
+
+    def columns(self, dtype: torch.dtype, *, weighted: bool = False, by_type: bool = False) -> ops.TimedColumns:
+        """Return the arrays that the ops take."""
+        indptr, types = torch.tensor(self.indptr, dtype=dtype), torch.tensor(self.types, dtype=torch.uint8)
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        plain = ops.TimedColumns(indptr, torch.tensor(self.indices, dtype=dtype), types=types, num_types=NUM_TYPES)
+        if self.stamps and not self.stamps[0]:
+            return plain._replace(cumulative=ops.cumulate_weights(indptr, weights) if weighted else None)
+        last = torch.tensor([max(own) for own in self.stamps], dtype=torch.int64)
+        first = torch.tensor([min(own) for own in self.stamps], dtype=torch.int64)
+        found = ops.order_by_time(indptr, last, types if by_type else None)
+        places = torch.arange(len(last)) if found.order is None else ops.places_in_order(indptr, found.order)
+        earliest = first[places] if self.stamps and len(self.stamps[0]) > 1 else None
+        cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
+        return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
+
+    def periods(self) -> list[tuple[int, Period]]:
+        """Return node and period of each seed."""
+        firsts: list[int | None] = [None] * len(self.seeds)
+        if self.windows is not None:
+            firsts = [time - max(window, 1) + 1 for time, window in zip(self.times, self.windows, strict=True)]
+        return list(zip(self.seeds, zip(firsts, self.times, strict=True), strict=True))
+
+    def asked(self, dtype: torch.dtype) -> tuple[Any, Any]:
+        """Return seeds and times as tensors."""
+        return torch.tensor(self.seeds, dtype=dtype), torch.tensor(self.times, dtype=torch.int64)
+
+    @property
+    def units(self) -> list[int]:
+        return reference.weights_to_units(self.indptr, self.weights)
+
+
+@st.composite
+def timed_graphs(draw: st.DrawFn) -> TimedGraph:
+    """Make a graph of 1 to 8 nodes, in the order of time or not, and seeds in it."""
+    degrees = draw(st.lists(DEGREES, min_size=1, max_size=8))
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    size = sum(degrees)
+    spread = draw(st.sampled_from([3, 1000, 2**62]))
+    count = draw(st.sampled_from([0, 1, 1, 2]))
+
+    def moment() -> int:
+        return chance.choice(EXTREMES) if chance.random() < 0.03 else chance.randint(-spread, spread)
+
+    stamps = [tuple(moment() for _ in range(count)) for _ in range(size)]
+    indptr = list(accumulate(degrees, initial=0))
+    if draw(st.booleans()):
+        stamps = (
+            reference.join(sorted(stamps[low:high], key=max) for low, high in pairwise(indptr)) if count else stamps
+        )
+    seeds = draw(st.lists(st.integers(0, len(degrees) - 1), max_size=6))
+    windowed = draw(st.booleans())
+    return TimedGraph(
+        indptr=indptr,
+        indices=[chance.randrange(len(degrees)) for _ in range(size)],
+        stamps=stamps,
+        weights=[chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in range(size)],
+        types=[kind for degree in degrees for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
+        seeds=seeds,
+        times=[moment() for _ in seeds],
+        windows=[chance.choice([0, 1, 2, spread, 2**63 - 1]) for _ in seeds] if windowed else None,
+    )
+
+
+def split(picks: ops.Picks) -> list[list[int]]:
+    """Return the positions column by column."""
+    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
