@@ -43,6 +43,9 @@ from graphfeed.loader import (
     PrefetcherIterDataPipe,
     QueueTimeoutError,
     SampleMessage,
+    SamplerPool,
+    SamplerReceiver,
+    SamplerSender,
     ShmChannel,
 )
 from graphfeed.ops import Key, expand_indptr
@@ -130,6 +133,9 @@ __all__ = [
     "SampleMessage",
     "SampledSubgraph",
     "SampledSubgraphImpl",
+    "SamplerPool",
+    "SamplerReceiver",
+    "SamplerSender",
     "SamplingGraph",
     "ShmChannel",
     "Task",

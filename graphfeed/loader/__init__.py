@@ -8,6 +8,9 @@ from graphfeed.loader.channels import (
     PeerError,
     QueueTimeoutError,
     SampleMessage,
+    SamplerPool,
+    SamplerReceiver,
+    SamplerSender,
     ShmChannel,
 )
 from graphfeed.loader.dataloader import DataLoader
@@ -35,6 +38,9 @@ __all__ = [
     "PrefetcherIterDataPipe",
     "QueueTimeoutError",
     "SampleMessage",
+    "SamplerPool",
+    "SamplerReceiver",
+    "SamplerSender",
     "Sharder",
     "ShmChannel",
     "make_plan",
