@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import plain
+from benchmarks import links, plain
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -63,7 +63,7 @@ class Places:
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table for each kind of graph and of sampling."""
+    """Yield a table for each kind of graph and of sampling, and one by the sampled edge."""
     products = Variant(scale.products, has_goal=True)
     for variant in (
         products,
@@ -74,6 +74,8 @@ def report(scale: Scale) -> Iterator[str]:
     ):
         with one_core():
             yield render(variant.title, measure(variant, scale))
+    with one_core():
+        yield render(links.title(scale), links.measure(scale))
 
 
 def measure(variant: Variant, scale: Scale) -> list[Row]:

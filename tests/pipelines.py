@@ -84,4 +84,50 @@ def layer_sampled_by_type() -> gf.Datapipe:
     return pipe.sample_layer_neighbor(graph, [3, [2, 4]], prob_name="weight", layer_dependency=True)
 
 
-ALL = (homogeneous, shuffled, weighted, heterogeneous, link_prediction, layer_sampled, layer_sampled_by_type)
+def negatives() -> gf.Datapipe:
+    edges = random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 7)
+    graph = gf.from_coo(edges, NUM_NODES)
+    pipe = gf.ItemSampler(gf.ItemSet(edges.T[:400], names="seeds"), batch_size=50, shuffle=True)
+    return pipe.sample_uniform_negative(graph, 2).sample_neighbor(graph, [3, 2]).exclude_seed_edges(True)
+
+
+def typed_negatives() -> gf.Datapipe:
+    edges = {
+        "user:likes:item": random_edges(200, 60, 900, 8),
+        "user:knows:user": random_edges(200, 200, 800, 9),
+    }
+    graph = gf.from_coo(edges, {"user": 200, "item": 60})
+    items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:150], names="seeds") for kind, pairs in edges.items()})
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=40, shuffle=True)
+    pipe = pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, [2, 2], deduplicate=False)
+    return pipe.exclude_seed_edges(True, {"user:knows:user": "user:knows:user"})
+
+
+def hyperlinks() -> gf.Datapipe:
+    graph = gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 10), NUM_NODES)
+    triples = torch.stack([torch.arange(90), torch.arange(90, 180), torch.arange(90) * 3], dim=1)
+    pipe = gf.ItemSampler(gf.ItemSet(triples, names="seeds"), batch_size=20, shuffle=True)
+    return pipe.sample_layer_neighbor(graph, [3, 3])
+
+
+def in_subgraphs() -> gf.Datapipe:
+    edges = {"user:likes:item": random_edges(200, 60, 900, 11), "item:liked_by:user": random_edges(60, 200, 900, 12)}
+    graph = gf.from_coo(edges, {"user": 200, "item": 60})
+    items = gf.HeteroItemSet({kind: gf.ItemSet(pairs.T[:99], names="seeds") for kind, pairs in edges.items()})
+    pipe = gf.ItemSampler(items, batch_size=30, shuffle=True)
+    return pipe.sample_in_subgraph(graph)
+
+
+ALL = (
+    homogeneous,
+    shuffled,
+    weighted,
+    heterogeneous,
+    link_prediction,
+    layer_sampled,
+    layer_sampled_by_type,
+    negatives,
+    typed_negatives,
+    hyperlinks,
+    in_subgraphs,
+)

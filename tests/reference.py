@@ -271,3 +271,23 @@ def coo_to_csc(sources: Ints, destinations: Ints, num_nodes: int) -> tuple[list[
 def expand_indptr(indptr: Ints, node_ids: Ints) -> list[int]:
     """Repeat each column's id once for each of its edges."""
     return join([node] * (high - low) for node, (low, high) in zip(node_ids, pairwise(indptr), strict=True))
+
+
+def indptr_edge_ids(indptr: Ints, offset: Ints) -> list[int]:
+    """Count each column's edges from its offset."""
+    return join(range(start, start + high - low) for start, (low, high) in zip(offset, pairwise(indptr), strict=True))
+
+
+def unique_and_compact(lists: Sequence[Ints]) -> tuple[list[int], list[list[int]]]:
+    """Return each id once, and each list as places among them."""
+    unique = list(dict.fromkeys(join(lists)))
+    return unique, [[unique.index(node) for node in ids] for ids in lists]
+
+
+def sample_negatives(
+    pairs: Sequence[tuple[int, int]], negative_ratio: int, num_destinations: int, key: int
+) -> list[tuple[int, int]]:
+    """Return the pairs, then each `negative_ratio` times with a destination drawn by the place of the copy."""
+    sources = join([source] * negative_ratio for source, _ in pairs)
+    drawn = [bounded(draw(key, place, 0), num_destinations) for place in range(len(sources))]
+    return [*pairs, *zip(sources, drawn, strict=True)]

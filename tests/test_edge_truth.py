@@ -263,6 +263,45 @@ def test_edge_seeds_lead_to_their_ends(truth: Truth, data: st.DataObject) -> Non
             assert torch.equal(nodes[result.compacted_seeds[kind][:, place]], pairs[:, place])
 
 
+def check_links(truth: Truth, batch: gf.MiniBatch, ratio: int) -> None:
+    """Seeds are edges and then their negatives, at the rows that they are said to be at; no layer has one of them."""
+    layers, seeds = batch.sampled_subgraphs, by_type(batch.seeds, ONLY_EDGES)
+    assert layers is not None
+    rows, local = by_type(layers[-1].original_column_node_ids, ONLY), by_type(batch.compacted_seeds, ONLY_EDGES)
+    for kind, pairs in seeds.items():
+        source, _, destination = kind.split(":")
+        assert_same(torch.stack([rows[source][local[kind][:, 0]], rows[destination][local[kind][:, 1]]], 1), pairs)
+        positive = by_type(batch.labels, ONLY_EDGES)[kind] == 1
+        known = {(int(one), int(other)) for one, other in zip(*truth.edges[kind], strict=True)}
+        assert {(one, other) for one, other in pairs[positive].tolist()} <= known
+        assert len(pairs) == (1 + ratio) * int(positive.sum())
+        indexes = by_type(batch.indexes, ONLY_EDGES)[kind]
+        assert_same(pairs[:, 0], pairs[positive][indexes, 0])
+        for layer in layers:
+            ids = by_type(layer.original_edge_ids, ONLY_EDGES)[kind]
+            found = torch.stack([ends[ids] for ends in truth.edges[kind]], dim=1).tolist()
+            assert not {tuple(pair) for pair in found} & {tuple(pair) for pair in pairs.tolist()}
+
+
+@given(st.one_of(homogeneous(), heterogeneous()), st.integers(1, 3))
+def test_predicted_links_are_not_among_the_edges(truth: Truth, ratio: int) -> None:
+    sets = {
+        kind: gf.ItemSet(torch.stack(ends, dim=1)[:20], names="seeds")
+        for kind, ends in truth.edges.items()
+        if len(ends[0])
+    }
+    items: Any = sets.get(ONLY_EDGES, gf.HeteroItemSet(sets) if sets else None)
+    graph = truth.graph()
+    pipe: gf.Datapipe = gf.IterableSource([]) if items is None else gf.ItemSampler(items, batch_size=7, shuffle=True)
+    pipe = pipe.sample_uniform_negative(graph, ratio).sample_neighbor(graph, [2, -1]).exclude_seed_edges()
+    pipe = pipe.fetch_feature(truth.features(), truth.names(truth.kinds), truth.names(list(truth.edges)))
+    for batch in pipe:
+        check_links(truth, batch, ratio)
+        check_features(truth, batch)
+        for layer in batch.sampled_subgraphs:
+            check_edges(truth, layer)
+
+
 @given(heterogeneous())
 def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth) -> None:
     made = truth.graph()

@@ -21,6 +21,7 @@ KERNEL_LINES = 100
 PARAMETERS = 7
 MORE_PARAMETERS = {
     # Users bring this signature with them, and the graph keeps what it is given.
+    "graphfeed/datapipes/fluent.pyi": {"sample_layer_neighbor", "sample_neighbor"},
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.

@@ -69,28 +69,42 @@ def items() -> gf.ItemSampler:
     return gf.ItemSampler(item_set, batch_size=NUM_NODES // BATCHES + 1, shuffle=True)
 
 
+def edge_items() -> gf.ItemSampler:
+    pairs = random_edges(NUM_NODES, NUM_NODES, 1000, 2).T
+    return gf.ItemSampler(gf.ItemSet(pairs, names="seeds"), batch_size=1000 // BATCHES, shuffle=True)
+
+
+def one_layer() -> gf.SamplePerLayer:
+    return items().sample_per_layer(graph().sample_neighbors, 3)
+
+
 def iterable() -> gf.IterableSource:
     return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
 
 
 BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.Bufferer: lambda: items().buffer(2),
+    gf.CompactPerLayer: lambda: one_layer().compact_per_layer(True),
     gf.CopyTo: lambda: items().copy_to("cpu"),
     gf.DistributedItemSampler: ranked_items,
     gf.EndMarker: lambda: items().mark_end(),
     gf.FeatureFetcherStartMarker: lambda: items().mark_feature_fetcher_start(),
     gf.FeatureFetcher: lambda: iterable().sample_neighbor(graph(), [3]).fetch_feature(features(), ["feat"], ["row"]),
+    gf.InSubgraphSampler: lambda: items().sample_in_subgraph(graph()),
     gf.ItemSampler: items,
     gf.IterableSource: iterable,
     gf.LayerNeighborSampler: lambda: items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: items().transform(add_degree),
     gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
     gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
+    gf.SamplePerLayer: lambda: one_layer(),
+    gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
+    gf.UniformNegativeSampler: lambda: edge_items().sample_uniform_negative(graph(), 2),
     gf.Waiter: lambda: items().transform(begin).wait(),
 }
 """A pipeline that ends with each stage."""
 
-BASES = {gf.Datapipe, gf.Transform}
+BASES = {gf.Datapipe, gf.FanoutSampler, gf.NegativeSampler, gf.SubgraphSampler, gf.Transform}
 
 each_stage = pytest.mark.parametrize("kind", BUILDERS, ids=lambda kind: kind.__name__)
 

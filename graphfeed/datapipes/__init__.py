@@ -1,19 +1,23 @@
 """WHAT: the stages that a pipeline is written with, one a file."""
 
 from graphfeed.datapipes.bufferer import Bufferer
+from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Process
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
 from graphfeed.datapipes.end_marker import EndMarker
+from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
 from graphfeed.datapipes.fluent import functional_datapipe
+from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.minibatcher import GBWarning, minibatcher_default
+from graphfeed.datapipes.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.pipeline_graph import (
     PipelineGraph,
@@ -23,30 +27,43 @@ from graphfeed.datapipes.pipeline_graph import (
     to_graph,
     traverse_dps,
 )
+from graphfeed.datapipes.sample_per_layer import SamplePerLayer
+from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, replace, traverse
+from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 
 __all__ = [
     "Bufferer",
+    "CompactPerLayer",
     "CopyTo",
     "Datapipe",
     "DistributedItemSampler",
     "EndMarker",
+    "FanoutSampler",
     "FeatureFetcher",
     "FeatureFetcherStartMarker",
     "GBWarning",
+    "InSubgraphSampler",
     "ItemSampler",
     "IterableSource",
     "LayerNeighborSampler",
     "MiniBatch",
     "MiniBatchTransformer",
+    "NegativeSampler",
     "NeighborSampler",
     "PipelineGraph",
     "Process",
+    "SamplePerLayer",
+    "SeedEdgesExcluder",
+    "SubgraphSampler",
     "Transform",
+    "UniformNegativeSampler",
     "Waiter",
     "datapipe_graph_to_adjlist",
+    "exclude_seed_edges",
     "find",
     "find_dps",
     "functional_datapipe",
@@ -56,4 +73,5 @@ __all__ = [
     "to_graph",
     "traverse",
     "traverse_dps",
+    "with_negatives",
 ]

@@ -1,22 +1,30 @@
 """The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 
 from graphfeed.datapipes.bufferer import Bufferer
+from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.end_marker import EndMarker
+from graphfeed.datapipes.fanout_sampler import Fanouts
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
 from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
+from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
-from graphfeed.datapipes.neighbor_sampler import Fanouts, NeighborSampler
+from graphfeed.datapipes.negative_sampler import NegativeSampler
+from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.sample_per_layer import SamplePerLayer
+from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
-from graphfeed.storage import FeatureStore, SamplingGraph
+from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
 
 Stage = TypeVar("Stage", bound=type)
 
@@ -30,11 +38,23 @@ class Fluent:
         self,
         buffer_size: int = 1,
     ) -> Bufferer: ...
+    def compact_per_layer(
+        self,
+        deduplicate: bool,
+        cooperative: bool = False,
+        asynchronous: bool = False,
+    ) -> CompactPerLayer: ...
     def copy_to(
         self,
         device: torch.device | str,
         non_blocking: bool = False,
     ) -> CopyTo: ...
+    def exclude_seed_edges(
+        self,
+        include_reverse_edges: bool = False,
+        reverse_etypes_mapping: Mapping[str, str] | None = None,
+        asynchronous: bool = False,
+    ) -> SeedEdgesExcluder: ...
     def fetch_feature(
         self,
         feature_store: FeatureStore,
@@ -48,6 +68,10 @@ class Fluent:
         buffer_size: int = 10,
         timeout_seconds: float = 600.0,
     ) -> PrefetcherIterDataPipe: ...
+    def sample_in_subgraph(
+        self,
+        graph: SamplingGraph,
+    ) -> InSubgraphSampler: ...
     def sample_layer_neighbor(
         self,
         graph: SamplingGraph,
@@ -57,14 +81,44 @@ class Fluent:
         deduplicate: bool = True,
         layer_dependency: bool = False,
         batch_dependency: int = 1,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
     ) -> LayerNeighborSampler: ...
+    def sample_negative(
+        self,
+        negative_ratio: int,
+    ) -> NegativeSampler: ...
     def sample_neighbor(
         self,
         graph: SamplingGraph,
         fanouts: Fanouts,
         replace: bool = False,
         prob_name: str | None = None,
+        deduplicate: bool = True,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
     ) -> NeighborSampler: ...
+    def sample_per_layer(
+        self,
+        sampler: Callable[..., SampledSubgraph],
+        fanout: int | Sequence[int] | torch.Tensor,
+        replace: bool = False,
+        prob_name: str | None = None,
+        overlap_fetch: bool = False,
+        asynchronous: bool = False,
+    ) -> SamplePerLayer: ...
+    def sample_subgraph(self) -> SubgraphSampler: ...
+    def sample_uniform_negative(
+        self,
+        graph: SamplingGraph,
+        negative_ratio: int,
+    ) -> UniformNegativeSampler: ...
     def transform(
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,

@@ -1,12 +1,17 @@
 """Sample neighbours of the seeds, layer by layer, so that the nodes of a layer choose the same ones."""
 
-from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from functools import partial
+
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
 from graphfeed.ops import Key
+from graphfeed.ops.random import minibatch_key
 from graphfeed.storage import SampledSubgraph
+from graphfeed.storage.compaction import compact_hop
 from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.sampling_graph import stack
 
 
-class LayerNeighborSampler(NeighborSampler, name="sample_layer_neighbor"):
+class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     """Samples as many neighbours as `NeighborSampler` does, but of fewer nodes: LABOR-0, in its sequential variant.
 
     Each node t has a variate r(t) in each layer, uniform and shared by all columns; a column takes the `fanout`
@@ -18,10 +23,12 @@ class LayerNeighborSampler(NeighborSampler, name="sample_layer_neighbor"):
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
+    The last five options mean what they do for `NeighborSampler`.
+
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a layer with a wrong number of them, or a `batch_dependency` below 1; when it runs: a
-            seed outside of the graph.
+        ValueError: No fan-outs, a layer with a wrong number of them, a `batch_dependency` below 1, or `cooperative`;
+            when it runs: a seed outside of the graph.
 
     Example:
         >>> import torch
@@ -33,28 +40,45 @@ class LayerNeighborSampler(NeighborSampler, name="sample_layer_neighbor"):
     """
 
     deduplicate: bool = True
-    """Only True: that a node which many columns choose is one row is what this sampler is for."""
+    """Whether a node is one row, however many edges lead to it. Else each edge has a row of its own: the columns still
+    choose the same nodes, but nothing is saved by it."""
     layer_dependency: bool = False
     """Whether all layers share their variates: outer ones choose again what inner ones chose, for still fewer nodes."""
     batch_dependency: int = 1
     """Over how many mini-batches of an epoch a variate lasts. From each to the next a share of one in so many nodes,
     other ones each time, draw anew: two that are d apart share all but d in so many variates. Every variate is
     uniform all the same, and a function of the seed, the epoch and the mini-batch's index."""
+    overlap_fetch: bool = False
+    """Has no effect."""
+    num_gpu_cached_edges: int = 0
+    """Has no effect: edges are read where they lie, in CPU memory."""
+    gpu_cache_threshold: int = 1
+    """Has no effect."""
+    cooperative: bool = False
+    """Only False: each rank samples for its own seeds."""
+    asynchronous: bool = False
+    """Has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.deduplicate:
-            raise ValueError("deduplicate must be True: this sampler has columns share nodes; use sample_neighbor else")
+        refuse_cooperation(cooperative=self.cooperative)
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 
-    def sample_layers(self, nodes: ByType, key: Key) -> list[SampledSubgraph]:
-        """Return all layers around the nodes, the outermost first."""
+    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return a subgraph a layer around the seeds, the outermost first."""
+        key = minibatch_key()
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
-        hops = [0 if self.layer_dependency else hop for hop in range(len(self.fanouts))]
-        seeds = [(now.at(self.number, hop), then.at(self.number, hop)) for hop in hops]
-        contribution = step / self.batch_dependency
-        return self.graph.sample_layers_jointly(
-            nodes, self.layer_fanouts, seeds, contribution, self.replace, self.prob_name
+        numbers = [0 if self.layer_dependency else hop for hop in range(len(self.fanouts))]
+        pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
+        share = step / self.batch_dependency
+        replace, weights = self.replace, self.prob_name
+        if self.deduplicate:
+            return self.graph.sample_layers_jointly(seeds, self.layer_fanouts, pairs, share, replace, weights)
+        sample = partial(
+            self.graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share
         )
+        per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
+        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
+        return stack(seeds, hops, partial(compact_hop, deduplicate=False))

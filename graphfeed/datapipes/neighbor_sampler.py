@@ -1,58 +1,33 @@
 """Sample neighbours of the seeds, layer by layer."""
 
-import copy
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, TypeAlias
+from functools import partial
 
-import torch
-
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.seeds import node_seeds
-from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import Key
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
+from graphfeed.ops import draw_key
+from graphfeed.storage import SampledSubgraph
+from graphfeed.storage.compaction import compact_hop
 from graphfeed.storage.sampled_subgraph import ByType
-
-Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
-
-
-def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph) -> list[torch.Tensor]:
-    """Return the fan-outs of each layer as a tensor, or say what is wrong with them."""
-    if isinstance(fanouts, (str, int)) or len(fanouts) == 0:
-        raise ValueError(f"fanouts must hold a number for each layer, as in [10, 10], but is {fanouts!r}")
-    num_types = len(getattr(graph, "edge_type_to_id", None) or ()) or 1
-    layers = []
-    for place, given in enumerate(fanouts):
-        fanout = torch.as_tensor(given).reshape(-1)
-        if fanout.is_floating_point() or fanout.dtype == torch.bool:
-            raise TypeError(f"fanouts[{place}] must be whole numbers, but is {given!r}")
-        if len(fanout) not in (1, num_types):
-            one_a_type = (
-                f"or {num_types}, one an edge type of the graph" if num_types > 1 else "for the graph has one type"
-            )
-            raise ValueError(
-                f"fanouts[{place}] has {len(fanout)} numbers; give 1 for all edges of a node together, {one_a_type}"
-            )
-        if int(fanout.min()) < -1:
-            raise ValueError(f"fanouts[{place}] must be -1 (all neighbours) or more, but is {given!r}")
-        layers.append(fanout.to(torch.int64))
-    return layers
+from graphfeed.storage.sampling_graph import stack
 
 
-class NeighborSampler(Transform, name="sample_neighbor"):
+class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """Samples in-neighbours, each layer from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
 
     Sets `sampled_subgraphs` and `input_nodes`, for edge seeds also `compacted_seeds`. Without replacement each set of
     neighbours of a node is equally likely, or follows the weights; a node that occurs twice in a mini-batch is sampled
     alike. The draws depend on the mini-batch's key, the hop and the node's id alone; a mini-batch that comes from no
-    pipeline has no key, and gets one from torch's default generator.
+    pipeline has no key, and gets a random one (`seed`).
+
+    The last five options are those of samplers on GPUs. What would change the result is refused; what would only change
+    the speed has no effect, for the loader's workers overlap mini-batches already.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, or a layer with a wrong number of them; when it runs: a seed outside of the graph.
+        ValueError: No fan-outs, a layer with a wrong number of them, or `cooperative`; when it runs: a seed outside of
+            the graph.
 
     Example:
+        >>> import torch
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
         >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
         >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
@@ -60,51 +35,29 @@ class NeighborSampler(Transform, name="sample_neighbor"):
         tensor([0, 1, 2, 3])
     """
 
-    graph: SamplingGraph
-    fanouts: Fanouts
-    """One a layer, the outermost layer first: a number, or one an edge type; -1 takes all neighbours."""
-    replace: bool = False
-    """Whether an edge may be chosen more than once."""
-    prob_name: str | None = None
-    """The edge attribute that holds weights or a mask."""
-
-    needs_key = True
+    deduplicate: bool = True
+    """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
+    overlap_fetch: bool = False
+    """Has no effect."""
+    num_gpu_cached_edges: int = 0
+    """Has no effect: edges are read where they lie, in CPU memory."""
+    gpu_cache_threshold: int = 1
+    """Has no effect."""
+    cooperative: bool = False
+    """Only False: each rank samples for its own seeds."""
+    asynchronous: bool = False
+    """Has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.graph, SamplingGraph):
-            raise TypeError(
-                f"graph must be a SamplingGraph, but is a {type(self.graph).__name__}; make one with from_coo"
-            )
-        parse_fanouts(self.fanouts, self.graph)
-        if self.prob_name is not None and isinstance(self.graph, FusedCSCSamplingGraph):
-            self.graph.edge_attribute(self.prob_name)
+        refuse_cooperation(cooperative=self.cooperative)
 
-    @cached_property
-    def layer_fanouts(self) -> list[torch.Tensor]:
-        """The fan-outs of each layer as a tensor."""
-        return parse_fanouts(self.fanouts, self.graph)
-
-    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with its subgraphs."""
-        if minibatch.seeds is None:
-            raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
-        key = minibatch.key or Key(int(torch.randint(1 << 62, ())), 0, 0)
-        nodes, compacted = node_seeds(minibatch.seeds)
-        result = copy.copy(minibatch)
-        layers = self.sample_layers(nodes, key)
-        result.sampled_subgraphs = layers
-        result.input_nodes = layers[0].original_row_node_ids
-        result.compacted_seeds = compacted
-        return result
-
-    def sample_layers(self, nodes: ByType, key: Key) -> list[SampledSubgraph]:
-        """Return all layers around the nodes, the outermost first."""
-        hops = [key.at(self.number, hop) for hop in range(len(self.fanouts))]
-        return self.graph.sample_layers(nodes, self.layer_fanouts, hops, self.replace, self.prob_name)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Make the weights' running sums before the graph is shared, so that workers share them too."""
-        if self.prob_name is not None and isinstance(self.graph, FusedCSCSamplingGraph):
-            self.graph.prepare_weights(self.prob_name)
-        return vars(self).copy()
+    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return a subgraph a layer around the seeds, the outermost first."""
+        keys = [draw_key(hop) for hop in range(len(self.fanouts))]
+        if self.deduplicate:
+            return self.graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
+        sample = partial(self.graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
+        pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
+        hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]
+        return stack(seeds, hops, partial(compact_hop, deduplicate=False))

@@ -2,14 +2,16 @@
 
 import torch
 
-from graphfeed.ops import compact
+from graphfeed.ops import unique_and_compact
 from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.type_names import seed_type_str_to_ntypes
 
 
-def unique(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each id once in order of first appearance, and the place of each in that list."""
-    result = compact(ids[:0], ids)
-    return result.rows, result.local
+def given_seeds(seeds: ByType | None) -> ByType:
+    """Return the seeds of a mini-batch, or raise where it has none."""
+    if seeds is None:
+        raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+    return seeds
 
 
 def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
@@ -25,37 +27,67 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
     if isinstance(seeds, torch.Tensor):
         if seeds.dim() == 1:
             return seeds, None
-        nodes, local = unique(seeds.reshape(-1))
+        nodes, (local,), _ = unique_and_compact([seeds.reshape(-1)])
         return nodes, local.reshape(seeds.shape)
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None
     columns: dict[str, list[torch.Tensor]] = {}
     for seed_type, part in seeds.items():
-        for kind, column in zip(end_types(seed_type, part.shape[1]), part.unbind(1), strict=True):
+        for kind, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
             columns.setdefault(kind, []).append(column)
-    nodes_of, places = {}, {}
-    for kind, parts in columns.items():
-        nodes_of[kind], local = unique(torch.cat(parts))
-        places[kind] = list(torch.split(local, [len(part) for part in parts]))
+    nodes_of, places, _ = unique_and_compact(columns)
     compacted = {
-        seed_type: torch.stack([places[kind].pop(0) for kind in end_types(seed_type, part.shape[1])], dim=1)
+        seed_type: torch.stack(
+            [places[kind].pop(0) for kind in seed_type_str_to_ntypes(seed_type, part.shape[1])], dim=1
+        )
         for seed_type, part in seeds.items()
     }
     return nodes_of, compacted
 
 
-def end_types(seed_type: str, size: int) -> list[str]:
-    """Return the node type of each column of edge seeds.
+def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
+    """Return the nodes to sample from, edge seeds as positions in them, and the time of each node.
+
+    As `node_seeds`, but no two nodes are merged, for a node at two times is two nodes. Where there are more edges than
+    times, those after the first are their negatives, `ratio` a time, in the order of the times.
 
     Raises:
-        ValueError: The type names another number of nodes than the seeds have columns.
+        TypeError: Either the seeds or the times are by type, but not both.
+        ValueError: The seeds are not one a time, nor as many again for each negative.
     """
-    parts = seed_type.split(":")
-    if size == 2 and len(parts) == 3:
-        return [parts[0], parts[2]]
-    if len(parts) == size:
-        return parts
-    raise ValueError(
-        f"seeds of type {seed_type!r} have {size} columns; name an edge 'source:relation:destination', "
-        "a hyperlink by its node types joined by ':'"
-    )
+    if isinstance(seeds, torch.Tensor):
+        if not isinstance(timestamps, torch.Tensor):
+            raise TypeError(f"timestamp is a {type(timestamps).__name__}, but seeds is a tensor; give a tensor")
+        times = times_of_rows("seeds", seeds, timestamps)
+        if seeds.dim() == 1:
+            return seeds, None, times
+        places = torch.arange(seeds.numel(), dtype=seeds.dtype).reshape(seeds.shape)
+        return seeds.reshape(-1), places, times.repeat_interleave(seeds.shape[1])
+    if not isinstance(timestamps, dict) or set(timestamps) != set(seeds):
+        raise TypeError("timestamp must be a dict with the types of seeds; name the item set's members for each type")
+    times_of = {kind: times_of_rows(f"seeds[{kind!r}]", part, timestamps[kind]) for kind, part in seeds.items()}
+    if not seeds or any(part.dim() == 1 for part in seeds.values()):
+        return seeds, None, times_of
+    nodes: dict[str, list[torch.Tensor]] = {}
+    node_times: dict[str, list[torch.Tensor]] = {}
+    compacted = {}
+    for seed_type, part in seeds.items():
+        columns = []
+        for kind, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
+            first = sum(len(ids) for ids in nodes.get(kind, ()))
+            columns.append(torch.arange(first, first + len(column), dtype=column.dtype))
+            nodes.setdefault(kind, []).append(column)
+            node_times.setdefault(kind, []).append(times_of[seed_type])
+        compacted[seed_type] = torch.stack(columns, dim=1)
+    joined = {kind: torch.cat(parts) for kind, parts in nodes.items()}
+    return joined, compacted, {kind: torch.cat(parts) for kind, parts in node_times.items()}
+
+
+def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> torch.Tensor:
+    """Return the time of each seed: the given ones, then each once for every negative of its edge."""
+    given = len(timestamps)
+    if len(seeds) == given:
+        return timestamps
+    if seeds.dim() == 1 or given == 0 or len(seeds) % given:
+        raise ValueError(f"{name} has {len(seeds)} rows, but {given} timestamps; give one a seed, negatives apart")
+    return torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1)])

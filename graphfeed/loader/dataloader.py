@@ -11,13 +11,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
-import torch
-
 from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.ops.random import draw_unkeyed
 
 
 @dataclass
@@ -53,7 +52,7 @@ class DataLoader:
         worker: "thread".
         executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side; it is not
             shut down. What is sent to it pickles, unless it is a ThreadPoolExecutor.
-        seed: Of all randomness; None takes the ItemSampler's, or else draws one from torch's default generator.
+        seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
         prefetch_factor: How many mini-batches are in flight for each worker.
         timeout: Seconds that a mini-batch may take before the wait for it fails.
 
@@ -248,13 +247,13 @@ def check_options(
 
 
 def choose_seed(pipe: Datapipe, seed: int | None) -> int:
-    """Return the seed given, or that of a source, or one drawn from torch's default generator that ranks agree on."""
+    """Return the seed given, or that of a source, or a random one that ranks agree on (`graphfeed.seed`)."""
     for source in find(pipe, Source):
         if seed is None:
             seed = getattr(source, "seed", None)
     if seed is not None:
         return int(seed)
-    drawn = int(torch.randint(1 << 62, ()))
+    drawn = draw_unkeyed()
     for source in find(pipe, Ranked):
         drawn = source.agree(drawn)  # type: ignore[attr-defined]
     return drawn

@@ -11,16 +11,29 @@ from graphfeed.ops.cache_policy import (
 )
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.copy_rows import copy_rows
-from graphfeed.ops.csc import Columns, check_csc, check_edge_types, check_joined, coo_to_csc, expand_indptr
+from graphfeed.ops.csc import (
+    Columns,
+    check_csc,
+    check_edge_types,
+    check_joined,
+    coo_to_csc,
+    expand_indptr,
+    indptr_edge_ids,
+)
 from graphfeed.ops.edge_places import count_edges, take_places
-from graphfeed.ops.gather import gather_rows
+from graphfeed.ops.gather import gather_rows, index_select
+from graphfeed.ops.isin import isin
+from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
-from graphfeed.ops.random import Key
+from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.read_rows import read_bytes, read_rows
+from graphfeed.ops.ready import Ready
 from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
 from graphfeed.ops.sample_layers import Layer, sample_layers
+from graphfeed.ops.sample_negatives import sample_negatives
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.unique import unique_and_compact
 from graphfeed.ops.weights import cumulate_weights
 
 __all__ = [
@@ -32,6 +45,7 @@ __all__ = [
     "Layer",
     "Picks",
     "PolicyState",
+    "Ready",
     "TypedPicks",
     "check_csc",
     "check_edge_types",
@@ -42,10 +56,17 @@ __all__ = [
     "copy_rows",
     "count_edges",
     "cumulate_weights",
+    "draw_key",
+    "draw_unkeyed",
     "expand_indptr",
     "find_keys",
     "gather_rows",
     "group_by_type",
+    "index_select",
+    "indptr_edge_ids",
+    "isin",
+    "leave_out",
+    "leave_out_of_columns",
     "match_pairs",
     "new_policy",
     "permute",
@@ -55,6 +76,9 @@ __all__ = [
     "sample_layer_neighbors",
     "sample_layers",
     "sample_layers_jointly",
+    "sample_negatives",
     "sample_neighbors",
+    "seed",
     "take_places",
+    "unique_and_compact",
 ]

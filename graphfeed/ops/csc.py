@@ -149,3 +149,38 @@ def expand_indptr(
     out = buffers.empty(size, dtype or node_ids.dtype)
     kernels("csc", indptr).expand_indptr(indptr.contiguous().numpy(), node_ids.contiguous().numpy(), out.numpy())
     return out
+
+
+def indptr_edge_ids(
+    indptr: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    offset: torch.Tensor | None = None,
+    output_size: int | None = None,
+) -> torch.Tensor:
+    """Return each edge's place in its column, counted from the column's offset.
+
+    Args:
+        indptr: Column starts.
+        dtype: Of the result; the dtype of `offset`, else of `indptr`, if None.
+        offset: The number of each column's first edge; 0 if None.
+        output_size: The number of edges where the caller knows it.
+
+    Raises:
+        ValueError: `offset` has another length than there are columns.
+
+    Example:
+        >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))
+        tensor([10, 11, 30])
+    """
+    check_vector("indptr", indptr)
+    if offset is None:
+        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype)
+    check_vector("offset", offset)
+    if offset.numel() != indptr.numel() - 1:
+        raise ValueError(
+            f"offset must have {indptr.numel() - 1} values, one a column of indptr, but has {offset.numel()}"
+        )
+    size = int(indptr[-1]) if output_size is None else output_size
+    out = buffers.empty(size, dtype or offset.dtype)
+    kernels("csc", indptr).indptr_edge_ids(indptr.contiguous().numpy(), offset.contiguous().numpy(), out.numpy())
+    return out

@@ -47,3 +47,17 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     else:
         module.gather_rows(source, ids, row_bytes, target)
     return out
+
+
+def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a tensor at the positions in `index`: `gather_rows`, under the name that the field knows.
+
+    Raises:
+        IndexError: A position outside of the rows; negative ones don't count from the end.
+        TypeError: Positions that are neither int32 nor int64.
+
+    Example:
+        >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
+        tensor([7, 5])
+    """
+    return gather_rows(tensor, index)

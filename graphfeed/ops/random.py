@@ -6,7 +6,13 @@ mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splitta
 OOPSLA 2014). Integers only, so that every back end gives the same bits.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -17,6 +23,8 @@ EDGE_TYPE = 0x8CB92BA72F3D8DD7
 """Odd multiplier that sets the edge types of one node apart."""
 TURN = 0xA0761D6478BD642F
 """Sets the point at which a node goes from one key to the next apart from its draws."""
+UNNAMED_HOPS = 1 << 32
+"""The first hop number of draws that nobody has given a number."""
 
 
 def mix(value: int) -> int:
@@ -84,3 +92,89 @@ class Key:
     def at(self, stage: int, hop: int = 0) -> int:
         """Return the 64-bit key of one hop of one stage."""
         return fold(self.seed, self.epoch, self.index, stage, hop)
+
+
+class Unkeyed:
+    """What draws without a key come from, in this process."""
+
+    generator: ClassVar[torch.Generator | None] = None
+    """None is torch's default generator."""
+
+
+def seed(val: int | None) -> None:
+    """Fix, for this process, the randomness that nobody has given a seed.
+
+    That is the seed of a `DataLoader` where neither it nor the item sampler has one, and the draws of stages and graphs
+    that get no key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. torch's
+    generators are neither set nor used any more.
+
+    Args:
+        val: Any whole number, of which 64 bits count; None goes back to torch's default generator, as at the start.
+
+    Example:
+        >>> seed(7)
+        >>> first = draw_key()
+        >>> seed(7)
+        >>> draw_key() == first
+        True
+        >>> seed(None)
+    """
+    Unkeyed.generator = None if val is None else torch.Generator().manual_seed(val & MASK)
+
+
+def draw_unkeyed() -> int:
+    """Return 62 random bits that depend on no mini-batch (see `seed`)."""
+    return int(torch.randint(1 << 62, (), generator=Unkeyed.generator))
+
+
+class Draws:
+    """The keys of one stage for one mini-batch, which gets a random key at the first draw if it has none."""
+
+    def __init__(self, key: Key | None, stage: int) -> None:
+        self.own = key
+        self.stage = stage
+        self.unnamed = UNNAMED_HOPS
+
+    @property
+    def key(self) -> Key:
+        """The mini-batch's key."""
+        if self.own is None:
+            self.own = Key(draw_unkeyed(), 0, 0)
+        return self.own
+
+    def at(self, hop: int | None) -> int:
+        """Return the key of a hop; of the next one that has no number if None."""
+        if hop is None:
+            hop = self.unnamed
+            self.unnamed += 1
+        return self.key.at(self.stage, hop)
+
+
+CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
+
+
+@contextmanager
+def drawing(key: Key | None, stage: int) -> Iterator[None]:
+    """Let `draw_key` draw from a mini-batch's key, in this thread; a mini-batch without one gets a random key."""
+    before = CURRENT.set(Draws(key, stage))
+    try:
+        yield
+    finally:
+        CURRENT.reset(before)
+
+
+def minibatch_key() -> Key:
+    """Return the key of the mini-batch that this thread makes; outside of a stage a random one."""
+    draws = CURRENT.get()
+    return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key
+
+
+def draw_key(hop: int | None = None) -> int:
+    """Return the key of a hop of the stage that this thread is at, for the mini-batch that it makes.
+
+    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, asks for it where it draws. Keys differ by hop; without
+    a number the first call in a hook gets one key, the second another. Outside of a stage the key is a random one
+    (`seed`).
+    """
+    draws = CURRENT.get()
+    return draw_unkeyed() if draws is None else draws.at(hop)

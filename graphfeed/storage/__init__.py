@@ -9,17 +9,19 @@ from graphfeed.storage.cached_feature import (
     gpu_cached_feature,
     wrap_with_cached_feature,
 )
+from graphfeed.storage.compaction import compact_csc_format, unique_and_compact_csc_formats
 from graphfeed.storage.dataset import Dataset
 from graphfeed.storage.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.feature import Feature, Pending, TorchBasedFeature
 from graphfeed.storage.feature_cache import CPUFeatureCache
 from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
 from graphfeed.storage.from_coo import from_coo
-from graphfeed.storage.graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.item_set_dict import ItemSetDict
 from graphfeed.storage.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.preprocess import preprocess_ondisk_dataset
+from graphfeed.storage.reverse_edges import add_reverse_edges
 from graphfeed.storage.sampled_subgraph import (
     CSCFormatBase,
     PyGLayerData,
@@ -30,8 +32,18 @@ from graphfeed.storage.sampled_subgraph import (
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.task import Task
 from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
+from graphfeed.storage.type_names import (
+    CANONICAL_ETYPE_DELIMITER,
+    convert_to_hetero,
+    etype_str_to_tuple,
+    etype_tuple_to_str,
+    revert_to_homo,
+    seed_type_str_to_ntypes,
+)
 
 __all__ = [
+    "CANONICAL_ETYPE_DELIMITER",
+    "ORIGINAL_EDGE_ID",
     "BasicFeatureStore",
     "BuiltinDataset",
     "CPUCachedFeature",
@@ -57,12 +69,20 @@ __all__ = [
     "Task",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
+    "add_reverse_edges",
     "bytes_to_number_of_items",
+    "compact_csc_format",
+    "convert_to_hetero",
     "cpu_cached_feature",
     "datasets",
+    "etype_str_to_tuple",
+    "etype_tuple_to_str",
     "from_coo",
     "fused_csc_sampling_graph",
     "gpu_cached_feature",
     "preprocess_ondisk_dataset",
+    "revert_to_homo",
+    "seed_type_str_to_ntypes",
+    "unique_and_compact_csc_formats",
     "wrap_with_cached_feature",
 ]

@@ -108,7 +108,7 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
-            key: Key of the hop (`Key.at`); drawn from torch's default generator if None.
+            key: Key of the hop (`Key.at`); what `draw_key` gives if None.
 
         Returns:
             Every edge type of the graph, each with one column for each seed of its destination type.
@@ -118,7 +118,7 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
-        drawn = int(torch.randint(1 << 62, ())) if key is None else key
+        drawn = ops.draw_key() if key is None else key
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
             ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
@@ -139,7 +139,7 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         Args:
             seeds: This, `fanouts`, `replace` and `probs_name` are as there.
             random_seed: One or two whole numbers, of which 64 bits count; calls of equal ones share the variates.
-                Drawn from torch's default generator if None.
+                What `draw_key` gives if None.
             seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed. As it grows, each node
                 goes over once, at a point of its own.
         """

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import gather_rows, match_pairs
+from graphfeed.ops import Ready, leave_out, leave_out_of_columns, match_pairs
 from graphfeed.storage.show import show
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
@@ -117,17 +117,6 @@ class PyGLayerHeteroData(NamedTuple):
     """How many sources and destinations there are."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A result for those who wait for it; it is there already."""
-
-    result: Any
-
-    def wait(self) -> Any:
-        """Return the result."""
-        return self.result
-
-
 @dataclass(repr=False)
 class SampledSubgraph:
     """One layer of a mini-batch: in-edges of the columns, rows and columns relabelled.
@@ -212,9 +201,10 @@ class SampledSubgraph:
         rows, columns = self.original_row_node_ids, self.original_column_node_ids
         assert not isinstance(rows, dict)
         assert not isinstance(columns, dict)
-        csc, keep = without(self.sampled_csc, rows, columns, edges)
+        csc, gone = without(self.sampled_csc, rows, columns, edges)
         ids = self.original_edge_ids
-        return replace(self, sampled_csc=csc, original_edge_ids=ids[keep] if isinstance(ids, torch.Tensor) else ids)
+        kept = leave_out(ids, gone) if isinstance(ids, torch.Tensor) else ids
+        return replace(self, sampled_csc=csc, original_edge_ids=kept)
 
     def _without_typed(self, edges: Mapping[str, torch.Tensor]) -> Self:
         assert isinstance(self.sampled_csc, dict)
@@ -223,9 +213,9 @@ class SampledSubgraph:
         for edge_type in parts.keys() & edges.keys():
             source, _, destination = edge_type.split(":")
             rows, columns = pick(self.original_row_node_ids, source), pick(self.original_column_node_ids, destination)
-            parts[edge_type], keep = without(parts[edge_type], rows, columns, edges[edge_type])
+            parts[edge_type], gone = without(parts[edge_type], rows, columns, edges[edge_type])
             if ids is not None and edge_type in ids:
-                ids[edge_type] = ids[edge_type][keep]
+                ids[edge_type] = leave_out(ids[edge_type], gone)
         return replace(self, sampled_csc=parts, original_edge_ids=ids)
 
     def to_pyg(self, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
@@ -280,7 +270,7 @@ def edge_index(csc: CSCFormatBase) -> torch.Tensor:
 def without(
     csc: CSCFormatBase, rows: torch.Tensor | None, columns: torch.Tensor | None, edges: torch.Tensor
 ) -> tuple[CSCFormatBase, torch.Tensor]:
-    """Return the columns without some edges, and a mask of the edges that stay.
+    """Return the columns without some edges, and the places of those that went.
 
     Args:
         csc: The edges.
@@ -288,9 +278,6 @@ def without(
         columns: Ids of the columns; None where they are 0, 1, 2, ...
         edges: Ids of sources and destinations, shape (N, 2).
     """
-    sources = csc.indices if rows is None else gather_rows(rows, csc.indices)
     destinations = torch.arange(len(csc.indptr) - 1) if columns is None else columns
-    keep = ~match_pairs(csc.indptr, sources, destinations, edges)
-    before = torch.zeros(len(keep) + 1, dtype=csc.indptr.dtype)
-    torch.cumsum(keep, 0, dtype=before.dtype, out=before[1:])
-    return CSCFormatBase(before[csc.indptr], csc.indices[keep]), keep
+    gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
+    return CSCFormatBase(leave_out_of_columns(csc.indptr, gone), leave_out(csc.indices, gone)), gone

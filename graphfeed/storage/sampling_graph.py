@@ -6,9 +6,11 @@ from functools import partial
 
 import torch
 
-from graphfeed.ops import compact
+from graphfeed.ops import compact, draw_key, sample_negatives
+from graphfeed.ops.checks import check_ids
 from graphfeed.ops.random import MASK
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.type_names import etype_str_to_tuple
 
 
 class SamplingGraph(ABC):
@@ -56,13 +58,11 @@ class SamplingGraph(ABC):
         Returns:
             One subgraph a layer, the outermost first; each layer's row ids are the column ids of the one before it.
         """
-        return self._stack(
-            seeds,
-            [
-                partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
-                for fanout, key in zip(reversed(fanouts), keys, strict=True)
-            ],
-        )
+        hops = [
+            partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
+            for fanout, key in zip(reversed(fanouts), keys, strict=True)
+        ]
+        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
 
     def sample_layer_neighbors(
         self,
@@ -108,16 +108,56 @@ class SamplingGraph(ABC):
             seed2_contribution=seed2_contribution,
         )
         pairs = zip(reversed(fanouts), random_seeds, strict=True)
-        return self._stack(seeds, [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs])
+        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs]
+        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
 
-    def _stack(self, seeds: ByType, hops: Iterable[Callable[[ByType], SampledSubgraph]]) -> list[SampledSubgraph]:
-        layers = []
-        for sample in hops:
-            layers.append(relabel(sample(seeds), self.num_nodes))
-            rows = layers[-1].original_row_node_ids
-            assert rows is not None
-            seeds = rows
-        return layers[::-1]
+    def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
+        """Return all in-edges of the nodes, with the ids of the graph; raises what `sample_neighbors` does.
+
+        Args:
+            nodes: Node ids; by node type if the graph has types. The columns are in this order.
+        """
+        return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
+
+    def sample_negative_edges_uniform(
+        self,
+        edge_type: str | None,
+        node_pairs: torch.Tensor,
+        negative_ratio: int,
+        *,
+        key: int | None = None,
+    ) -> torch.Tensor:
+        """Return the pairs, followed by copies of each with a destination that is drawn uniformly from its type.
+
+        Nothing checks that a drawn pair is no edge. Draw `i` depends on the key and on `i` alone.
+
+        Args:
+            edge_type: Type of the pairs, "src:rel:dst"; None and "" take ids of all nodes together.
+            node_pairs: Of an integer dtype, shape (N, 2): sources and destinations.
+            negative_ratio: How many copies of each pair.
+            key: Key of the draws (`Key.at`); what `draw_key` gives if None.
+
+        Returns:
+            Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
+
+        Raises:
+            KeyError: An edge type that the graph hasn't got.
+            ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
+        """
+        num_nodes = self.num_nodes
+        if not edge_type:
+            total = num_nodes if isinstance(num_nodes, int) else sum(num_nodes.values())
+            sizes = [total, total]
+        else:
+            known = getattr(self, "edge_type_to_id", None) or {}
+            if edge_type not in known or isinstance(num_nodes, int):
+                raise KeyError(f"edge_type is {edge_type!r}, but the graph has {list(known) or 'no types'}")
+            sizes = [num_nodes[kind] for kind in etype_str_to_tuple(edge_type)[::2]]
+        key = draw_key() if key is None else key
+        result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
+        for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
+            check_ids(f"{name} of node_pairs", column, size)
+        return result
 
 
 def parse_seeds(
@@ -128,7 +168,7 @@ def parse_seeds(
     Raises:
         ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
     """
-    drawn = torch.randint(1 << 62, (1,)) if random_seed is None else random_seed
+    drawn = [draw_key()] if random_seed is None else random_seed
     seeds = [int(seed) & MASK for seed in drawn]
     if len(seeds) not in (1, 2):
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
@@ -137,6 +177,27 @@ def parse_seeds(
     if seed2_contribution == 1:
         return (seeds[-1], seeds[-1]), 0
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
+
+
+def stack(
+    seeds: ByType,
+    hops: Iterable[Callable[[ByType], SampledSubgraph]],
+    compact_one: Callable[[SampledSubgraph], SampledSubgraph],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from the rows of the one before, and return a subgraph a layer, the outermost first.
+
+    Args:
+        seeds: Node ids; by node type if the graph has types.
+        hops: What samples each hop, with the ids of the graph.
+        compact_one: What gives a hop its row ids.
+    """
+    layers = []
+    for sample in hops:
+        layers.append(compact_one(sample(seeds)))
+        rows = layers[-1].original_row_node_ids
+        assert rows is not None
+        seeds = rows
+    return layers[::-1]
 
 
 def relabel(hop: SampledSubgraph, num_nodes: int | Mapping[str, int]) -> SampledSubgraph:

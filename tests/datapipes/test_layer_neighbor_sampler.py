@@ -142,13 +142,17 @@ def test_a_graph_with_types_has_fanouts_by_type() -> None:
         assert int(inner["item:liked_by:user"].indptr.diff().max()) <= 4
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"deduplicate": False}, "deduplicate must be True"),
-        ({"batch_dependency": 0}, "batch_dependency must be 1 or more, but is 0"),
-    ],
-)
-def test_errors_say_what_is_wrong(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        ITEMS.sample_layer_neighbor(GRAPH, [3], **options)
+def test_without_merging_the_same_edges_have_a_row_each() -> None:
+    for merged, apart in zip(
+        ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=3),
+        ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=3, deduplicate=False),
+        strict=True,
+    ):
+        (one,), (other,) = layers_of(merged), layers_of(apart)
+        assert_same(other.original_edge_ids, one.original_edge_ids)
+        assert len(tensor(apart.input_nodes)) == 100 + len(tensor(other.original_edge_ids))
+
+
+def test_a_dependency_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_dependency must be 1 or more, but is 0"):
+        ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=0)

@@ -153,6 +153,25 @@ def test_weights_are_found_by_name(name: str) -> None:
     assert sorted(ids.tolist()) == sorted(kept.tolist())
 
 
+@pytest.mark.parametrize(
+    ("graph", "seeds"), [(HOMOGENEOUS, torch.tensor([7, 3, 7])), (TYPED, {"user": torch.tensor([2, 5])})]
+)
+def test_without_merging_each_edge_has_a_row_of_its_own(graph: SamplingGraph, seeds: Any) -> None:
+    """The innermost layer has the same edges as with merging."""
+    apart, merged = (layers_of(sample(seeds, graph, fanouts=[2, 3], deduplicate=choice)) for choice in (False, True))
+    assert_same(apart[1].original_edge_ids, merged[1].original_edge_ids)
+    assert_same(apart[0].original_column_node_ids, apart[1].original_row_node_ids)
+    for layer in apart:
+        parts: tuple[Any, ...] = (layer.original_row_node_ids, layer.original_column_node_ids, layer.sampled_csc)
+        rows, columns, cscs = (value if isinstance(value, dict) else {"_": value} for value in parts)
+        places: dict[str, list[int]] = {kind: [] for kind in rows}
+        for edge_type, csc in cscs.items():
+            places[edge_type.split(":")[0]] += csc.indices.tolist()
+        for kind, ids in rows.items():
+            assert_same(ids[: len(columns[kind])], columns[kind])
+            assert places[kind] == list(range(len(columns[kind]), len(ids)))
+
+
 def test_with_replacement_every_node_with_neighbours_gets_its_fanout() -> None:
     (layer,) = layers_of(sample(torch.arange(50), fanouts=[40], replace=True))
     assert set(degrees(layer).tolist()) <= {0, 40}

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from graphfeed.datapipes.seeds import end_types, node_seeds
+from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from tests.digests import assert_same
 
 NONE = torch.tensor([], dtype=torch.int64)
@@ -84,7 +84,58 @@ def test_a_type_that_names_another_number_of_ends_is_refused(kind: str, size: in
         node_seeds({kind: torch.zeros(1, size, dtype=torch.int64)})
 
 
-def test_the_types_of_the_ends() -> None:
-    assert end_types("user:likes:item", 2) == ["user", "item"]
-    assert end_types("user:item", 2) == ["user", "item"]
-    assert end_types("user:item:shop", 3) == ["user", "item", "shop"]
+def times(*values: int) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def test_timed_nodes_stay_as_they_are() -> None:
+    seeds = torch.tensor([3, 0, 3])
+    nodes, compacted, own = timed_node_seeds(seeds, times(7, 8, 9))
+    assert nodes is seeds
+    assert compacted is None
+    assert_same(own, times(7, 8, 9))
+    by_type = {"user": seeds}
+    assert timed_node_seeds(by_type, {"user": times(7, 8, 9)})[:2] == (by_type, None)
+
+
+def test_both_ends_of_a_timed_edge_have_its_time_and_no_two_are_merged() -> None:
+    nodes, compacted, own = timed_node_seeds(torch.tensor([[0, 1], [0, 3]]), times(100, 200))
+    assert_same(nodes, torch.tensor([0, 1, 0, 3]))
+    assert_same(compacted, torch.tensor([[0, 1], [2, 3]]))
+    assert_same(own, times(100, 100, 200, 200))
+
+
+def test_negatives_have_the_time_of_their_edge() -> None:
+    seeds = torch.tensor([[0, 1], [2, 3], [0, 7], [0, 8], [2, 5], [2, 6]])
+    nodes, _, own = timed_node_seeds(seeds, times(100, 200))
+    assert_same(nodes, seeds.reshape(-1))
+    assert_same(own, times(100, 200, 100, 100, 200, 200).repeat_interleave(2))
+
+
+def test_timed_edges_of_several_types() -> None:
+    seeds = {"a:r:b": torch.tensor([[0, 1], [2, 3]]), "a:s:a": torch.tensor([[0, 5]])}
+    nodes, compacted, own = timed_node_seeds(seeds, {"a:r:b": times(10, 20), "a:s:a": times(30)})
+    assert_same(nodes, {"a": torch.tensor([0, 2, 0, 5]), "b": torch.tensor([1, 3])})
+    assert_same(compacted, {"a:r:b": torch.tensor([[0, 0], [1, 1]]), "a:s:a": torch.tensor([[2, 3]])})
+    assert_same(own, {"a": times(10, 20, 30, 30), "b": times(10, 20)})
+
+
+def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
+    edges = torch.zeros(3, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"^seeds has 3 rows, but 2 timestamps; give one a seed"):
+        timed_node_seeds(edges, times(1, 2))
+    with pytest.raises(ValueError, match=r"^seeds has 4 rows, but 2 timestamps"):
+        timed_node_seeds(torch.arange(4), times(1, 2))
+    with pytest.raises(ValueError, match=r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps"):
+        timed_node_seeds({"a:r:b": edges}, {"a:r:b": times()[:0].long()})
+    with pytest.raises(TypeError, match=r"^timestamp is a dict, but seeds is a tensor"):
+        timed_node_seeds(edges, {"a:r:b": times(1)})
+    with pytest.raises(TypeError, match=r"^timestamp must be a dict with the types of seeds"):
+        timed_node_seeds({"a:r:b": edges}, {"a:r:c": times(1, 2, 3)})
+
+
+def test_a_mini_batch_without_seeds_is_named() -> None:
+    seeds = torch.arange(3)
+    assert given_seeds(seeds) is seeds
+    with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
+        given_seeds(None)

@@ -64,3 +64,11 @@ def expand_indptr(indptr, node_ids, out):
     for column in range(indptr.size - 1):
         for edge in range(indptr[column], indptr[column + 1]):
             out[edge] = node_ids[column]
+
+
+@kernel
+def indptr_edge_ids(indptr, offset, out):
+    """Write each edge's place in its column, from the column's offset on."""
+    for column in range(indptr.size - 1):
+        for edge in range(indptr[column], indptr[column + 1]):
+            out[edge] = offset[column] + (edge - indptr[column])

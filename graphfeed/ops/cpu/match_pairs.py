@@ -2,12 +2,22 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
 from graphfeed.ops.cpu.random import mix
 
 
 @inlined
-def find_slot(table, pairs, source, destination):
+def find_destination(table, pairs, destination):
+    """Return the slot of a pair with this destination, or the free one where it belongs."""
+    mask = np.uint64(table.size - 1)
+    slot = mix(np.uint64(destination)) & mask
+    while table[slot] >= 0 and pairs[table[slot], 1] != destination:
+        slot = (slot + np.uint64(1)) & mask
+    return slot
+
+
+@inlined
+def find_pair(table, pairs, source, destination):
     """Return the slot of a pair, or the free one where it belongs."""
     mask = np.uint64(table.size - 1)
     slot = mix(mix(np.uint64(source)) + np.uint64(destination)) & mask
@@ -20,20 +30,35 @@ def find_slot(table, pairs, source, destination):
 
 
 @kernel
-def match_pairs(indptr, sources, destinations, pairs, table, out):
-    """Mark the edges that are among the pairs.
+def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
+    """Write the places of the edges that are among the pairs, ascending, and return how many there are.
 
     Args:
         indptr: Where each column's edges start.
-        sources: Source id of each edge.
+        indices: Row of each edge, or its source's id where there are no rows.
+        rows: Id of each row; empty where `indices` are ids.
         destinations: Id of each column.
         pairs: int64: source and destination, a row a pair.
-        table: Scratch, all -1, a power of two and at least twice as long as there are pairs.
-        out: Written: whether each edge is among the pairs.
+        ends: Scratch, all -1, a power of two and at least twice as long as there are pairs.
+        table: Scratch as `ends`.
+        out: Written; as long as there are edges.
     """
     for pair in range(pairs.shape[0]):
-        table[find_slot(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
-    for column in range(indptr.size - 1):
+        ends[find_destination(ends, pairs, pairs[pair, 1])] = pair
+        table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
+    found = 0
+    last = indices.size - 1
+    for column in range(destinations.size):
         destination = np.int64(destinations[column])
+        # Most columns are the end of no pair, and their edges need not be looked at.
+        if ends[find_destination(ends, pairs, destination)] < 0:
+            continue
         for edge in range(indptr[column], indptr[column + 1]):
-            out[edge] = table[find_slot(table, pairs, np.int64(sources[edge]), destination)] >= 0
+            source = np.int64(indices[edge])
+            if rows.size:
+                prefetch(rows, np.intp(indices[min(edge + AHEAD, last)]))
+                source = np.int64(rows[source])
+            if table[find_pair(table, pairs, source, destination)] >= 0:
+                out[found] = edge
+                found += 1
+    return found

@@ -1,0 +1,42 @@
+"""Row ids for a layer that has none."""
+
+import copy
+
+from graphfeed.datapipes.fanout_sampler import refuse_cooperation
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.storage.compaction import compact_hop
+
+
+class CompactPerLayer(Transform, name="compact_per_layer"):
+    """Gives the outermost layer its row ids, and positions in them; they become the `input_nodes`.
+
+    It follows `sample_per_layer`, which shows an example, or what changed the layer after it.
+
+    Raises:
+        ValueError: `cooperative`; when it runs: no layer, one that has row ids already, or one without column ids.
+    """
+
+    deduplicate: bool
+    """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
+    cooperative: bool = False
+    """Only False: each rank samples for its own seeds."""
+    asynchronous: bool = False
+    """Has no effect."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_cooperation(cooperative=self.cooperative)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with row ids in its outermost layer."""
+        if not minibatch.sampled_subgraphs:
+            raise ValueError("the mini-batch has no sampled_subgraphs yet; put sample_per_layer before")
+        layer, *inner = minibatch.sampled_subgraphs
+        if layer.original_row_node_ids is not None:
+            raise ValueError("the outermost layer has its original_row_node_ids already; put sample_per_layer before")
+        result = copy.copy(minibatch)
+        compacted = compact_hop(layer, deduplicate=self.deduplicate)
+        result.sampled_subgraphs = [compacted, *inner]
+        result.input_nodes = compacted.original_row_node_ids
+        return result

@@ -1,0 +1,39 @@
+"""All in-edges of the seeds."""
+
+import torch
+
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.sampled_subgraph import ByType
+
+
+class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
+    """Takes all in-edges of the seeds: one layer, as `NeighborSampler` with fan-out -1.
+
+    Raises:
+        KeyError: When it runs: seeds of an unknown node type.
+        ValueError: When it runs: a seed outside of the graph.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> next(iter(pipe.sample_in_subgraph(graph))).input_nodes
+        tensor([0, 1, 2])
+    """
+
+    graph: SamplingGraph
+
+    needs_key = False
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,  # noqa: ARG002
+        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and the one subgraph; times are not looked at."""
+        layers = self.graph.sample_layers(seeds, [torch.tensor([-1])], [0])
+        rows = layers[0].original_row_node_ids
+        assert rows is not None
+        return rows, layers

@@ -1,0 +1,80 @@
+"""What all negative samplers share, and where users write their own."""
+
+import copy
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.seeds import given_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.random import drawing
+
+Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Seeds, labels and indexes."""
+
+
+class NegativeSampler(Transform, name="sample_negative"):
+    """Adds negatives to edge seeds: write `_sample_with_etype`, which is called for each seed type.
+
+    Replaces `seeds`, `labels` and `indexes` by what the hook returns; labels and indexes that the mini-batch has are
+    lost. A graph that the hook draws from uses the mini-batch's key by itself. A hook that draws otherwise asks
+    `draw_key` for a key, in the thread that calls it.
+
+    Raises:
+        ValueError: A ratio that is no whole number of 1 or more; when it runs: a mini-batch without seeds.
+    """
+
+    negative_ratio: int
+    """How many negatives each edge gets."""
+
+    needs_key = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.negative_ratio) is not int or self.negative_ratio < 1:
+            raise ValueError(
+                f"Negative_ratio should be positive Integer: negative_ratio is {self.negative_ratio!r}; "
+                "give how many negatives each edge gets"
+            )
+
+    def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
+        """Return seeds, labels and indexes of one seed type.
+
+        `with_negatives` makes the usual labels and indexes of positives that are followed by their negatives.
+
+        Args:
+            seeds: The positives.
+            etype: Their type; None where the seeds have no types.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with negatives."""
+        seeds = given_seeds(minibatch.seeds)
+        result = copy.copy(minibatch)
+        with drawing(minibatch.key, self.number):
+            if isinstance(seeds, torch.Tensor):
+                result.seeds, result.labels, result.indexes = self._sample_with_etype(seeds)
+                return result
+            sampled: dict[str, Any] = {kind: self._sample_with_etype(part, kind) for kind, part in seeds.items()}
+        result.seeds, result.labels, result.indexes = (
+            {kind: parts[place] for kind, parts in sampled.items()} for place in range(3)
+        )
+        return result
+
+
+def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
+    """Return seeds with their labels and indexes: positives, then for each in turn all of its negatives.
+
+    Labels are float32, 1 for each positive, then 0. Indexes are int64, the positive that each seed belongs to.
+
+    Example:
+        >>> with_negatives(torch.tensor([[5, 6], [7, 8], [5, 1], [5, 2], [7, 3], [7, 4]]), 2)[2]
+        tensor([0, 1, 0, 0, 1, 1])
+    """
+    labels = torch.zeros(len(seeds), dtype=torch.float32)
+    labels[:num_positives] = 1
+    own = torch.arange(num_positives)
+    ratio = len(seeds) // max(num_positives, 1) - 1
+    return seeds, labels, torch.cat([own, own.repeat_interleave(max(ratio, 0))])

@@ -1,0 +1,71 @@
+"""One more layer around what was sampled."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.seeds import given_seeds, node_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.random import drawing
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
+
+
+class SamplePerLayer(Transform, name="sample_per_layer"):
+    """Samples one layer around the rows of the layer before, or around the seeds: for samplers of several stages.
+
+    The layer is put before the others in `sampled_subgraphs`, with the ids of the graph and without row ids, for
+    `compact_per_layer` to give it those. What stands between the two may change it. Each such stage draws apart.
+
+    Raises:
+        ValueError: When it runs: no seeds, or a layer before without row ids.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> for sampler in (graph.sample_neighbors, graph.sample_layer_neighbors):
+        ...     pipe = pipe.sample_per_layer(sampler, -1).compact_per_layer(deduplicate=True)
+        >>> next(iter(pipe)).input_nodes
+        tensor([0, 1, 2, 3])
+    """
+
+    sampler: Callable[..., SampledSubgraph]
+    """A method of a graph, as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace` and `prob_name`."""
+    fanout: int | Sequence[int] | torch.Tensor
+    """A number, or one an edge type; -1 takes all neighbours."""
+    replace: bool = False
+    """Whether an edge may be chosen more than once."""
+    prob_name: str | None = None
+    """The edge attribute that holds weights or a mask."""
+    overlap_fetch: bool = False
+    """Has no effect."""
+    asynchronous: bool = False
+    """Has no effect."""
+
+    needs_key = True
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with one more layer."""
+        result = copy.copy(minibatch)
+        layers = minibatch.sampled_subgraphs or []
+        if layers:
+            nodes = layers[0].original_row_node_ids
+        else:
+            nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch.seeds))
+        if nodes is None:
+            raise ValueError("the layer before has no original_row_node_ids; put compact_per_layer between")
+        fanout = torch.as_tensor(self.fanout).reshape(-1)
+        with drawing(minibatch.key, self.number):
+            hop = self.sampler(nodes, fanout, self.replace, self.prob_name)
+        result.sampled_subgraphs = [hop, *layers]
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Make the weights' running sums before the graph is shared, so that workers share them too."""
+        graph = getattr(self.sampler, "__self__", None)
+        if self.prob_name is not None and isinstance(graph, FusedCSCSamplingGraph):
+            graph.prepare_weights(self.prob_name)
+        return vars(self).copy()

@@ -1,0 +1,72 @@
+"""What all samplers of subgraphs share, and where users write their own."""
+
+import copy
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.random import drawing
+from graphfeed.storage import SampledSubgraph
+from graphfeed.storage.sampled_subgraph import ByType
+
+
+class SubgraphSampler(Transform, name="sample_subgraph"):
+    """Makes subgraphs of the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
+
+    The seeds that the hook gets are nodes: the ends of edge seeds, each once; or, where the mini-batch has timestamps,
+    all of them with their times. Sets `sampled_subgraphs` and `input_nodes` to what the hook returns, for edge seeds
+    also `compacted_seeds`.
+
+    A graph that the hook samples from draws from the mini-batch's key by itself. A hook that draws otherwise asks
+    `draw_key` for a key, in the thread that calls it; so the result depends on the mini-batch alone. A mini-batch that
+    comes from no pipeline has no key, and gets a random one (`seed`).
+
+    Raises:
+        ValueError: When it runs: a mini-batch without seeds.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo, unique_and_compact_csc_formats
+        >>> class OneHop(SubgraphSampler):
+        ...     def __init__(self, datapipe, graph):
+        ...         super().__init__(datapipe)
+        ...         self.graph = graph
+        ...     def sample_subgraphs(self, seeds, seeds_timestamp):
+        ...         hop = self.graph.sample_neighbors(seeds, torch.tensor([2]))
+        ...         rows, csc, _ = unique_and_compact_csc_formats(hop.sampled_csc, seeds)
+        ...         return rows, [SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)]
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> next(iter(OneHop(pipe, graph))).input_nodes
+        tensor([0, 1, 2])
+    """
+
+    needs_key = True
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,
+        seeds_pre_time_window: ByType | None = None,
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes, and a subgraph a layer, the outermost first.
+
+        Args:
+            seeds: Node ids; by node type if the seeds are.
+            seeds_timestamp: The time of each, if the mini-batch has timestamps.
+            seeds_pre_time_window: How far back from its time each may look; stages of this package leave it out.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with its subgraphs."""
+        seeds = given_seeds(minibatch.seeds)
+        result = copy.copy(minibatch)
+        times: ByType | None = None
+        if minibatch.timestamp is None:
+            nodes, result.compacted_seeds = node_seeds(seeds)
+        else:
+            nodes, result.compacted_seeds, times = timed_node_seeds(seeds, minibatch.timestamp)
+        with drawing(minibatch.key, self.number):
+            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, times)
+        return result

@@ -1,0 +1,43 @@
+"""Negatives with a random destination."""
+
+from zlib import crc32
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.negative_sampler import NegativeSampler, Sampled, with_negatives
+from graphfeed.ops import draw_key
+from graphfeed.storage import SamplingGraph
+
+
+class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
+    """Adds copies of each edge seed with a destination that is drawn uniformly from the nodes of its type.
+
+    Nothing checks that a drawn edge is not in the graph. For N edges and ratio k the seeds are those N, then k
+    negatives of the first, k of the second, and so on; labels are N ones, then zeros, float32; indexes say which of the
+    N each belongs to. Edges of several types are treated apart, each with indexes from 0. The draws depend on the
+    mini-batch's key, the edge type and the place in the mini-batch.
+
+    Raises:
+        ValueError: A ratio that is no whole number of 1 or more; when it runs: seeds that are no pairs, or an id
+            outside of the graph.
+        KeyError: When it runs: seeds of an edge type that the graph hasn't got.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([[1, 0], [3, 1]]), names="seeds"), batch_size=2)
+        >>> batch = next(iter(pipe.sample_uniform_negative(graph, negative_ratio=2)))
+        >>> batch.seeds[:, 0], batch.labels
+        (tensor([1, 3, 1, 1, 3, 3]), tensor([1., 1., 0., 0., 0., 0.]))
+    """
+
+    def __init__(self, datapipe: Datapipe, graph: SamplingGraph, negative_ratio: int) -> None:
+        # Fields would put the base's ratio before the graph.
+        super().__init__(datapipe, negative_ratio)
+        self.graph = graph
+
+    def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
+        key = draw_key(0 if etype is None else 1 + crc32(etype.encode()))
+        pairs = self.graph.sample_negative_edges_uniform(etype, seeds, self.negative_ratio, key=key)
+        return with_negatives(pairs, len(seeds))

@@ -1,0 +1,17 @@
+"""Kernel of uniform negative sampling."""
+
+from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.random import draw_below, node_state
+
+
+@kernel
+def sample_negatives(pairs, negative_ratio, num_destinations, key, out):
+    """Write the pairs, then each `negative_ratio` times with a destination drawn by the place of the copy."""
+    count = pairs.shape[0]
+    for row in range(count):
+        out[row, 0] = pairs[row, 0]
+        out[row, 1] = pairs[row, 1]
+        for copy in range(negative_ratio):
+            place = row * negative_ratio + copy
+            out[count + place, 0] = pairs[row, 0]
+            out[count + place, 1] = draw_below(node_state(key, place), 0, num_destinations)

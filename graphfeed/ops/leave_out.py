@@ -1,0 +1,78 @@
+"""Rows of a tensor but some."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_vector
+
+
+def check_places(places: torch.Tensor, bound: int) -> None:
+    """Raise unless places are int64, ascend, none twice, and lie in `0 .. bound - 1`."""
+    check_vector("places", places, (torch.int64,))
+    if places.numel() == 0:
+        return
+    if int(places[0]) < 0 or int(places[-1]) >= bound:
+        wrong = int(places[0]) if int(places[0]) < 0 else int(places[-1])
+        raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {wrong}")
+    if not bool((np.diff(places.numpy()) > 0).all()):
+        raise ValueError("places must ascend, none twice; sort them")
+
+
+def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a tensor but those at some places, by a copy of each run between them.
+
+    Args:
+        values: Any dtype, shape (rows, ...).
+        places: int64, ascending, none twice.
+
+    Returns:
+        Shape (rows - len(places), ...); `values` itself where nothing is left out.
+
+    Raises:
+        IndexError: A place outside of the rows.
+        ValueError: Places that don't ascend.
+
+    Example:
+        >>> leave_out(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
+        [5, 7]
+    """
+    check_places(places, values.shape[0])
+    if places.numel() == 0:
+        return values
+    out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype)
+    if out.numel():
+        source = buffers.as_bytes(values)
+        row_bytes = source.size // values.shape[0]
+        kernels("leave_out", values).leave_out(source, places.contiguous().numpy(), row_bytes, buffers.as_bytes(out))
+    return out
+
+
+def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return where each column's edges start when those at some places are gone.
+
+    Args:
+        indptr: Column starts, int32 or int64.
+        places: int64, ascending, none twice.
+
+    Returns:
+        Like `indptr`, which it is where nothing is left out.
+
+    Raises:
+        IndexError: A place outside of the edges.
+        ValueError: Places that don't ascend.
+
+    Example:
+        >>> leave_out_of_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()
+        [0, 1, 1, 2]
+    """
+    check_vector("indptr", indptr)
+    check_places(places, int(indptr[-1]))
+    if places.numel() == 0:
+        return indptr
+    out = buffers.empty(indptr.numel(), indptr.dtype)
+    kernels("leave_out", indptr).leave_out_of_columns(
+        indptr.contiguous().numpy(), places.contiguous().numpy(), out.numpy()
+    )
+    return out

@@ -1,0 +1,87 @@
+"""The names of node types, edge types and seed types, as strings and as tuples."""
+
+from typing import Any
+
+CANONICAL_ETYPE_DELIMITER = ":"
+"""Stands between the parts of an edge type, 'source:relation:destination'."""
+ONLY_NODE_TYPE = "_N"
+"""What the node type of a graph without types is called where a dict by type is asked for."""
+
+
+def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, str]:
+    """Return an edge type as a tuple; a tuple stays as it is.
+
+    Raises:
+        ValueError: Another number of parts than three.
+
+    Example:
+        >>> etype_str_to_tuple("user:likes:item")
+        ('user', 'likes', 'item')
+    """
+    parts = c_etype if isinstance(c_etype, tuple) else tuple(c_etype.split(CANONICAL_ETYPE_DELIMITER))
+    check_parts("c_etype", c_etype, len(parts))
+    source, relation, destination = parts
+    return source, relation, destination
+
+
+def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
+    """Return an edge type as a string.
+
+    Raises:
+        TypeError: It is no tuple.
+        ValueError: Another number of parts than three, or a ":" in one, which could not be told apart again.
+
+    Example:
+        >>> etype_tuple_to_str(("user", "likes", "item"))
+        'user:likes:item'
+    """
+    if not isinstance(c_etype, tuple):
+        raise TypeError(f"c_etype must be a tuple (source, relation, destination), but is {c_etype!r}")
+    check_parts("c_etype", c_etype, len(c_etype))
+    if any(CANONICAL_ETYPE_DELIMITER in part for part in c_etype):
+        raise ValueError(f"c_etype has {CANONICAL_ETYPE_DELIMITER!r} in a part, {c_etype!r}; rename the type")
+    return CANONICAL_ETYPE_DELIMITER.join(c_etype)
+
+
+def check_parts(name: str, value: object, count: int) -> None:
+    """Raise unless an edge type has three parts."""
+    if count != 3:
+        raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {value!r}")
+
+
+def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
+    """Return the node type of each column of edge or hyperlink seeds.
+
+    A type of as many parts as the seeds have columns names a node type a column; so seeds of three columns under an
+    edge type name the relation as a node type, which the graph then refuses by name.
+
+    Args:
+        seed_type: An edge type 'source:relation:destination' for two columns, else node types joined by ":".
+        seed_size: The number of columns.
+
+    Raises:
+        ValueError: The type names another number of nodes than there are columns.
+
+    Example:
+        >>> seed_type_str_to_ntypes("user:likes:item", 2), seed_type_str_to_ntypes("user:item:shop", 3)
+        (['user', 'item'], ['user', 'item', 'shop'])
+    """
+    parts = seed_type.split(CANONICAL_ETYPE_DELIMITER)
+    if len(parts) == seed_size:
+        return parts
+    if seed_size == 2 and len(parts) == 3:
+        return [parts[0], parts[2]]
+    raise ValueError(
+        f"seeds of type {seed_type!r} have {seed_size} columns; name an edge 'source:relation:destination', "
+        "a hyperlink by its node types joined by ':'"
+    )
+
+
+def convert_to_hetero(item: Any) -> dict[str, Any]:
+    """Return a value by node type, with the one type's name."""
+    return {ONLY_NODE_TYPE: item}
+
+
+def revert_to_homo(d: Any) -> Any:
+    """Return the value of a dict that `convert_to_hetero` made; any other dict, and any other value, as it is."""
+    return d[ONLY_NODE_TYPE] if isinstance(d, dict) and list(d) == [ONLY_NODE_TYPE] else d

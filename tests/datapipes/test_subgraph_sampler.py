@@ -1,0 +1,130 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.ops import Key
+from graphfeed.storage.sampled_subgraph import ByType
+from tests import pipelines
+from tests.digests import assert_same, digest, digests
+
+GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 600, 0), 50)
+NO_CSC = gf.CSCFormatBase(torch.tensor([0]), torch.tensor([], dtype=torch.int64))
+Hook = tuple[ByType, list[gf.SampledSubgraph]]
+
+
+class TwoHops(gf.SubgraphSampler):
+    """As users wrote them: an `__init__`, and a hook of two arguments that calls the graph without a key."""
+
+    def __init__(self, datapipe: gf.Datapipe, graph: gf.FusedCSCSamplingGraph, fanouts: list[int]) -> None:
+        super().__init__(datapipe)
+        self.graph = graph
+        self.fanouts = fanouts
+
+    def sample_subgraphs(self, seeds: Any, seeds_timestamp: Any) -> Hook:  # type: ignore[override]
+        layers: list[gf.SampledSubgraph] = []
+        for fanout in reversed(self.fanouts):
+            hop: Any = self.graph.sample_neighbors(seeds, torch.tensor([fanout]))
+            rows, csc, _ = gf.unique_and_compact_csc_formats(hop.sampled_csc, seeds)
+            layers.insert(0, gf.SampledSubgraph(csc, seeds, rows, hop.original_edge_ids))
+            seeds = rows
+        return seeds, layers
+
+
+class Listening(gf.SubgraphSampler):
+    """Keeps what its hook is given."""
+
+    heard: list[Any]
+
+    def sample_subgraphs(self, seeds: Any, seeds_timestamp: Any = None, seeds_pre_time_window: Any = None) -> Hook:
+        self.heard.append((seeds, seeds_timestamp))
+        return seeds, [gf.SampledSubgraph(NO_CSC, seeds, seeds)]
+
+
+def heard_of(**fields: Any) -> tuple[Any, gf.MiniBatch]:
+    """Return what a hook is given for a mini-batch, and what comes of it."""
+    heard: list[Any] = []
+    (batch,) = Listening(gf.IterableSource([gf.MiniBatch(**fields)]), heard)
+    return heard[0], batch
+
+
+def sampled(batch: Any) -> str:
+    return digest((batch.sampled_subgraphs, batch.input_nodes))
+
+
+def make_pipe(batch_size: int = 10) -> TwoHops:
+    items = gf.ItemSampler(gf.ItemSet(torch.arange(50), names="seeds"), batch_size=batch_size, shuffle=True)
+    return TwoHops(items, GRAPH, [3, 2])
+
+
+def test_a_sampler_of_ones_own_sets_layers_and_input_nodes() -> None:
+    batch = next(iter(make_pipe()))
+    outer, inner = batch.sampled_subgraphs
+    assert_same(inner.original_column_node_ids, batch.seeds)
+    assert_same(outer.original_column_node_ids, inner.original_row_node_ids)
+    assert batch.input_nodes is outer.original_row_node_ids
+    assert batch.compacted_seeds is None
+
+
+def test_a_graph_that_a_hook_samples_from_draws_by_the_mini_batch() -> None:
+    pipe = make_pipe()
+    batches = list(pipe)
+    for batch in reversed(batches):
+        again = pipe(gf.MiniBatch(seeds=batch.seeds, key=batch.key))
+        assert sampled(again) == sampled(batch)
+    with gf.DataLoader(pipe, num_workers=3, seed=0) as loader:
+        assert digests(loader) == digests(pipe.with_seed(0))
+
+
+def test_hops_and_stages_draw_apart() -> None:
+    seeds = torch.arange(50)
+    first = TwoHops(gf.IterableSource([]), GRAPH, [2, 2])
+    batch: Any = first(gf.MiniBatch(seeds=seeds, key=Key(0, 0, 0)))
+    second: Any = TwoHops(first, GRAPH, [2])(batch)
+    hops = [*batch.sampled_subgraphs, *second.sampled_subgraphs]
+    edges = {tuple(hop.original_edge_ids[: int(hop.sampled_csc.indptr[50])].tolist()) for hop in hops}
+    assert len(edges) == 3
+
+
+def test_without_a_key_the_package_seed_decides() -> None:
+    pipe = make_pipe()
+    gf.seed(3)
+    first = sampled(pipe(gf.MiniBatch(seeds=torch.arange(9))))
+    assert first != sampled(pipe(gf.MiniBatch(seeds=torch.arange(9))))
+    gf.seed(3)
+    assert first == sampled(pipe(gf.MiniBatch(seeds=torch.arange(9))))
+    gf.seed(None)
+
+
+def test_edge_seeds_come_as_nodes() -> None:
+    pairs = torch.tensor([[4, 9], [9, 1]])
+    (nodes, times), batch = heard_of(seeds=pairs)
+    assert_same(nodes, torch.tensor([4, 9, 1]))
+    assert times is None
+    assert_same(batch.compacted_seeds, torch.tensor([[0, 1], [1, 2]]))
+    assert batch.seeds is pairs
+
+
+def test_timed_seeds_come_with_their_times_and_unmerged() -> None:
+    (nodes, times), batch = heard_of(seeds=torch.tensor([[4, 9], [9, 1]]), timestamp=torch.tensor([100, 200]))
+    assert_same(nodes, torch.tensor([4, 9, 9, 1]))
+    assert_same(times, torch.tensor([100, 100, 200, 200]))
+    assert_same(batch.compacted_seeds, torch.tensor([[0, 1], [2, 3]]))
+
+
+def test_the_given_mini_batch_stays_as_it_is() -> None:
+    given = gf.MiniBatch(seeds=torch.tensor([[4, 9]]), labels=torch.ones(1), key=Key(0, 0, 0))
+    before = digest(given)
+    result = make_pipe()(given)
+    assert digest(given) == before
+    assert result.labels is given.labels
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(ValueError, match=re.escape("the mini-batch has no seeds; name them in the item set: names=")):
+        make_pipe()(gf.MiniBatch())
+    pipe = gf.IterableSource([gf.MiniBatch(seeds=torch.arange(3))]).sample_subgraph()
+    with pytest.raises(NotImplementedError, match="SubgraphSampler must write sample_subgraphs"):
+        next(iter(pipe))
