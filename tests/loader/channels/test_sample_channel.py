@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,31 @@ def test_the_end_of_the_maker_ends_everybody() -> None:
     channel.close()
     with pytest.raises(Closed, match="closed it or is gone"):
         channel.recv()
+
+
+def make_and_wait(words: Any) -> None:
+    """Make a channel, have a message kept and another one wait, and a child that sends on."""
+    channel = ShmChannel(2)
+    child = FORK.Process(target=send_and_wait, args=(channel,))
+    child.start()
+    kept = channel.recv()
+    channel.send(sample(1, 0))
+    words.send((channel.address, child.pid, len(kept)))
+    time.sleep(60)
+
+
+def test_nothing_is_left_when_all_are_killed() -> None:
+    here, there = FORK.Pipe()
+    with here, there, running((make_and_wait, (there,))) as (maker,):
+        address, child, _ = here.recv()
+        assert address[1:] in Path("/proc/net/unix").read_text()
+        os.kill(maker.pid, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        maker.join(30)
+        give_up = time.monotonic() + 10
+        while address[1:] in Path("/proc/net/unix").read_text():
+            assert time.monotonic() < give_up
+    assert not [name for name in os.listdir("/dev/shm") if "graphfeed" in name]
 
 
 def test_closing_wakes_a_thread_that_waits() -> None:
