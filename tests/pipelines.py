@@ -1,5 +1,7 @@
 """Pipelines that many tests run: small, each of another kind."""
 
+from collections.abc import Iterator
+
 import torch
 
 import graphfeed as gf
@@ -118,6 +120,25 @@ def in_subgraphs() -> gf.Datapipe:
     return pipe.sample_in_subgraph(graph)
 
 
+class SideBySide(gf.Datapipe):
+    """A join: the subgraphs of two branches around the same seeds."""
+
+    left: gf.Datapipe
+    right: gf.Datapipe
+
+    def __iter__(self) -> Iterator[gf.MiniBatch]:
+        for left, right in zip(self.left, self.right, strict=True):
+            layers = [*(left.sampled_subgraphs or ()), *(right.sampled_subgraphs or ())]
+            yield gf.MiniBatch(seeds=left.seeds, sampled_subgraphs=layers, key=left.key)
+
+
+def joined() -> gf.Datapipe:
+    """Return two branches that sample from one source."""
+    graph = gf.from_coo(random_edges(NUM_NODES, NUM_NODES, NUM_EDGES, 11), NUM_NODES)
+    items = gf.ItemSampler(gf.ItemSet(torch.arange(NUM_NODES), names="seeds"), batch_size=50, shuffle=True)
+    return SideBySide(items.sample_neighbor(graph, [3]), items.sample_neighbor(graph, [3]))
+
+
 ALL = (
     homogeneous,
     shuffled,
@@ -130,4 +151,5 @@ ALL = (
     typed_negatives,
     hyperlinks,
     in_subgraphs,
+    joined,
 )

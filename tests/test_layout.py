@@ -23,7 +23,8 @@ MORE_PARAMETERS = {
     # Users bring this signature with them, and the graph keeps what it is given.
     "graphfeed/datapipes/fluent.pyi": {"sample_layer_neighbor", "sample_neighbor"},
     "graphfeed/loader/dataloader.py": {"__init__"},
-    "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "__init__"},
+    "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
+    "graphfeed/storage/graph_arrays.py": {"__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sample_layer_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
     "graphfeed/ops/sample_neighbors.py": {"sample_neighbors"},

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader.process_executor import ProcessExecutor
 from tests import pipelines
 from tests.digests import digest
 
@@ -48,6 +49,18 @@ def test_a_thread_pool_passed_in_is_equal(build: Build) -> None:
 def test_a_process_pool_passed_in_is_equal(build: Build, processes: Executor) -> None:
     pipe = build()
     assert load_two_epochs(pipe, 2, processes) == two_epochs(pipe)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Executor]:
+    with ProcessExecutor(3) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_worker_processes_are_equal(build: Build, workers: Executor) -> None:
+    pipe = build()
+    assert load_two_epochs(pipe, 3, workers) == two_epochs(pipe)
 
 
 def load_with_torch(pipe: gf.Datapipe, num_workers: int, context: str | None) -> list[list[str]]:

@@ -7,7 +7,8 @@ iterating one makes the state and runs it where it is. The loader rewrites a cop
 import enum
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from itertools import count
 from types import MethodType
 from typing import Any, ClassVar, Protocol, Self, dataclass_transform, runtime_checkable
 
@@ -78,12 +79,16 @@ class Datapipe(Fluent, IterableDataset[Any]):
     """Whether the stage gives one mini-batch for each that it reads, in order."""
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader put the stage there, and no user."""
+    numbered_as: ClassVar[int | None] = None
+    """The stage's number in a pipeline with a join, while that runs."""
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Make the class a frozen dataclass, unless it has an `__init__`, and register its fluent name."""
         super().__init_subclass__(**kwargs)
         if not has_own_init(cls):
             dataclass(frozen=True, eq=False, repr=False)(cls)
+        if "__iter__" in vars(cls):
+            cls.__iter__ = numbered(cls.__iter__)  # type: ignore[method-assign]
         if name is not None:
             register(name, cls)
 
@@ -140,14 +145,15 @@ class Datapipe(Fluent, IterableDataset[Any]):
     @cached_property
     def number(self) -> int:
         """How many stages that draw come before this one: what tells its random numbers from theirs."""
-        above: dict[int, Datapipe] = {}
-        queue = list(self.inputs)
-        while queue:
-            stage = queue.pop()
-            if id(stage) not in above:
-                above[id(stage)] = stage
-                queue += stage.inputs
-        return sum(stage.needs_key for stage in above.values())
+        if self.numbered_as is not None:
+            return self.numbered_as
+        return sum(stage.needs_key for stage in stages_of(self)[:-1])
+
+    @cached_property
+    def has_join(self) -> bool:
+        """Whether this stage, or one that comes before it, reads from several."""
+        sources = self.inputs
+        return len(sources) > 1 or any(stage.has_join for stage in sources)
 
     @property
     def position(self) -> int:
@@ -161,6 +167,42 @@ class Datapipe(Fluent, IterableDataset[Any]):
     def __repr__(self) -> str:
         """Return the chain, source first."""
         return describe_chain(self)
+
+
+def stages_of(pipe: Datapipe) -> list[Datapipe]:
+    """Return every stage of a pipeline once, each after those that it reads from; the pipeline itself is the last."""
+    found: dict[int, Datapipe] = {}
+
+    def visit(stage: Datapipe) -> None:
+        if id(stage) not in found:
+            for source in stage.inputs:
+                visit(source)
+            found[id(stage)] = stage
+
+    visit(pipe)
+    return list(found.values())
+
+
+def number_stages(pipe: Datapipe) -> Datapipe:
+    """Return the pipeline with the stages that draw numbered from its sources on, where it has a join.
+
+    By what comes before them, stages in parallel branches would have the same numbers, and draw alike. A chain is
+    returned as it is, and so is a part of a pipeline that was numbered as a whole.
+    """
+    if not pipe.has_join or all(stage.numbered_as is not None for stage in stages_of(pipe) if stage.needs_key):
+        return pipe
+    numbers = count()
+    return pipe.rewrite(lambda stage: stage.changed(numbered_as=next(numbers)) if stage.needs_key else stage)
+
+
+def numbered(run: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[Any]]:
+    """Let a stage's `__iter__` run the stages numbered as one pipeline: the first that is called knows them all."""
+
+    @wraps(run)
+    def iterate(stage: Datapipe) -> Iterator[Any]:
+        return run(number_stages(stage))
+
+    return iterate
 
 
 def length(pipe: Datapipe) -> int:

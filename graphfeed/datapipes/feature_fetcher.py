@@ -35,6 +35,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     Raises:
         KeyError: A feature that the store hasn't got.
+        NotImplementedError: `cooperative`.
         TypeError: Names that are a single string.
     """
 
@@ -43,6 +44,10 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     """Names; by node type if the graph has types."""
     edge_feature_keys: Names | None = None
     """Names; by edge type if the graph has types."""
+    overlap_fetch: bool = True
+    """Has no effect: the loader has mini-batches in flight, so that one is fetched while others are sampled."""
+    cooperative: bool = False
+    """Only False: there is no exchange of features between ranks."""
 
     runs_in = Process.MAIN
 
@@ -52,6 +57,10 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             raise TypeError(
                 f"feature_store must be a FeatureStore, but is a {type(self.feature_store).__name__}; "
                 "make one with BasicFeatureStore"
+            )
+        if self.cooperative:
+            raise NotImplementedError(
+                "cooperative must be False: ranks don't exchange features yet; each fetches those of its own nodes"
             )
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
         for key in keys:

@@ -1,4 +1,7 @@
-"""The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry."""
+"""The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry.
+
+A stage of a room that imports from this one is a `Datapipe` here, for imports go one way.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -8,6 +11,7 @@ import torch
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.fanout_sampler import Fanouts
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
@@ -23,7 +27,6 @@ from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.datapipes.waiter import Waiter
-from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
 
 Stage = TypeVar("Stage", bound=type)
@@ -60,6 +63,8 @@ class Fluent:
         feature_store: FeatureStore,
         node_feature_keys: Names | None = None,
         edge_feature_keys: Names | None = None,
+        overlap_fetch: bool = True,
+        cooperative: bool = False,
     ) -> FeatureFetcher: ...
     def mark_end(self) -> EndMarker: ...
     def mark_feature_fetcher_start(self) -> FeatureFetcherStartMarker: ...
@@ -67,7 +72,7 @@ class Fluent:
         self,
         buffer_size: int = 10,
         timeout_seconds: float = 600.0,
-    ) -> PrefetcherIterDataPipe: ...
+    ) -> Datapipe: ...
     def sample_in_subgraph(
         self,
         graph: SamplingGraph,

@@ -1,20 +1,11 @@
 """Walk and change the graph of stages."""
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.datapipe import Datapipe, stages_of
 
 
 def traverse(pipe: Datapipe) -> list[Datapipe]:
     """Return every stage once, each after those that it reads from."""
-    stages: dict[int, Datapipe] = {}
-
-    def visit(stage: Datapipe) -> None:
-        if id(stage) not in stages:
-            for source in stage.inputs:
-                visit(source)
-            stages[id(stage)] = stage
-
-    visit(pipe)
-    return list(stages.values())
+    return stages_of(pipe)
 
 
 def find(pipe: Datapipe, kind: type) -> list[Datapipe]:

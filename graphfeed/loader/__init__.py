@@ -14,11 +14,13 @@ from graphfeed.loader.channels import (
     ShmChannel,
 )
 from graphfeed.loader.dataloader import DataLoader
+from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
+from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.sharder import Sharder
 
@@ -36,6 +38,7 @@ __all__ = [
     "Plan",
     "Prefetch",
     "PrefetcherIterDataPipe",
+    "ProcessExecutor",
     "QueueTimeoutError",
     "SampleMessage",
     "SamplerPool",
@@ -43,5 +46,6 @@ __all__ = [
     "SamplerSender",
     "Sharder",
     "ShmChannel",
+    "WorkerLostError",
     "make_plan",
 ]

@@ -15,6 +15,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
+from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.ops.random import draw_unkeyed
 
@@ -49,12 +50,14 @@ class DataLoader:
         num_workers: 0 runs everything in the loop's own thread; None takes as many threads as there are cores.
         persistent_workers: Whether workers outlive the epoch.
         max_uva_threads: Taken for the sake of code that gives it; it has no effect on the CPU.
-        worker: "thread".
+        worker: "thread", or "process" for stages in Python that keep the interpreter busy, or that crash: processes are
+            replaced when they are killed, and what they were doing is done again. Graphs and features then move to
+            shared memory, at the first epoch.
         executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side; it is not
             shut down. What is sent to it pickles, unless it is a ThreadPoolExecutor.
         seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
         prefetch_factor: How many mini-batches are in flight for each worker.
-        timeout: Seconds that a mini-batch may take before the wait for it fails.
+        timeout: Seconds that a mini-batch may take before it fails; a process that is at it is then killed.
 
     Raises:
         TypeError: `datapipe` is no pipeline.
@@ -85,15 +88,17 @@ class DataLoader:
             raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
         num_workers = available_cores() if num_workers is None else num_workers
-        in_threads = executor is None or isinstance(executor, ThreadPoolExecutor)
+        in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         self.plan = make_plan(datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, timeout))
         self.num_workers = num_workers
+        self.worker = worker
+        self.timeout = timeout
         self.persistent_workers = persistent_workers
         self.max_uva_threads = max_uva_threads
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: ThreadPoolExecutor | ProcessExecutor | None = None
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
@@ -196,11 +201,16 @@ class DataLoader:
             return self._executor
         if self._pool is not None:
             return self._pool
-        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="graphfeed")
+        pool = self._start_workers()
         if self.persistent_workers:
             self._pool = pool
             weakref.finalize(self, pool.shutdown, wait=False, cancel_futures=True)
         return pool
+
+    def _start_workers(self) -> ThreadPoolExecutor | ProcessExecutor:
+        if self.worker == "process":
+            return ProcessExecutor(self.num_workers, timeout=self.timeout)
+        return ThreadPoolExecutor(self.num_workers, thread_name_prefix="graphfeed")
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         pipe = self.plan.running
@@ -232,10 +242,10 @@ def check_options(
     """Raise where an option is out of range or two contradict each other."""
     if num_workers is not None and num_workers < 0:
         raise ValueError(f"num_workers must be 0 or more, or None for one a core, but is {num_workers}")
-    if worker != "thread":
-        raise ValueError(
-            f"worker must be 'thread', but is {worker!r}; for processes give executor=ProcessPoolExecutor(...)"
-        )
+    if worker not in ("thread", "process"):
+        raise ValueError(f"worker must be 'thread' or 'process', but is {worker!r}")
+    if executor is not None and worker != "thread":
+        raise ValueError(f"worker={worker!r} and an executor were given; leave one of them out")
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(f"executor must have submit(), as concurrent.futures.Executor, but is {executor!r}")
     if executor is not None and num_workers == 0:

@@ -10,8 +10,10 @@ from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.dispatcher import WorkerLostError
+from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.sharder import Sharder
-from graphfeed.loader.work import Work, pack, work_packed
+from graphfeed.loader.work import Work, pack, work_here, work_packed
 
 
 class InWorkers(Datapipe):
@@ -59,34 +61,40 @@ class InWorkers(Datapipe):
             work = Work(None, stages)
             tasks = iter(head)
         submit, finish = self.transport(self.executor, work)
-        pending: deque[Future[Any]] = deque()
+        pending: deque[tuple[Any, Future[Any]]] = deque()
         try:
-            pending.extend(submit(task) for task in islice(tasks, self.window))
+            pending.extend((task, submit(task)) for task in islice(tasks, self.window))
             while pending:
-                minibatch = finish(self.result_of(pending.popleft()))
-                pending.extend(submit(task) for task in islice(tasks, 1))
+                minibatch = finish(self.result_of(*pending.popleft()))
+                pending.extend((task, submit(task)) for task in islice(tasks, 1))
                 yield minibatch
         finally:
-            for future in pending:
+            for _, future in pending:
                 future.cancel()
 
     def transport(self, executor: Executor, work: Work) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
-        """Return how a task is submitted and how its result is received: as it is in threads, else as bytes."""
+        """Return how a task is submitted and how its result is received: as it is, or as bytes by a foreign engine."""
         if isinstance(executor, ThreadPoolExecutor):
             return lambda task: executor.submit(work, task), lambda result: result
         packed = pickle.dumps(work, protocol=5)
+        if isinstance(executor, ProcessExecutor):
+            return lambda task: executor.submit(work_here, packed, task), lambda result: result
         return lambda task: executor.submit(work_packed, packed, pack(task)), pickle.loads
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
         """Return the same stage for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
-    def result_of(self, future: "Future[Any]") -> Any:
+    def result_of(self, task: Any, future: "Future[Any]") -> Any:
         """Return a future's result, or say who did not answer."""
         try:
             return future.result(self.timeout_seconds)
+        except WorkerLostError as error:
+            error.add_note(f"while it made {describe_task(task)}")
+            raise
         except TimeoutError as error:
             if future.done():
+                error.add_note(f"while it made {describe_task(task)}")
                 raise
             raise TimeoutError(
                 f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s; "
@@ -96,3 +104,15 @@ class InWorkers(Datapipe):
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
+
+
+def describe_task(task: Any) -> str:
+    """Name the mini-batch that a worker was asked for."""
+    if isinstance(task, tuple):
+        _, epoch, index = task
+    else:
+        key = getattr(task, "key", None)
+        if key is None:
+            return "a mini-batch"
+        epoch, index = key.epoch, key.index
+    return f"mini-batch {index} of epoch {epoch}"

@@ -68,6 +68,11 @@ def unpack_work(packed: bytes) -> Work:
     return work
 
 
-def work_packed(work: bytes, task: bytes) -> bytes:
+def work_here(work: bytes, task: Any) -> Any:
     """Do the work in another process."""
-    return pack(unpack_work(work)(pickle.loads(task)))
+    return unpack_work(work)(task)
+
+
+def work_packed(work: bytes, task: bytes) -> bytes:
+    """Do the work in another process that takes and gives bytes."""
+    return pack(work_here(work, pickle.loads(task)))

@@ -34,3 +34,12 @@ def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] =
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
         raise error(f"{name} must lie in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")
+
+
+def check_can_pin(name: str) -> None:
+    """Raise unless there is a CUDA device to pin memory for."""
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            f"{name} needs a CUDA device to pin memory for, and torch finds none; leave it out: the CPU is as fast "
+            "without"
+        )

@@ -14,11 +14,14 @@ from graphfeed.storage.dataset import Dataset
 from graphfeed.storage.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.feature import Feature, Pending, TorchBasedFeature
 from graphfeed.storage.feature_cache import CPUFeatureCache
-from graphfeed.storage.feature_store import BasicFeatureStore, FeatureStore
+from graphfeed.storage.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.from_coo import from_coo
+from graphfeed.storage.from_dglgraph import from_dglgraph
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.item_set_dict import ItemSetDict
+from graphfeed.storage.load_graph import load_from_shared_memory, load_graph
+from graphfeed.storage.numpy_save_aligned import numpy_save_aligned
 from graphfeed.storage.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.reverse_edges import add_reverse_edges
@@ -52,6 +55,7 @@ __all__ = [
     "Dataset",
     "DiskBasedFeature",
     "Feature",
+    "FeatureKey",
     "FeatureStore",
     "FusedCSCSamplingGraph",
     "HeteroItemSet",
@@ -78,8 +82,12 @@ __all__ = [
     "etype_str_to_tuple",
     "etype_tuple_to_str",
     "from_coo",
+    "from_dglgraph",
     "fused_csc_sampling_graph",
     "gpu_cached_feature",
+    "load_from_shared_memory",
+    "load_graph",
+    "numpy_save_aligned",
     "preprocess_ondisk_dataset",
     "revert_to_homo",
     "seed_type_str_to_ntypes",

@@ -6,6 +6,7 @@ from typing import Any
 
 from graphfeed.storage.feature_store import FeatureStore
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.on_disk_dataset import OnDiskTask
 from graphfeed.storage.sampling_graph import SamplingGraph
 
 
@@ -23,3 +24,13 @@ class Dataset:
     """Every node as a seed, for inference."""
     metadata: Mapping[str, Any]
     """What else is known, such as the number of classes."""
+
+    @property
+    def dataset_name(self) -> str:
+        """The name, as datasets in files call it."""
+        return self.name
+
+    @property
+    def tasks(self) -> list[OnDiskTask]:
+        """The one task, as of a dataset in files."""
+        return [OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)]

@@ -1,13 +1,15 @@
 """One feature of the nodes or edges of one type: rows by id."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, Self
 
 import torch
 
 from graphfeed.ops import gather_rows
-from graphfeed.ops.checks import check_ids
+from graphfeed.ops.checks import check_can_pin, check_ids
+from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
 
 
@@ -76,9 +78,31 @@ class Feature(ABC):
         """Tell whether the rows lie in page-locked memory, which a GPU can read."""
         return False
 
+    def pin_memory_(self) -> None:
+        """Move the rows to page-locked memory, in place; a feature that has none of its own warns and does nothing.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        warn_of_staying(self, "pin_memory_()")
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the feature with its rows on a device, or "pinned"; one that can't be moved warns and stays."""
+        warn_of_staying(self, f"to({str(device)!r})")
+        return self
+
     def lies_in_memory(self) -> bool:
         """Tell whether reading only copies CPU memory, so that any thread may do it as well as another."""
         return False
+
+
+def warn_of_staying(feature: Feature, call: str) -> None:
+    """Warn that a feature stays where it is."""
+    warnings.warn(
+        f"{call} does nothing, for {type(feature).__name__} has no rows of its own in memory; read_into_memory(), or "
+        "copy what it reads",
+        stacklevel=3,
+    )
 
 
 def check_rows(values: torch.Tensor) -> torch.Tensor:
@@ -154,6 +178,19 @@ class TorchBasedFeature(Shareable, Feature):
     def is_pinned(self) -> bool:
         """Tell whether the tensor lies in page-locked memory."""
         return self._tensor.is_pinned()
+
+    def pin_memory_(self) -> None:
+        """Move the tensor to page-locked memory, in place.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        check_can_pin("pin_memory_")
+        self._tensor = self._tensor.pin_memory()
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a feature with the tensor on a device; "pinned" is page-locked CPU memory."""
+        return type(self)(move(self._tensor, device), self._metadata)
 
     def lies_in_memory(self) -> bool:
         """Tell that the tensor is on the CPU and not pinned."""

@@ -1,95 +1,54 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Literal, overload
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.ready import Ready
+from graphfeed.storage.graph_arrays import GraphArrays
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import SamplingGraph, parse_seeds
-from graphfeed.storage.shared import Shareable
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
 
-WEIGHTS_LOCK = threading.Lock()
 
-
-class FusedCSCSamplingGraph(Shareable, SamplingGraph):
+class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     """A graph in compressed sparse columns: column = destination, `indices` = sources; made by a function, not here.
 
     With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
     ascend by edge type. Pickles as a shared-memory handle, so a worker maps what its parent holds.
     """
 
-    def __init__(
+    @overload
+    def sample_neighbors(
         self,
-        csc_indptr: torch.Tensor,
-        indices: torch.Tensor,
-        node_type_offset: torch.Tensor | None,
-        type_per_edge: torch.Tensor | None,
-        node_type_to_id: dict[str, int] | None,
-        edge_type_to_id: dict[str, int] | None,
-        node_attributes: dict[str, torch.Tensor],
-        edge_attributes: dict[str, torch.Tensor],
-    ) -> None:
-        self.csc_indptr = csc_indptr
-        self.indices = indices
-        self.node_type_offset = node_type_offset
-        self.type_per_edge = type_per_edge
-        self.node_type_to_id = node_type_to_id
-        self.edge_type_to_id = edge_type_to_id
-        self.node_attributes = node_attributes
-        self.edge_attributes = edge_attributes
-        self._cumulative: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        async_op: Literal[False] = False,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph: ...
 
-    @property
-    def total_num_nodes(self) -> int:
-        """Number of nodes of all types."""
-        return self.csc_indptr.numel() - 1
-
-    @property
-    def total_num_edges(self) -> int:
-        """Number of edges of all types."""
-        return self.indices.numel()
-
-    @property
-    def num_nodes(self) -> int | dict[str, int]:
-        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
-        if self.node_type_to_id is None or self.node_type_offset is None:
-            return self.total_num_nodes
-        offsets = self.node_type_offset.tolist()
-        by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
-        return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
-
-    @property
-    def num_edges(self) -> int | dict[str, int]:
-        """Number of edges; by edge type if the graph has types (then a pass over the edges)."""
-        if self.edge_type_to_id is None or self.type_per_edge is None:
-            return self.total_num_edges
-        counts = torch.bincount(self.type_per_edge, minlength=len(self.edge_type_to_id)).tolist()
-        return {kind: counts[number] for kind, number in self.edge_type_to_id.items()}
-
-    def node_attribute(self, name: str) -> torch.Tensor:
-        """Return a node attribute; a KeyError lists those that there are."""
-        return look_up(self.node_attributes, name, "Node")
-
-    def edge_attribute(self, name: str) -> torch.Tensor:
-        """Return an edge attribute, in the order of `indices`; a KeyError lists those that there are."""
-        return look_up(self.edge_attributes, name, "Edge")
-
-    def prepare_weights(self, probs_name: str) -> torch.Tensor:
-        """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes an edge)."""
-        weights = self.edge_attribute(probs_name)
-        with WEIGHTS_LOCK:
-            known = self._cumulative.get(probs_name)
-            if known is None or known[0] is not weights:
-                known = (weights, ops.cumulate_weights(self.csc_indptr, weights))
-                self._cumulative[probs_name] = known
-        return known[1]
+    @overload
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        *,
+        async_op: Literal[True],
+        key: int | None = None,
+    ) -> Ready: ...
 
     def sample_neighbors(
         self,
@@ -97,9 +56,11 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        async_op: bool = False,
         *,
         key: int | None = None,
-    ) -> SampledSubgraph:
+    ) -> SampledSubgraph | Ready:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
         Args:
@@ -108,6 +69,8 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
+            returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
+            async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
             key: Key of the hop (`Key.at`); what `draw_key` gives if None.
 
         Returns:
@@ -123,7 +86,36 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         pick = partial(
             ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
         )
-        return self._sample(seeds, pick)
+        del returning_indices_and_original_edge_ids_are_optional
+        result = self._sample(seeds, pick)
+        return Ready(result) if async_op else result
+
+    @overload
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+        async_op: Literal[False] = False,
+    ) -> SampledSubgraph: ...
+
+    @overload
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+        *,
+        async_op: Literal[True],
+    ) -> Ready: ...
 
     def sample_layer_neighbors(
         self,
@@ -131,25 +123,31 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
+        returning_indices_and_original_edge_ids_are_optional: bool = False,
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
-    ) -> SampledSubgraph:
+        async_op: bool = False,
+    ) -> SampledSubgraph | Ready:
         """Do as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
 
         Args:
             seeds: This, `fanouts`, `replace` and `probs_name` are as there.
+            returning_indices_and_original_edge_ids_are_optional: As there.
             random_seed: One or two whole numbers, of which 64 bits count; calls of equal ones share the variates.
                 What `draw_key` gives if None.
             seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed. As it grows, each node
                 goes over once, at a point of its own.
+            async_op: As there.
         """
+        del returning_indices_and_original_edge_ids_are_optional
         keys, share = parse_seeds(random_seed, seed2_contribution)
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
             ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
             replace=replace, cumulative=weights,
         )  # fmt: skip
-        return self._sample(seeds, pick)
+        result = self._sample(seeds, pick)
+        return Ready(result) if async_op else result
 
     def sample_layers(
         self,
@@ -199,13 +197,6 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
             if layers is not None:
                 return self._subgraphs(layers)
         return super().sample_layers_jointly(seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name)
-
-    def __repr__(self) -> str:
-        """Return the numbers of nodes, edges and types; costs no pass over the edges."""
-        types = ""
-        if self.node_type_to_id is not None and self.edge_type_to_id is not None:
-            types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
-        return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
 
     def _subgraphs(self, layers: Sequence[ops.Layer]) -> list[SampledSubgraph]:
         return [
@@ -281,65 +272,6 @@ class FusedCSCSamplingGraph(Shareable, SamplingGraph):
         return SampledSubgraph(cscs, seeds, None, original)
 
 
-def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
-    """Return an attribute by name, or say which there are."""
-    if name not in attributes:
-        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
-    return attributes[name]
-
-
-def check_types(
-    csc_indptr: torch.Tensor,
-    indices: torch.Tensor,
-    node_type_offset: torch.Tensor | None,
-    type_per_edge: torch.Tensor | None,
-    node_type_to_id: Mapping[str, int] | None,
-    edge_type_to_id: Mapping[str, int] | None,
-) -> None:
-    """Raise unless the types are given all or not at all, and agree with each other and with the edges."""
-    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
-    given = {
-        "node_type_offset": node_type_offset,
-        "type_per_edge": type_per_edge,
-        "node_type_to_id": node_type_to_id,
-        "edge_type_to_id": edge_type_to_id,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
-        return
-    if missing:
-        raise ValueError(f"a graph with types needs all of {list(given)}, but {missing} is None")
-    assert node_type_offset is not None
-    assert type_per_edge is not None
-    assert node_type_to_id is not None
-    assert edge_type_to_id is not None
-    for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
-        if sorted(ids.values()) != list(range(len(ids))):
-            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {dict(ids)}")
-    for kind in edge_type_to_id:
-        parts = kind.split(":")
-        if len(parts) != 3:
-            raise ValueError(f"edge_type_to_id has {kind!r}; an edge type is 'source:relation:destination'")
-        for part in (parts[0], parts[2]):
-            if part not in node_type_to_id:
-                raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
-    if type_per_edge.numel() != num_edges:
-        raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
-    check_vector("node_type_offset", node_type_offset)
-    offsets = node_type_offset.tolist()
-    bounds = (offsets[0], offsets[-1]) if offsets else ()
-    if len(offsets) != len(node_type_to_id) + 1 or bounds != (0, num_nodes) or offsets != sorted(offsets):
-        raise ValueError(
-            f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
-            f"but is {offsets}"
-        )
-    ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
-    if num_edges:
-        kinds = [kind.split(":") for kind in sorted(edge_type_to_id, key=edge_type_to_id.__getitem__)]
-        ends = torch.tensor([[node_type_to_id[source], node_type_to_id[end]] for source, _, end in kinds])
-        ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
-
-
 def fused_csc_sampling_graph(
     csc_indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -373,26 +305,15 @@ def fused_csc_sampling_graph(
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
         FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
     """
-    ops.check_csc(csc_indptr, indices)
-    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
-    check_types(csc_indptr, indices, node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
-    node_attributes, edge_attributes = dict(node_attributes or {}), dict(edge_attributes or {})
-    for domain, attributes, rows in (
-        ("node", node_attributes, num_nodes),
-        ("edge", edge_attributes, num_edges),
-    ):
-        for name, values in attributes.items():
-            if len(values) != rows:
-                raise ValueError(
-                    f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {len(values)}"
-                )
-    return FusedCSCSamplingGraph(
-        csc_indptr.contiguous(),
-        indices.contiguous(),
+    graph = FusedCSCSamplingGraph(
+        csc_indptr,
+        indices,
         node_type_offset,
-        None if type_per_edge is None else type_per_edge.contiguous(),
-        None if node_type_to_id is None else dict(node_type_to_id),
-        None if edge_type_to_id is None else dict(edge_type_to_id),
-        node_attributes,
-        edge_attributes,
+        type_per_edge,
+        node_type_to_id,
+        edge_type_to_id,
+        node_attributes or {},
+        edge_attributes or {},
     )
+    graph.check()
+    return graph

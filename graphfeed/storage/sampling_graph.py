@@ -70,6 +70,7 @@ class SamplingGraph(ABC):
         fanouts: torch.Tensor,
         replace: bool = False,
         probs_name: str | None = None,
+        *,
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:

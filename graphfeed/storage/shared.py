@@ -59,16 +59,7 @@ class SharedBlock:
 
     def __init__(self, descriptor: int, handle: Handle) -> None:
         self.handle = handle
-        self.tensors: list[torch.Tensor] = []
-        memory = mmap.mmap(descriptor, handle.size)
-        for place in handle.places:
-            dtype: torch.dtype = getattr(torch, place.dtype)
-            count = int(np.prod(place.shape, dtype=np.int64))
-            if count == 0:
-                self.tensors.append(torch.empty(place.shape, dtype=dtype))
-            else:
-                flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
-                self.tensors.append(flat.reshape(place.shape))
+        self.tensors = tensors_of(mmap.mmap(descriptor, handle.size), handle.places)
         weakref.finalize(self, os.close, descriptor)
 
     @classmethod
@@ -105,6 +96,20 @@ class SharedBlock:
         anonymous = handle.path.startswith("/proc/")
         path = f"/proc/{os.getpid()}/fd/{descriptor}" if anonymous else handle.path
         return cls(descriptor, replace(handle, path=path))
+
+
+def tensors_of(memory: mmap.mmap, places: Sequence[Place]) -> list[torch.Tensor]:
+    """Return the tensors that lie at some places of a mapping, which they keep alive."""
+    tensors = []
+    for place in places:
+        dtype: torch.dtype = getattr(torch, place.dtype)
+        count = int(np.prod(place.shape, dtype=np.int64))
+        if count == 0:
+            tensors.append(torch.empty(place.shape, dtype=dtype))
+        else:
+            flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
+            tensors.append(flat.reshape(place.shape))
+    return tensors
 
 
 def open_memory(size: int) -> tuple[int, str]:

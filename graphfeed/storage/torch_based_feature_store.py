@@ -1,9 +1,10 @@
 """A feature store read from files."""
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -54,3 +55,18 @@ class TorchBasedFeatureStore(BasicFeatureStore):
 
     def __init__(self, feat_data: Sequence[OnDiskFeatureData]) -> None:
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
+
+    def pin_memory_(self) -> None:
+        """Move what lies in memory to page-locked memory, in place; what is on disk warns and stays.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        for feature in self._features.values():
+            feature.pin_memory_()
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a store with what lies in memory on a device, or "pinned"; what is on disk warns and stays."""
+        store = copy.copy(self)
+        store._features = {key: feature.to(device) for key, feature in self._features.items()}
+        return store

@@ -143,3 +143,11 @@ def test_it_runs_in_the_main_process_and_says_whether_it_may_run_in_threads(tmp_
 
     store = gf.BasicFeatureStore({("node", None, "feat"): Elsewhere(NODES)})
     assert not homogeneous().fetch_feature(store, ["feat"]).may_run_in_threads()
+
+
+def test_overlapping_changes_nothing_and_cooperation_is_refused() -> None:
+    assert digests(homogeneous().fetch_feature(STORE, ["feat"], overlap_fetch=False)) == digests(
+        homogeneous().fetch_feature(STORE, ["feat"])
+    )
+    with pytest.raises(NotImplementedError, match="cooperative must be False: ranks don't exchange features yet"):
+        homogeneous().fetch_feature(STORE, ["feat"], cooperative=True)

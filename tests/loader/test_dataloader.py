@@ -148,7 +148,7 @@ def test_explain_shows_the_plan() -> None:
     ("options", "error", "message"),
     [
         ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, or None for one a core, but is -1"),
-        ({"worker": "process"}, ValueError, "worker must be 'thread', but is 'process'"),
+        ({"worker": "greenlet"}, ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
         ({"executor": 3}, TypeError, "executor must have submit"),
         ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
         ({"prefetch_factor": 0}, ValueError, "prefetch_factor must be 1 or more, but is 0"),

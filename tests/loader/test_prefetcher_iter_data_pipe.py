@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 def test_the_mini_batches_stay(buffer_size: int) -> None:
     pipe = pipelines.shuffled()
     assert digests(pipe.prefetch(buffer_size)) == digests(pipe)
-    assert len(pipe.prefetch()) == length(pipe)
+    assert length(pipe.prefetch()) == length(pipe)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -34,6 +34,6 @@ def test_leaving_early_ends_the_thread() -> None:
 
 def test_its_buffer_has_ten_places_and_at_least_one() -> None:
     pipe = pipelines.homogeneous()
-    assert pipe.prefetch().buffer_size == 10
+    assert gf.PrefetcherIterDataPipe(pipe).buffer_size == 10
     with pytest.raises(ValueError, match="buffer_size must be 1 or more, but is 0"):
         pipe.prefetch(0)

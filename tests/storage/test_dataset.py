@@ -19,5 +19,9 @@ def test_a_dataset_holds_what_it_was_given_and_is_fixed() -> None:
     assert dataset.validation_set is validation
     assert dataset.test_set is test
     assert dataset.all_nodes_set is nodes
+    assert dataset.dataset_name == "path"
+    (task,) = dataset.tasks
+    assert (task.train_set, task.validation_set, task.test_set) == (train, validation, test)
+    assert task.metadata == metadata
     with pytest.raises(FrozenInstanceError):
         dataset.name = "other"  # type: ignore[misc]

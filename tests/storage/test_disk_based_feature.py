@@ -254,5 +254,13 @@ def test_rows_have_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
     assert_same(feature.read(ids), torch.from_numpy(rows[::-1].copy()))
 
 
+def test_it_stays_on_disk_and_says_so(path: Path) -> None:
+    feature = DiskBasedFeature(path)
+    with pytest.warns(UserWarning, match=r"to\('cuda'\) does nothing, for DiskBasedFeature has no rows of its own"):
+        assert feature.to("cuda") is feature
+    with pytest.warns(UserWarning, match=r"pin_memory_\(\) does nothing, .*; read_into_memory\(\), or copy what it"):
+        feature.pin_memory_()
+
+
 def test_it_is_not_pinned(path: Path) -> None:
     assert not DiskBasedFeature(path).is_pinned()

@@ -157,6 +157,29 @@ def test_plain_memory_is_not_pinned() -> None:
     assert not TorchBasedFeature(ROWS).is_pinned()
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_pinning_without_a_device_is_one_error() -> None:
+    with pytest.raises(RuntimeError, match="pin_memory_ needs a CUDA device to pin memory for, and torch finds none"):
+        TorchBasedFeature(ROWS).pin_memory_()
+
+
+def test_pinning_is_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    feature = TorchBasedFeature(ROWS)
+    feature.pin_memory_()
+    assert feature.read() is not ROWS
+    assert_same(feature.read(), ROWS)
+
+
+def test_it_moves_to_a_device_as_another_feature() -> None:
+    feature = TorchBasedFeature(ROWS, {"unit": "m"})
+    moved = feature.to("meta")
+    assert moved.read().device.type == "meta"
+    assert moved.metadata() == {"unit": "m"}
+    assert feature.read() is feature.to(torch.device("cpu")).read() is ROWS
+
+
 def test_the_interface_alone_is_no_feature() -> None:
     interface: Any = Feature
     with pytest.raises(TypeError, match="abstract"):

@@ -49,35 +49,6 @@ def edge_ids_of(hop: SampledSubgraph) -> torch.Tensor:
     return hop.original_edge_ids
 
 
-def test_sizes() -> None:
-    graph = make_graph()
-    assert (graph.total_num_nodes, graph.num_nodes, graph.total_num_edges, graph.num_edges) == (5, 5, 9, 9)
-
-
-def test_sizes_by_type_in_the_order_of_their_numbers() -> None:
-    graph = make_typed_graph()
-    assert (graph.total_num_nodes, graph.total_num_edges) == (5, 6)
-    assert_same(graph.num_nodes, {"user": 2, "item": 3})
-    assert_same(graph.num_edges, {"item:liked_by:user": 2, "user:knows:user": 2, "user:likes:item": 2})
-
-
-def test_arrays_are_not_copied() -> None:
-    graph = make_graph()
-    assert graph.csc_indptr is INDPTR
-    assert graph.indices is INDICES
-
-
-def test_attributes_are_found_by_name() -> None:
-    weights, ages = torch.ones(9), torch.ones(5, 2)
-    graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": ages}, edge_attributes={"w": weights})
-    assert graph.edge_attribute("w") is weights
-    assert graph.node_attribute("age") is ages
-    with pytest.raises(KeyError, match=r"Edge attribute age does not exist; the graph has \['w'\]"):
-        graph.edge_attribute("age")
-    with pytest.raises(KeyError, match=r"Node attribute w does not exist; the graph has \['age'\]"):
-        graph.node_attribute("w")
-
-
 def test_all_neighbours_come_in_the_order_of_the_graph() -> None:
     hop = make_graph().sample_neighbors(torch.tensor([3, 2, 0]), ALL)
     assert_same(csc_of(hop), CSCFormatBase(torch.tensor([0, 4, 4, 7]), torch.tensor([0, 1, 2, 4, 1, 2, 3])))
@@ -126,6 +97,16 @@ def test_draws_depend_on_key_and_node_alone() -> None:
     assert len(others) > 5
 
 
+def test_waiting_and_optional_results_change_nothing() -> None:
+    graph, seeds, fanouts = make_graph(), torch.tensor([3, 0]), torch.tensor([2])
+    usual = graph.sample_neighbors(seeds, fanouts, key=KEY)
+    assert_same(graph.sample_neighbors(seeds, fanouts, False, None, True, key=KEY), usual)
+    assert_same(graph.sample_neighbors(seeds, fanouts, async_op=True, key=KEY).wait(), usual)
+    jointly = graph.sample_layer_neighbors(seeds, fanouts, random_seed=[KEY])
+    assert_same(graph.sample_layer_neighbors(seeds, fanouts, False, None, True, [KEY], 0.0), jointly)
+    assert_same(graph.sample_layer_neighbors(seeds, fanouts, random_seed=[KEY], async_op=True).wait(), jointly)
+
+
 def test_without_a_key_it_draws_from_torch() -> None:
     graph, seeds = make_graph(), torch.arange(5).repeat(20)
     torch.manual_seed(3)
@@ -150,7 +131,7 @@ def test_an_edge_of_weight_0_is_never_drawn(dtype: torch.dtype, fanout: int, rep
 def test_a_weight_that_was_replaced_counts() -> None:
     graph = make_graph(w=torch.tensor([1.0] + 8 * [0.0]))
     assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([0]))
-    graph.edge_attributes["w"] = torch.tensor(8 * [0.0] + [1.0])
+    graph.add_edge_attribute("w", torch.tensor(8 * [0.0] + [1.0]))
     assert_same(edge_ids_of(graph.sample_neighbors(torch.arange(5), ALL, probs_name="w")), torch.tensor([8]))
 
 
@@ -218,12 +199,6 @@ def test_all_hops_are_the_same_without_a_dense_node_map(monkeypatch: pytest.Monk
     usual = graph.sample_layers(*arguments)
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=0))
     assert_same(graph.sample_layers(*arguments), usual)
-
-
-def test_it_prints_its_sizes_alone() -> None:
-    assert repr(make_graph()) == "FusedCSCSamplingGraph(num_nodes=5, num_edges=9)"
-    sizes = "num_nodes=5, num_edges=6, node_types=['item', 'user'], edge_types=3"
-    assert repr(make_typed_graph()) == f"FusedCSCSamplingGraph({sizes})"
 
 
 @pytest.mark.parametrize("make", [make_graph, make_typed_graph])

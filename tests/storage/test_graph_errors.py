@@ -89,6 +89,11 @@ def test_attributes_of_another_length() -> None:
         fused_csc_sampling_graph(INDPTR, INDICES, edge_attributes={"w": torch.ones(5)})
     with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one for each node, but has 9"):
         fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": torch.ones(9)})
+    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, .*, but has no dimension"):
+        fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": torch.tensor(5)})
+    values: Any = [0, 1, 2, 3, 4]
+    with pytest.raises(TypeError, match=r"node_attributes\['w'\] must be a torch.Tensor, but is a list"):
+        fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": values})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ SEEDS, FANOUTS = torch.arange(10), torch.tensor([3])
 
 
 def sample(**options: Any) -> gf.SampledSubgraph:
-    return GRAPH.sample_layer_neighbors(SEEDS, FANOUTS, **options)
+    hop: gf.SampledSubgraph = GRAPH.sample_layer_neighbors(SEEDS, FANOUTS, **options)
+    return hop
 
 
 def test_equal_seeds_give_equal_samples() -> None:

@@ -55,3 +55,28 @@ def test_nothing_is_unpickled_but_tensors(folder: Path) -> None:
 def test_a_store_with_a_file_in_it_is_not_pinned(folder: Path) -> None:
     disk = OnDiskFeatureData("edge", "c", "numpy", folder / "rows.npy", in_memory=False)
     assert not TorchBasedFeatureStore([disk]).is_pinned()
+
+
+def test_what_lies_in_memory_moves_and_what_is_on_disk_stays(folder: Path) -> None:
+    store = TorchBasedFeatureStore(
+        [
+            OnDiskFeatureData("node", "a", "torch", folder / "rows.pt"),
+            OnDiskFeatureData("node", "b", "numpy", folder / "rows.npy", in_memory=False),
+        ]
+    )
+    with pytest.warns(UserWarning, match="DiskBasedFeature has no rows of its own"):
+        moved = store.to("meta")
+    assert type(moved) is TorchBasedFeatureStore
+    assert moved.read("node", None, "a").device.type == "meta"
+    assert moved["node", None, "b"] is store["node", None, "b"]
+    assert_same(store.read("node", None, "a"), ROWS)
+
+
+def test_what_lies_in_memory_is_pinned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    store = TorchBasedFeatureStore([OnDiskFeatureData("node", "a", "torch", folder / "rows.pt")])
+    before = store.read("node", None, "a")
+    store.pin_memory_()
+    assert store.read("node", None, "a") is not before
+    assert_same(store.read("node", None, "a"), before)

@@ -1,0 +1,89 @@
+"""What runs in a worker process: calls come in, replies go out."""
+
+import os
+import pickle
+import queue
+import signal
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphfeed.loader.channel import Closed
+from graphfeed.loader.channels.mailbox import Inbox, Outbox
+from graphfeed.loader.channels.pickling import encode
+from graphfeed.loader.remote_error import RemoteError
+
+NUMBER = struct.Struct("<Q")
+"""A message with a call begins with the call's number."""
+GRACE_SECONDS = 0.3
+"""How long a worker that is no longer needed may take to leave by itself."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and what it is called with."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def __call__(self) -> Any:
+        """Call it."""
+        return self.function(*self.arguments, **self.keywords)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a worker says: the number of a call with its result or failure; no number when it is ready for the first."""
+
+    number: int | None
+    result: Any = None
+    error: RemoteError | None = None
+
+
+Calls = queue.SimpleQueue[bytes | None]
+
+
+def run_worker(inbox: Inbox, outbox: Outbox) -> None:
+    """Do one call after another, until the other process closes its ends or is gone."""
+    # An interrupt at the terminal reaches all processes; it is the parent that decides what becomes of its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    calls: Calls = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(inbox, calls), name="graphfeed-listen", daemon=True).start()
+    try:
+        outbox.send(*encode(Reply(None)))
+        while (message := calls.get()) is not None:
+            outbox.send(*answer(message))
+    except Closed:
+        return
+
+
+def answer(message: bytes) -> Any:
+    """Do what a message asks for, and return the encoded reply; a result that can't be encoded is a failure too."""
+    (number,) = NUMBER.unpack_from(message)
+    try:
+        call: Call = pickle.loads(memoryview(message)[NUMBER.size :])
+        return encode(Reply(number, call()))
+    except BaseException as error:
+        return encode(Reply(number, error=RemoteError.of(error)))
+
+
+def listen(inbox: Inbox, calls: Calls, leave: Callable[[int], object] = os._exit) -> None:
+    """Pass calls on; when nobody is there any more, end the process even in the middle of one."""
+    while True:
+        try:
+            message, _ = inbox.receive()
+        except TimeoutError:
+            continue
+        except Closed:
+            break
+        calls.put(message)
+    calls.put(None)
+    time.sleep(GRACE_SECONDS)
+    leave(1)

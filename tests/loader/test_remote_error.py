@@ -1,0 +1,34 @@
+import pickle
+
+from graphfeed.loader.remote_error import RemoteError
+
+
+class NeedsTwo(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def raised(error: Exception) -> Exception:
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def test_type_arguments_notes_and_traceback_survive() -> None:
+    error = raised(KeyError("a", 1))
+    error.add_note("where")
+    unpacked = pickle.loads(pickle.dumps(RemoteError.of(error))).unpack()
+    assert type(unpacked) is KeyError
+    assert unpacked.args == ("a", 1)
+    assert unpacked.__notes__ == ["where"]
+    assert "in raised" in str(unpacked.__cause__)
+
+
+def test_one_that_does_not_unpickle_is_told_by_a_runtime_error() -> None:
+    error = raised(NeedsTwo(1, 2))
+    error.add_note("where")
+    unpacked = RemoteError.of(error).unpack()
+    assert type(unpacked) is RuntimeError
+    assert str(unpacked) == "NeedsTwo: 1 and 2"
+    assert unpacked.__notes__ == ["where"]

@@ -1,0 +1,62 @@
+import os
+import selectors
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from graphfeed.loader.process_executor import make_context
+from graphfeed.loader.work import pack
+from graphfeed.loader.worker_main import Call, Reply
+from graphfeed.loader.worker_process import ALIVE, WorkerProcess
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def worker() -> Iterator[WorkerProcess]:
+    worker = WorkerProcess(make_context("forkserver"))
+    yield worker
+    worker.close()
+    worker.join(1.0)
+
+
+def replies(worker: WorkerProcess) -> list[Reply]:
+    with selectors.DefaultSelector() as selector:
+        selector.register(worker.inbox, selectors.EVENT_READ)
+        assert selector.select(SECONDS)
+    return list(worker.replies())
+
+
+def test_it_says_that_it_is_ready_and_answers(worker: WorkerProcess) -> None:
+    assert replies(worker) == [Reply(None)]
+    worker.send(4, pack(Call(pow, (2, 5), {})))
+    assert replies(worker) == [Reply(4, 32)]
+    assert not worker.gone
+
+
+def test_a_killed_one_is_gone_and_says_by_what(worker: WorkerProcess) -> None:
+    replies(worker)
+    os.kill(worker.pid, signal.SIGKILL)
+    assert replies(worker) == []
+    worker.join(SECONDS)
+    assert worker.gone
+    assert worker.was_killed()
+    assert worker.fate() == "was killed by SIGKILL"
+    worker.send(1, b"")
+
+
+def test_one_that_is_not_needed_leaves_by_itself(worker: WorkerProcess) -> None:
+    replies(worker)
+    worker.close()
+    worker.process.join(SECONDS)
+    assert worker.fate() == "exited with code 0"
+    assert worker not in ALIVE
+
+
+def test_one_that_does_not_leave_is_killed(worker: WorkerProcess) -> None:
+    replies(worker)
+    os.kill(worker.pid, signal.SIGSTOP)
+    worker.close()
+    worker.join(0.0)
+    assert worker.fate() == "was killed by SIGKILL"

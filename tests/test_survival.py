@@ -1,0 +1,187 @@
+"""Workers that are killed at any moment lose nothing: the mini-batches stay the same bits, and nothing stays behind."""
+
+import gc
+import os
+import random
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.loader.dispatcher import WorkerLostError
+from graphfeed.loader.process_executor import ProcessExecutor
+from tests import pipelines
+from tests.digests import digest
+
+EPOCHS = 200
+KILLS_PER_EPOCH = 2
+"""Less than what makes a mini-batch the culprit."""
+WARM_UP = 40
+SEED = 5
+
+
+def linger(minibatch: Any) -> Any:
+    """Take a moment, so that kills hit workers at work."""
+    time.sleep(0.002)
+    return minibatch
+
+
+def pipeline(function: Callable[[Any], Any] = linger) -> gf.Datapipe:
+    """Return a pipeline whose workers also call a function, before they sample."""
+    pipe = pipelines.shuffled()
+    (items,) = gf.find(pipe, gf.ItemSampler)
+    return gf.replace(pipe, items, items.transform(function))
+
+
+@contextmanager
+def killer(executor: ProcessExecutor, chance: random.Random) -> Iterator[list[int]]:
+    """Kill random workers at random moments meanwhile; yields the list of who was."""
+    killed: list[int] = []
+    end = threading.Event()
+
+    def kill() -> None:
+        for _ in range(KILLS_PER_EPOCH):
+            if end.wait(chance.random() * 0.03):
+                return
+            if pids := executor.pids():
+                killed.append(chance.choice(pids))
+                with suppress(ProcessLookupError):
+                    os.kill(killed[-1], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        end.set()
+        thread.join()
+
+
+def belongings() -> tuple[int, int, int]:
+    """Return how many descriptors, threads and mappings of shared memory this process has."""
+    gc.collect()
+    mapped = Path("/proc/self/maps").read_text().count("memfd:graphfeed")
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), mapped
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors by /proc")
+def test_killing_random_workers_changes_and_leaves_nothing() -> None:
+    pipe = pipeline()
+    chance = random.Random(0)
+    kills = 0
+    with ProcessExecutor(1) as executor:
+        # What is made once and stays: the fork server, and what the graph lies in.
+        executor.submit(abs, 1).result()
+        list(gf.DataLoader(pipe, num_workers=1, executor=executor, seed=SEED))
+    before = belongings()
+    early = 0
+    with ProcessExecutor(2) as executor:
+        for epoch in range(EPOCHS):
+            expected = [digest(batch) for batch in pipe.with_seed(SEED, epoch)]
+            loader = gf.DataLoader(pipe, num_workers=2, executor=executor, seed=SEED)
+            loader.set_epoch(epoch)
+            with killer(executor, chance) as killed:
+                assert [digest(batch) for batch in loader] == expected
+            kills += len(killed)
+            if epoch == WARM_UP:
+                early = resident_bytes()
+        grown = resident_bytes() - early
+    assert kills > EPOCHS // 2
+    assert grown < 32 << 20
+    assert belongings() == before
+
+
+def test_an_epoch_that_is_left_early_with_dead_workers_leaves_nothing_of_itself() -> None:
+    pipe = pipeline()
+    chance = random.Random(1)
+    with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader:
+        executor = loader._take_executor()
+        assert isinstance(executor, ProcessExecutor)
+        for epoch in range(6):
+            expected = [digest(batch) for batch in pipe.with_seed(SEED, epoch)]
+            loader.set_epoch(epoch)
+            batches = iter(loader)
+            with killer(executor, chance):
+                assert [digest(next(batches)) for _ in range(epoch)] == expected[:epoch]
+            state = loader.state_dict()
+            del batches
+            loader.load_state_dict(state)
+            assert [digest(batch) for batch in loader] == expected[epoch:]
+
+
+def test_two_loaders_at_once_with_dying_workers_keep_apart() -> None:
+    pipe = pipeline()
+    chance = random.Random(2)
+    with ProcessExecutor(2) as executor:
+        loaders = [gf.DataLoader(pipe, num_workers=2, executor=executor, seed=seed) for seed in (1, 2)]
+        with killer(executor, chance):
+            pairs = [(digest(one), digest(two)) for one, two in zip(*loaders, strict=True)]
+    expected = [[digest(batch) for batch in pipe.with_seed(seed, 0)] for seed in (1, 2)]
+    assert pairs == list(zip(*expected, strict=True))
+
+
+def culprit(minibatch: Any) -> Any:
+    """Crash the worker that makes the third mini-batch."""
+    if minibatch.key.index == 2:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return minibatch
+
+
+def test_a_mini_batch_that_kills_its_worker_is_named_in_its_place() -> None:
+    pipe = pipeline(culprit)
+    with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader:
+        batches = iter(loader)
+        next(batches)
+        next(batches)
+        with pytest.raises(WorkerLostError, match=r"3 workers died over this call.*SIGSEGV") as caught:
+            next(batches)
+    assert "while it made mini-batch 2 of epoch 0" in caught.value.__notes__
+
+
+def hang(minibatch: Any) -> Any:
+    """Never finish the second mini-batch."""
+    if minibatch.key.index == 1:
+        time.sleep(60)
+    return minibatch
+
+
+def test_a_mini_batch_that_hangs_is_named() -> None:
+    pipe = pipeline(hang)
+    with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED, timeout=5) as loader:
+        batches = iter(loader)
+        next(batches)
+        with pytest.raises(TimeoutError, match="worked on one call for 5 s and was killed") as caught:
+            next(batches)
+    assert "while it made mini-batch 1 of epoch 0" in caught.value.__notes__
+
+
+def raises(minibatch: Any) -> Any:
+    """Fail with the third mini-batch."""
+    if minibatch.key.index == 2:
+        raise ValueError("a bad one")
+    return minibatch
+
+
+def test_an_exception_says_where_it_was_raised() -> None:
+    pipe = pipeline(raises)
+    with (
+        gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED) as loader,
+        pytest.raises(ValueError, match="a bad one") as caught,
+    ):
+        list(loader)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in MiniBatchTransformer, stage 2, mini-batch 2 of epoch 0, in worker process graphfeed-")
+    assert "in raises" in str(caught.value.__cause__)
