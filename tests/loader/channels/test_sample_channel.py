@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ pytestmark = [
 ]
 FORK = multiprocessing.get_context("fork")
 LARGE = 30_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server_of_forks() -> None:
-    """It lives as long as the interpreter, once anything asked for it."""
-    forkserver.ensure_running()
 
 
 @contextmanager
@@ -132,7 +125,7 @@ def test_threads_of_one_process_may_send_and_receive() -> None:
 
 
 def test_it_pickles_to_processes_that_are_no_forks() -> None:
-    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="forkserver"):
+    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="spawn"):
         assert [check(message) for message in channel] == [(7, number) for number in range(5)]
 
 
