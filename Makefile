@@ -35,6 +35,7 @@ bench: install
 	$(BIN)/python -m benchmarks loader
 	$(BIN)/python -m benchmarks cache
 	$(BIN)/python -m benchmarks channels
+	$(BIN)/python -m benchmarks cuda
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

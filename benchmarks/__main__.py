@@ -1,9 +1,9 @@
-"""python -m benchmarks sampling|gather|loader|cache|channels: medians, and ratios to this machine's own limits."""
+"""python -m benchmarks sampling|gather|loader|cache|channels|cuda: medians, and ratios to this machine's own limits."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, gather, loader, sampling
+from benchmarks import cache, channels, cuda, gather, loader, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -14,6 +14,7 @@ REPORTS = {
     "loader": loader.report,
     "cache": cache.report,
     "channels": channels.report,
+    "cuda": cuda.report,
 }
 
 

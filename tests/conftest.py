@@ -15,6 +15,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.ops.emulated_cuda import COMPILER, EmulatedCuda, RealCuda
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 settings.register_profile(
@@ -46,6 +48,16 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no folder of real graphs at {folder}; set GRAPHFEED_DATA to one")
     return folder
+
+
+@pytest.fixture(scope="module", params=["emulated", pytest.param("device", marks=pytest.mark.gpu)])
+def cuda(request: pytest.FixtureRequest) -> EmulatedCuda | RealCuda:
+    """Return a GPU, or what stands for one."""
+    if request.param == "device":
+        return RealCuda()
+    if COMPILER is None:
+        pytest.skip("no g++ to compile the kernels for the CPU")
+    return EmulatedCuda()
 
 
 class Resources:

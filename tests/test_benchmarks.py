@@ -2,18 +2,21 @@
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks import cache, graphs, plain
+from benchmarks import cache, cuda, graphs, plain
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
+from tests.ops.emulated_cuda import COMPILER, EmulatedCuda
 
 SHAPE = graphs.Shape("small", 1_000, 20_000, 3)
 
@@ -138,6 +141,35 @@ def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monk
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e6))
     (message,) = cache.report(scale)
     assert "the file takes 0.0 GB" in message
+
+
+def test_without_a_device_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (message,) = cuda.report(quick(tmp_path, 1))
+    assert "no CUDA device" in message
+
+
+def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the device is pretended; what is shown is that all is run."""
+    if COMPILER is None:
+        pytest.skip("no g++ to compile the kernels for the CPU")
+    monkeypatch.setattr(cuda, "DEVICE", torch.device("meta"))
+    monkeypatch.setattr(cuda, "device_clock", time.perf_counter)
+    monkeypatch.setattr(cuda, "pin", lambda tensor: tensor)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "pretended")
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: True)
+    scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100)
+    with EmulatedCuda().running():
+        tables = list(cuda.report(scale))
+    assert tables[0] == "cuda: pretended\n"
+    assert [table.count("ops.") for table in tables[1:]] == [1, 3, 3]
+
+
+@pytest.mark.gpu
+def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["cuda", "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
+    assert "ops.sample_layers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what", ["sampling", "gather", "loader", "cache", "channels"])

@@ -73,8 +73,8 @@ def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
         >>> with_negatives(torch.tensor([[5, 6], [7, 8], [5, 1], [5, 2], [7, 3], [7, 4]]), 2)[2]
         tensor([0, 1, 0, 0, 1, 1])
     """
-    labels = torch.zeros(len(seeds), dtype=torch.float32)
+    labels = torch.zeros(len(seeds), dtype=torch.float32, device=seeds.device)
     labels[:num_positives] = 1
-    own = torch.arange(num_positives)
+    own = torch.arange(num_positives, device=seeds.device)
     ratio = len(seeds) // max(num_positives, 1) - 1
     return seeds, labels, torch.cat([own, own.repeat_interleave(max(ratio, 0))])

@@ -61,7 +61,7 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
         times = times_of_rows("seeds", seeds, timestamps)
         if seeds.dim() == 1:
             return seeds, None, times
-        places = torch.arange(seeds.numel(), dtype=seeds.dtype).reshape(seeds.shape)
+        places = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
         return seeds.reshape(-1), places, times.repeat_interleave(seeds.shape[1])
     if not isinstance(timestamps, dict) or set(timestamps) != set(seeds):
         raise TypeError("timestamp must be a dict with the types of seeds; name the item set's members for each type")
@@ -75,7 +75,7 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
         columns = []
         for kind, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
             first = sum(len(ids) for ids in nodes.get(kind, ()))
-            columns.append(torch.arange(first, first + len(column), dtype=column.dtype))
+            columns.append(torch.arange(first, first + len(column), dtype=column.dtype, device=column.device))
             nodes.setdefault(kind, []).append(column)
             node_times.setdefault(kind, []).append(times_of[seed_type])
         compacted[seed_type] = torch.stack(columns, dim=1)

@@ -17,6 +17,8 @@ from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.ops import set_max_uva_threads
+from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
 
 
@@ -49,7 +51,8 @@ class DataLoader:
         datapipe: The pipeline; it is not changed.
         num_workers: 0 runs everything in the loop's own thread; None takes as many threads as there are cores.
         persistent_workers: Whether workers outlive the epoch.
-        max_uva_threads: Taken for the sake of code that gives it; it has no effect on the CPU.
+        max_uva_threads: How many threads of a GPU read pinned memory at once, so that the rest of it computes; holds
+            for the process from the epoch's beginning on. No effect on the CPU.
         worker: "thread", or "process" for stages in Python that keep the interpreter busy, or that crash: processes are
             replaced when they are killed, and what they were doing is done again. Graphs and features then move to
             shared memory, at the first epoch.
@@ -94,7 +97,7 @@ class DataLoader:
         self.worker = worker
         self.timeout = timeout
         self.persistent_workers = persistent_workers
-        self.max_uva_threads = max_uva_threads
+        self.max_uva_threads = check_thread_count(max_uva_threads)
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
@@ -213,6 +216,7 @@ class DataLoader:
         return ThreadPoolExecutor(self.num_workers, thread_name_prefix="graphfeed")
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
+        set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
         executor = self._take_executor() if find(pipe, InWorkers) else None
         pipe = pipe.rewrite(lambda stage: stage.changed(executor=executor) if isinstance(stage, InWorkers) else stage)

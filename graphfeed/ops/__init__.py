@@ -26,6 +26,7 @@ from graphfeed.ops.isin import isin
 from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
+from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.read_rows import read_bytes, read_rows
 from graphfeed.ops.ready import Ready
@@ -68,8 +69,10 @@ __all__ = [
     "leave_out",
     "leave_out_of_columns",
     "match_pairs",
+    "max_uva_threads",
     "new_policy",
     "permute",
+    "pin_in_place",
     "read_bytes",
     "read_rows",
     "replace_keys",
@@ -79,6 +82,7 @@ __all__ = [
     "sample_negatives",
     "sample_neighbors",
     "seed",
+    "set_max_uva_threads",
     "take_places",
     "unique_and_compact",
 ]

@@ -3,25 +3,81 @@
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import torch
+
+PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
+"""Which kernels run on a type of device."""
 
 
 @cache
 def load(package: str, op: str) -> ModuleType:
-    """Import a kernel module at its first use, so that importing graphfeed compiles nothing."""
-    return import_module(f"graphfeed.ops.{package}.{op}")
-
-
-def kernels(op: str, tensor: torch.Tensor) -> ModuleType:
-    """Return the kernel module of an op for the device of a tensor.
+    """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy.
 
     Raises:
-        ValueError: The tensor lies where there are no kernels.
+        ImportError: CUDA's kernels need CuPy, and it is missing.
+        ValueError: An op that has no kernels there.
     """
-    if tensor.device.type != "cpu":
+    name = f"graphfeed.ops.{package}.{op}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == "cupy":
+            raise ImportError(
+                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: pip install 'graphfeed[cuda]' "
+                "(CUDA 12; for CUDA 13 pip install cupy-cuda13x)"
+            ) from error
+        if error.name == name:
+            raise ValueError(
+                f"{op} has kernels for the CPU alone, but was given a tensor on a GPU; move it with .cpu()"
+            ) from error
+        raise
+
+
+def on_gpu(tensor: torch.Tensor) -> bool:
+    """Tell whether the CUDA kernels work on a tensor."""
+    return not tensor.is_cpu and PACKAGES.get(tensor.device.type) == "cuda"
+
+
+def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType:
+    """Return the kernel module of an op for the device of a tensor.
+
+    Args:
+        op: Name of the op.
+        tensor: What decides.
+        others: What its kernels read as well, by the names that the caller knows; a GPU also reads pinned memory.
+
+    Raises:
+        ImportError: CUDA's kernels need CuPy, and it is missing.
+        ValueError: A tensor lies where there are no kernels, or where those kernels can't read it.
+    """
+    if tensor.is_cpu and all(other.is_cpu for other in others.values()):
+        return load("cpu", op)
+    package = PACKAGES.get(tensor.device.type)
+    if package is None:
         raise ValueError(
-            f"{op} has kernels for the CPU, but was given a tensor on {tensor.device}; move it with .cpu(), "
+            f"{op} has kernels for the CPU and CUDA, but was given a tensor on {tensor.device}; move it with .cpu(), "
             "and put copy_to() at the end of the pipeline"
         )
-    return load("cpu", op)
+    for name, other in others.items():
+        if not is_readable(other, tensor.device):
+            raise ValueError(
+                f"{op} works on {tensor.device}, but {name} lies on {other.device}; move one to the other with "
+                f".to(...){', or page-lock it with pin_memory_()' if package == 'cuda' else ''}"
+            )
+    return load(package, op)
+
+
+def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
+    """Tell whether kernels on a device can read a tensor where it lies."""
+    if tensor.device == device or tensor.numel() == 0:
+        return True
+    return tensor.device.type == "cpu" and tensor.is_pinned()
+
+
+def views(like: torch.Tensor, *tensors: torch.Tensor) -> tuple[Any, ...]:
+    """Return tensors as the kernels of another's device take them: NumPy arrays on the CPU, tensors on CUDA."""
+    if on_gpu(like):
+        return tuple([tensor.contiguous() for tensor in tensors])
+    return tuple([tensor.numpy() for tensor in tensors])

@@ -125,18 +125,26 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=renew_locks)
 
 
-def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """Return the bytes of a CPU tensor: a view where its values lie in one piece and as they are, else a copy."""
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor: a view where its values lie in one piece and as they are, else a copy."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     # One value, or none, may keep any stride and count as contiguous; a view of another dtype needs stride 1.
-    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy()
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
-def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype) -> torch.Tensor:
-    """Return an uninitialised CPU tensor on a pooled block."""
+def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
+    """Return the bytes of a CPU tensor as `flat_bytes` does, for NumPy: they may start at any byte."""
+    return flat_bytes(tensor).numpy()
+
+
+CPU = torch.device("cpu")
+
+
+def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
+    """Return an uninitialised tensor, on the CPU on a pooled block; elsewhere torch has a pool of its own."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
-    if size == 0:
-        return torch.empty(shape, dtype=dtype)
+    if size == 0 or device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)

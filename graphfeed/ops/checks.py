@@ -22,8 +22,9 @@ def bounds(ids: torch.Tensor) -> tuple[int, int]:
     if ids.numel() <= FEW and ids.device.type == "cpu":
         array = ids.numpy()
         return int(array.min()), int(array.max())
-    low, high = torch.aminmax(ids)
-    return int(low), int(high)
+    # Together, for each alone would wait for a GPU.
+    low, high = torch.stack(torch.aminmax(ids)).tolist()
+    return low, high
 
 
 def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:

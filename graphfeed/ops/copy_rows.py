@@ -2,8 +2,8 @@
 
 import torch
 
-from graphfeed.ops.backend import kernels
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import check_vector
 
 
@@ -37,10 +37,7 @@ def copy_rows(source: torch.Tensor, from_rows: torch.Tensor, out: torch.Tensor, 
         )
     if from_rows.numel() == 0 or row_bytes == 0:
         return
-    kernels("copy_rows", source).copy_rows(
-        as_bytes(source),
-        from_rows.contiguous().numpy(),
-        row_bytes,
-        as_bytes(out),
-        to_rows.contiguous().numpy(),
-    )
+    module = kernels("copy_rows", out, source=source, from_rows=from_rows, to_rows=to_rows)
+    index, targets = from_rows.contiguous(), to_rows.contiguous()
+    given, ids, taken, places = views(out, flat_bytes(source), index, flat_bytes(out), targets)
+    module.copy_rows(given, ids, row_bytes, taken, places)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, views
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.gather import gather_rows
 
@@ -36,12 +36,18 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
         raise ValueError(
             f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
         )
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
-    order = torch.from_numpy(np.empty(sources.numel(), dtype=np.int64))
-    ends = destinations.contiguous()
-    module = kernels("csc", ends)
-    module.count_columns(ends.numpy(), indptr.numpy())
-    module.fill_columns(ends.numpy(), indptr.clone().numpy(), order.numpy())
+    module = kernels("csc", destinations, sources=sources)
+    device = destinations.device
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
+    # NumPy asks for huge pages.
+    order = (
+        torch.from_numpy(np.empty(sources.numel(), dtype=np.int64))
+        if device.type == "cpu"
+        else torch.empty(sources.numel(), dtype=torch.int64, device=device)
+    )
+    ends, starts, places = views(destinations, destinations.contiguous(), indptr, order)
+    module.count_columns(ends, starts)
+    module.fill_columns(ends, *views(destinations, indptr.clone()), places)
     return Columns(indptr, gather_rows(sources, order), order)
 
 
@@ -63,7 +69,7 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
             f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
             f"but ends with {int(indptr[-1])}"
         )
-    column = int(kernels("csc", indptr).find_falling(indptr.contiguous().numpy()))
+    column = int(kernels("csc", indptr, indices=indices).find_falling(*views(indptr, indptr.contiguous())))
     if column >= 0:
         raise ValueError(
             f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
@@ -85,7 +91,8 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     check_ids("type_per_edge", types, num_types)
     if types.numel() != int(indptr[-1]):
         raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one an edge, but has {types.numel()}")
-    column = int(kernels("csc", types).find_unsorted(indptr.contiguous().numpy(), types.contiguous().numpy()))
+    module = kernels("csc", types, indptr=indptr)
+    column = int(module.find_unsorted(*views(types, indptr.contiguous(), types.contiguous())))
     if column >= 0:
         raise ValueError(
             f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
@@ -102,15 +109,15 @@ def check_joined(
         indices: Source of each edge.
         types: Type of each edge, as `check_edge_types` wants it.
         offsets: First id of each node type, and the number of nodes.
-        ends: Source and destination node type of each edge type, shape (edge types, 2).
+        ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
         ValueError: An edge that joins other nodes.
     """
-    first = offsets.to(torch.int64)[ends].numpy()
-    after = offsets.to(torch.int64)[ends + 1].numpy()
-    arrays = (part.contiguous().numpy() for part in (indptr, indices, types))
-    edge = int(kernels("csc", types).find_misjoined(*arrays, first, after))
+    bounds = offsets.to("cpu", torch.int64)
+    tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
+    arrays = views(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
+    edge = int(kernels("csc", types, indptr=indptr, indices=indices).find_misjoined(*arrays))
     if edge >= 0:
         raise ValueError(
             f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
@@ -143,11 +150,12 @@ def expand_indptr(
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
     if node_ids is None:
-        node_ids = torch.arange(columns, dtype=dtype)
+        node_ids = torch.arange(columns, dtype=dtype, device=indptr.device)
     if node_ids.numel() != columns:
         raise ValueError(f"node_ids must have {columns} ids, one a column, but has {node_ids.numel()}")
-    out = buffers.empty(size, dtype or node_ids.dtype)
-    kernels("csc", indptr).expand_indptr(indptr.contiguous().numpy(), node_ids.contiguous().numpy(), out.numpy())
+    out = buffers.empty(size, dtype or node_ids.dtype, indptr.device)
+    module = kernels("csc", indptr, node_ids=node_ids)
+    module.expand_indptr(*views(indptr, indptr.contiguous(), node_ids.contiguous(), out))
     return out
 
 
@@ -174,13 +182,14 @@ def indptr_edge_ids(
     """
     check_vector("indptr", indptr)
     if offset is None:
-        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype)
+        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
     check_vector("offset", offset)
     if offset.numel() != indptr.numel() - 1:
         raise ValueError(
             f"offset must have {indptr.numel() - 1} values, one a column of indptr, but has {offset.numel()}"
         )
     size = int(indptr[-1]) if output_size is None else output_size
-    out = buffers.empty(size, dtype or offset.dtype)
-    kernels("csc", indptr).indptr_edge_ids(indptr.contiguous().numpy(), offset.contiguous().numpy(), out.numpy())
+    out = buffers.empty(size, dtype or offset.dtype, indptr.device)
+    module = kernels("csc", indptr, offset=offset)
+    module.indptr_edge_ids(*views(indptr, indptr.contiguous(), offset.contiguous(), out))
     return out

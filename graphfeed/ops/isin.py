@@ -3,12 +3,12 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Tell of each element whether it is among the test elements; costs a hash look-up each, and sorts nothing.
+    """Tell of each element whether it is among the test elements; costs a hash look-up each; a GPU sorts.
 
     Args:
         elements: int32 or int64, 1-D.
@@ -27,9 +27,9 @@ def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
     """
     check_vector("elements", elements)
     check_vector("test_elements", test_elements)
-    out = buffers.empty(elements.numel(), torch.bool)
-    table = torch.full((1 << (2 * test_elements.numel() + 1).bit_length(),), -1, dtype=torch.int64)
-    kernels("isin", elements).isin(
-        elements.contiguous().numpy(), test_elements.contiguous().numpy(), table.numpy(), out.numpy()
-    )
+    module = kernels("isin", elements, test_elements=test_elements)
+    out = buffers.empty(elements.numel(), torch.bool, elements.device)
+    slots = 0 if on_gpu(elements) else 1 << (2 * test_elements.numel() + 1).bit_length()
+    table = torch.full((slots,), -1, dtype=torch.int64)
+    module.isin(*views(elements, elements.contiguous(), test_elements.contiguous(), table, out))
     return out

@@ -1,10 +1,9 @@
 """Rows of a tensor but some."""
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, views
 from graphfeed.ops.checks import check_vector
 
 
@@ -13,10 +12,10 @@ def check_places(places: torch.Tensor, bound: int) -> None:
     check_vector("places", places, (torch.int64,))
     if places.numel() == 0:
         return
-    if int(places[0]) < 0 or int(places[-1]) >= bound:
-        wrong = int(places[0]) if int(places[0]) < 0 else int(places[-1])
-        raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {wrong}")
-    if not bool((np.diff(places.numpy()) > 0).all()):
+    first, last = int(places[0]), int(places[-1])
+    if first < 0 or last >= bound:
+        raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
+    if not bool((places.diff() > 0).all()):
         raise ValueError("places must ascend, none twice; sort them")
 
 
@@ -41,11 +40,12 @@ def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     check_places(places, values.shape[0])
     if places.numel() == 0:
         return values
-    out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype)
+    module = kernels("leave_out", values, places=places)
+    out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype, values.device)
     if out.numel():
-        source = buffers.as_bytes(values)
-        row_bytes = source.size // values.shape[0]
-        kernels("leave_out", values).leave_out(source, places.contiguous().numpy(), row_bytes, buffers.as_bytes(out))
+        given = buffers.flat_bytes(values)
+        source, gone, target = views(values, given, places.contiguous(), buffers.flat_bytes(out))
+        module.leave_out(source, gone, given.numel() // values.shape[0], target)
     return out
 
 
@@ -71,8 +71,7 @@ def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Te
     check_places(places, int(indptr[-1]))
     if places.numel() == 0:
         return indptr
-    out = buffers.empty(indptr.numel(), indptr.dtype)
-    kernels("leave_out", indptr).leave_out_of_columns(
-        indptr.contiguous().numpy(), places.contiguous().numpy(), out.numpy()
-    )
+    out = buffers.empty(indptr.numel(), indptr.dtype, indptr.device)
+    module = kernels("leave_out", indptr, places=places)
+    module.leave_out_of_columns(*views(indptr, indptr.contiguous(), places.contiguous(), out))
     return out

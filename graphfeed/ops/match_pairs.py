@@ -3,8 +3,10 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, views
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+
+NO_ROWS = torch.empty(0, dtype=torch.int64)
 
 
 def match_pairs(
@@ -38,7 +40,7 @@ def match_pairs(
         >>> match_pairs(indptr, sources, destinations, torch.tensor([[7, 1], [7, 2]])).tolist()
         [1]
     """
-    ids = torch.empty(0, dtype=indices.dtype) if rows is None else rows
+    ids = NO_ROWS if rows is None else rows
     for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
         check_vector(name, vector)
     if pairs.dim() != 2 or pairs.shape[1] != 2:
@@ -52,12 +54,12 @@ def match_pairs(
         )
     if rows is not None:
         check_ids("indices", indices, rows.numel())
+    device = indices.device
     if pairs.shape[0] == 0:
-        return torch.empty(0, dtype=torch.int64)
-    tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64).numpy()
-    out = buffers.empty(indices.numel(), torch.int64)
-    found = kernels("match_pairs", indices).match_pairs(
-        indptr.contiguous().numpy(), indices.contiguous().numpy(), ids.contiguous().numpy(),
-        destinations.contiguous().numpy(), pairs.to(torch.int64).contiguous().numpy(), *tables, out.numpy(),
-    )  # fmt: skip
+        return torch.empty(0, dtype=torch.int64, device=device)
+    module = kernels("match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
+    tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
+    out = buffers.empty(indices.numel(), torch.int64, device)
+    arrays = (part.contiguous() for part in (indptr, indices, ids, destinations, pairs.to(torch.int64), *tables, out))
+    found = module.match_pairs(*views(indices, *arrays))
     return out[: int(found)].clone()

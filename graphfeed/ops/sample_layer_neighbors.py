@@ -5,15 +5,17 @@ as the sequential Poisson sampling of its appendix A.3.
 """
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sample_layers import Layer, Outputs, expected_sizes, run_hops
+from graphfeed.ops.sample_layers import Layer, Outputs, expected_sizes, run_hops, stack_hops
 from graphfeed.ops.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts
 
 
@@ -64,15 +66,17 @@ def sample_layer_neighbors(
     check_ids("seeds", seeds, indptr.numel() - 1)
     if fanouts.numel() > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
-    starts, weights = indptr.numpy(), (NO_WEIGHTS if cumulative is None else cumulative).numpy()
-    kinds = (NO_TYPES if types is None else types).numpy()
-    wanted = (seeds.contiguous().numpy(), fanouts.to(torch.int64).numpy(), replace)
-    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
-    kernels("sample_neighbors", indptr).count_neighbors(starts, weights, kinds, *wanted, offsets.numpy())
-    positions = buffers.empty(int(offsets[-1]), torch.int64)
-    kernels("sample_layer_neighbors", indptr).fill_layer_neighbors(
-        starts, indices.numpy(), weights, kinds, *wanted, np.array(keys, dtype=np.uint64), np.uint64(share),
-        offsets.numpy(), positions.numpy(),
+    weights = NO_WEIGHTS if cumulative is None else cumulative
+    kinds = NO_TYPES if types is None else types
+    module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices, weights=weights, types=kinds)
+    starts, sources, *edges = views(seeds, indptr, indices, weights, kinds)
+    wanted = (*views(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
+    offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
+    kernels("sample_neighbors", seeds).count_neighbors(starts, *edges, *wanted, *views(seeds, offsets))
+    positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
+    module.fill_layer_neighbors(
+        starts, sources, *edges, *wanted, np.array(keys, dtype=np.uint64), np.uint64(share),
+        *views(seeds, offsets, positions),
     )  # fmt: skip
     return Picks(offsets, positions)
 
@@ -113,9 +117,13 @@ def sample_layers_jointly(
         raise ValueError(f"keys must hold {len(fanouts)} pairs, one a hop, but holds {len(keys)}")
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
+    if on_gpu(seeds):
+        options: Any = {"share": share, "replace": replace, "cumulative": cumulative}
+        sample = partial(sample_layer_neighbors, indptr, indices, **options)
+        return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
-    module = kernels("sample_layer_neighbors", indptr)
+    module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices)
     edges, rows = expected_sizes(num_nodes, indices.numel(), seeds.numel(), fanouts)
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
     graph = (indptr.numpy(), indices.numpy(), (NO_WEIGHTS if cumulative is None else cumulative).numpy())

@@ -1,6 +1,7 @@
 """Sample and relabel all hops of a mini-batch on a graph of one type."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sample_neighbors import NO_WEIGHTS, make_table
+from graphfeed.ops.compact import compact
+from graphfeed.ops.gather import take_rows
+from graphfeed.ops.sample_neighbors import NO_WEIGHTS, Picks, make_table, sample_neighbors
 
 FIRST_EDGES = 1 << 22
 """The outputs are made for at most so many edges at first; they grow where a batch has more."""
@@ -117,6 +120,33 @@ def run_hops(
         return out.layers()
 
 
+def stack_hops(
+    sample: Callable[[torch.Tensor, torch.Tensor, Any], Picks],
+    graph: tuple[torch.Tensor, torch.Tensor],
+    seeds: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+) -> list[Layer]:
+    """Make all hops of one-hop kernels, as a GPU has them.
+
+    Args:
+        sample: Takes the seeds, the fan-out and the key of a hop.
+        graph: Column starts, whose dtype the layers' have, and the source node of each edge.
+        seeds: Node ids.
+        fanouts: One number a hop, the seeds' own hop first.
+        keys: The key of each hop.
+    """
+    indptr, indices = graph
+    layers = []
+    for fanout, key in zip(fanouts, keys, strict=True):
+        picks = sample(seeds, torch.tensor([fanout]), key)
+        relabelled = compact(seeds, take_rows(indices, picks.positions))
+        offsets = picks.offsets.to(indptr.dtype)
+        layers.append(Layer(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
+        seeds = relabelled.rows
+    return layers
+
+
 def sample_layers(
     indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -129,8 +159,9 @@ def sample_layers(
 ) -> list[Layer] | None:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
-    Equal to `sample_neighbors` and `compact` a hop at a time. Costs three random reads an edge and one a node, all
-    prefetched (Products-shaped graph, fan-outs 15, 10, 5, 1024 seeds: see `python -m benchmarks sampling`).
+    Equal to `sample_neighbors` and `compact` a hop at a time, and on a GPU made so. Costs three random reads an edge
+    and one a node, all prefetched (Products-shaped graph, fan-outs 15, 10, 5, 1024 seeds: see
+    `python -m benchmarks sampling`).
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
@@ -157,15 +188,17 @@ def sample_layers(
         raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {len(keys)}")
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
+    if on_gpu(seeds):
+        sample = partial(sample_neighbors, indptr, replace=replace, cumulative=cumulative)
+        return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
-    module = kernels("sample_layers", indptr)
+    module = kernels("sample_layers", seeds, indptr=indptr, indices=indices)
     edges, rows = expected_sizes(num_nodes, indices.numel(), seeds.numel(), fanouts)
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
     weights = (NO_WEIGHTS if cumulative is None else cumulative).numpy()
     table = make_table(min(max(fanouts), indices.numel())).numpy()
-    hop_keys = np.array(keys, dtype=np.uint64)
-    hop_fanouts = np.array(fanouts, dtype=np.int64)
+    hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     graph = (indptr.numpy(), indices.numpy(), weights)
 
     def run(node_map: NDArray[np.int32], hop: int) -> int:

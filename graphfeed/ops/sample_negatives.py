@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, views
 from graphfeed.ops.checks import ID_DTYPES
 
 
@@ -40,8 +40,8 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         raise ValueError(f"num_destinations must be 1 or more, but is {num_destinations}; nothing can be drawn")
     if num_destinations - 1 > torch.iinfo(pairs.dtype).max:
         raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
-    out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype)
-    kernels("sample_negatives", pairs).sample_negatives(
-        pairs.contiguous().numpy(), negative_ratio, num_destinations, np.uint64(key), out.numpy()
-    )
+    out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype, pairs.device)
+    module = kernels("sample_negatives", pairs)
+    given, made = views(pairs, pairs.contiguous(), out)
+    module.sample_negatives(given, negative_ratio, num_destinations, np.uint64(key), made)
     return out

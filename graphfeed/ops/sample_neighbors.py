@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 
 LOOK_BACK = 48
@@ -80,18 +80,20 @@ def sample_neighbors(
     check_ids("seeds", seeds, indptr.numel() - 1)
     if fanouts.numel() > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
-    module = kernels("sample_neighbors", indptr)
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
-    fanout = fanouts.to(torch.int64).numpy()
-    graph = (indptr.numpy(), weights.numpy(), kinds.numpy())
-    wanted = (seeds.contiguous().numpy(), fanout, replace)
-    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
-    module.count_neighbors(*graph, *wanted, offsets.numpy())
-    positions = buffers.empty(int(offsets[-1]), torch.int64)
-    most = int(offsets.diff().max()) if seeds.numel() else 0
-    table = make_table(min(int(fanout.max(initial=0)), most)).numpy()
-    module.fill_neighbors(*graph, *wanted, np.uint64(key), offsets.numpy(), table, positions.numpy())
+    module = kernels("sample_neighbors", seeds, indptr=indptr, weights=weights, types=kinds)
+    offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
+    given = (indptr, weights, kinds, seeds.contiguous(), fanouts.to("cpu", torch.int64), offsets)
+    *graph, nodes, fanout, counted = views(seeds, *given)
+    wanted = (nodes, fanout, replace)
+    module.count_neighbors(*graph, *wanted, counted)
+    positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
+    table = NO_TABLE
+    if not on_gpu(seeds):
+        most = int(offsets.diff().max()) if seeds.numel() else 0
+        table = make_table(min(int(fanout.max(initial=0)), most))
+    module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *views(seeds, table, positions))
     return Picks(offsets, positions)
 
 
@@ -101,11 +103,11 @@ class TypedPicks(NamedTuple):
     indptr: torch.Tensor
     """The column starts of every edge type, one after the other, each from 0."""
     bounds: torch.Tensor
-    """int64, one longer than there are edge types: where each type's part of `indptr` starts."""
+    """int64, one longer than there are edge types: where each type's part of `indptr` starts; on the CPU."""
     positions: torch.Tensor
     """int64: positions in the graph's edge arrays, by type, inside it by column, inside that ascending."""
     starts: torch.Tensor
-    """int64, one longer than there are edge types: where each type's edges start."""
+    """int64, one longer than there are edge types: where each type's edges start; on the CPU."""
 
 
 def group_by_type(
@@ -120,19 +122,20 @@ def group_by_type(
     Args:
         picks: What was sampled; its positions are sorted in place inside each column.
         types: Edge type of each edge of the graph.
-        column_starts: int64: where the seeds of each node type start, one longer than there are node types.
-        destinations: int64: destination node type of each edge type.
+        column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
+            CPU.
+        destinations: int64: destination node type of each edge type; on the CPU.
         dtype: int32 or int64, for the result's `indptr`.
     """
     assert dtype in ID_DTYPES
     lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
     bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    indptr = buffers.empty(int(bounds[-1]), dtype)
-    grouped = buffers.empty(picks.positions.numel(), torch.int64)
-    kernels("sample_neighbors", types).group_by_type(
-        types.numpy(), picks.positions.numpy(), picks.offsets.numpy(), column_starts.numpy(), destinations.numpy(),
-        bounds.numpy(), indptr.numpy(), grouped.numpy(),
-    )  # fmt: skip
-    counts = indptr[bounds[1:] - 1].to(torch.int64)
+    device = picks.positions.device
+    indptr = buffers.empty(int(bounds[-1]), dtype, device)
+    grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
+    module = kernels("sample_neighbors", picks.positions, types=types)
+    arrays = (types, picks.positions, picks.offsets, column_starts, destinations, bounds, indptr, grouped)
+    module.group_by_type(*views(picks.positions, *arrays))
+    counts = indptr[(bounds[1:] - 1).to(device)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped, starts)

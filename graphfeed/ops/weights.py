@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, views
 from graphfeed.ops.checks import check_vector
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -19,7 +19,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         weights: One an edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
 
     Returns:
-        int64, one an edge.
+        int64, one an edge; where the weights lie, also if that is pinned memory.
 
     Raises:
         ValueError: Another length, or a weight that is negative, infinite or not a number.
@@ -33,6 +33,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         low, high = (float(value) for value in torch.aminmax(exact))
         if not (low >= 0 and high < float("inf")):
             raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
-    out = torch.empty(weights.numel(), dtype=torch.int64)
-    kernels("weights", weights).cumulate_weights(indptr.numpy(), exact.contiguous().numpy(), out.numpy())
+    out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=weights.is_pinned())
+    module = kernels("weights", weights, indptr=indptr)
+    module.cumulate_weights(*views(weights, indptr, exact.contiguous(), out))
     return out

@@ -170,7 +170,8 @@ def compact_csc_format(
     for edge_type, csc in cscs.items():
         source, _, destination = etype_str_to_tuple(edge_type)
         size = len(csc.indices)
-        places = torch.arange(counts[source], counts[source] + size, dtype=csc.indices.dtype)
+        ids = csc.indices
+        places = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
         compacted[edge_type] = CSCFormatBase(csc.indptr, places)
         counts[source] += size
         rows[source].append(csc.indices)

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import gather_rows
+from graphfeed.ops import gather_rows, pin_in_place
+from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids
 from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
@@ -146,10 +147,13 @@ class TorchBasedFeature(Shareable, Feature):
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself.
 
+        They lie where the tensor lies; ids on a GPU read a pinned tensor over the bus, and the rows are there.
         Costs a bit under two times the memcpy of as many bytes; the result lies in a reused buffer. An id below 0 or
         beyond the rows raises an IndexError.
         """
-        return self._tensor if ids is None else gather_rows(self._tensor, ids.to(self._tensor.device))
+        if ids is None:
+            return self._tensor
+        return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -180,13 +184,15 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.is_pinned()
 
     def pin_memory_(self) -> None:
-        """Move the tensor to page-locked memory, in place.
+        """Page-lock the tensor where it lies, so that a GPU reads rows of it, until the feature dies.
+
+        Copies nothing. Pickling a large feature moves it to shared memory, which is not page-locked: pin after that.
 
         Raises:
-            RuntimeError: torch finds no CUDA device.
+            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
         """
         check_can_pin("pin_memory_")
-        self._tensor = self._tensor.pin_memory()
+        pin_in_place(self._tensor, self)
 
     def to(self, device: torch.device | str) -> Self:
         """Return a feature with the tensor on a device; "pinned" is page-locked CPU memory."""

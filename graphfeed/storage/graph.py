@@ -231,7 +231,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             raise KeyError(f"seeds have node type {unknown[0]!r}, but the graph has {list(self.node_type_to_id)}")
         num_nodes = self.num_nodes
         assert isinstance(num_nodes, dict)
-        empty = torch.empty(0, dtype=self.indices.dtype)
+        device = next((part.device for part in seeds.values()), self.indices.device)
+        empty = torch.empty(0, dtype=self.indices.dtype, device=device)
         complete = {}
         for kind, count in num_nodes.items():
             complete[kind] = self._check_seeds(seeds.get(kind, empty), f"seeds of type {kind!r}")

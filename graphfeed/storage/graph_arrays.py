@@ -13,7 +13,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.storage.graph_file import Fields, open_shared, publish, save_fields, unpublish
-from graphfeed.storage.sampled_subgraph import move
+from graphfeed.storage.sampled_subgraph import move, tensors_in
 from graphfeed.storage.shared import Shareable
 
 WEIGHTS_LOCK = threading.Lock()
@@ -205,13 +205,17 @@ class GraphArrays(Shareable):
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> None:
-        """Move the graph to page-locked memory, in place, for a GPU to read it.
+        """Page-lock the arrays where they lie, for a GPU to read them, until the graph dies; nothing is copied.
+
+        Pickling a large graph moves it to shared memory, which is not page-locked: pin after that.
 
         Raises:
-            RuntimeError: torch finds no CUDA device.
+            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
+            ValueError: An array is not on the CPU, or in pieces.
         """
         check_can_pin("pin_memory_")
-        self.__dict__.update(self.to("pinned").fields())
+        for tensor in tensors_in(self.fields()):
+            ops.pin_in_place(tensor, self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph to a file that `load_graph` maps, with its attributes; whole, or what was there stays."""

@@ -278,6 +278,7 @@ def without(
         columns: Ids of the columns; None where they are 0, 1, 2, ...
         edges: Ids of sources and destinations, shape (N, 2).
     """
-    destinations = torch.arange(len(csc.indptr) - 1) if columns is None else columns
+    device = csc.indptr.device
+    destinations = torch.arange(len(csc.indptr) - 1, device=device) if columns is None else columns
     gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
     return CSCFormatBase(leave_out_of_columns(csc.indptr, gone), leave_out(csc.indices, gone)), gone

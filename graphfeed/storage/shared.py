@@ -7,7 +7,6 @@ such files it is a file in the temporary folder that goes when its owner does.
 
 import atexit
 import copy
-import mmap
 import os
 import tempfile
 import threading
@@ -21,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.mapping import collapse, map_shared
 
 ALIGNMENT = 64
 MOVING = threading.RLock()
@@ -59,8 +59,9 @@ class SharedBlock:
 
     def __init__(self, descriptor: int, handle: Handle) -> None:
         self.handle = handle
-        self.tensors = tensors_of(mmap.mmap(descriptor, handle.size), handle.places)
         weakref.finalize(self, os.close, descriptor)
+        self.memory = map_shared(descriptor, handle.size)
+        self.tensors = tensors_of(self.memory, handle.places)
 
     @classmethod
     def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
@@ -74,6 +75,7 @@ class SharedBlock:
         block = cls(descriptor, Handle(path, os.fstat(descriptor).st_ino, size, tuple(places)))
         for own, tensor in zip(block.tensors, tensors, strict=True):
             own.copy_(tensor)
+        collapse(block.memory)
         return block
 
     @classmethod
@@ -98,7 +100,7 @@ class SharedBlock:
         return cls(descriptor, replace(handle, path=path))
 
 
-def tensors_of(memory: mmap.mmap, places: Sequence[Place]) -> list[torch.Tensor]:
+def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
     """Return the tensors that lie at some places of a mapping, which they keep alive."""
     tensors = []
     for place in places:

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import ops
+from graphfeed.ops import pinned
 from tests import pipelines
 from tests.digests import digest
 
@@ -34,6 +36,17 @@ def test_the_sampler_s_seed_counts_where_the_loader_has_none() -> None:
         assert digests(loader) == [digest(batch) for batch in pipe]
     with gf.DataLoader(pipe, num_workers=0, seed=8) as loader:
         assert loader.seed == 8
+
+
+def test_an_epoch_limits_the_threads_that_read_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
+    pipe = gf.ItemSampler(gf.ItemSet(5, names="seeds"), batch_size=5)
+    with gf.DataLoader(pipe, num_workers=0, max_uva_threads=99) as loader:
+        assert ops.max_uva_threads() == pinned.DEFAULT_UVA_THREADS
+        next(iter(loader))
+        assert ops.max_uva_threads() == 99
+    with pytest.raises(ValueError, match="max_uva_threads must be 1 or more, but is 0"):
+        gf.DataLoader(pipe, max_uva_threads=0)
 
 
 def test_set_epoch_chooses_the_next_epoch() -> None:

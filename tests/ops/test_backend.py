@@ -18,7 +18,7 @@ def test_kernels_follow_the_device() -> None:
 
 
 def test_a_device_without_kernels_is_named() -> None:
-    with pytest.raises(ValueError, match=r"gather has kernels for the CPU, .* a tensor on meta; move it with .cpu\(\)"):
+    with pytest.raises(ValueError, match=r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"):
         kernels("gather", torch.zeros(1, device="meta"))
 
 

@@ -163,13 +163,15 @@ def test_pinning_without_a_device_is_one_error() -> None:
         TorchBasedFeature(ROWS).pin_memory_()
 
 
-def test_pinning_is_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feature_is_pinned_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[tuple[int, object]] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    monkeypatch.setattr(
+        "graphfeed.storage.feature.pin_in_place", lambda tensor, owner: pinned.append((tensor.data_ptr(), owner))
+    )
     feature = TorchBasedFeature(ROWS)
     feature.pin_memory_()
-    assert feature.read() is not ROWS
-    assert_same(feature.read(), ROWS)
+    assert pinned == [(ROWS.data_ptr(), feature)]
 
 
 def test_it_moves_to_a_device_as_another_feature() -> None:

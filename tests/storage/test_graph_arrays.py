@@ -1,10 +1,12 @@
 """What the in-memory graph holds; what it refuses is in test_graph_errors.py."""
 
+import gc
 from typing import Any
 
 import pytest
 import torch
 
+from graphfeed import ops
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph_arrays import Checked
 from graphfeed.storage.sampled_subgraph import tensors_in
@@ -129,20 +131,26 @@ def test_it_moves_to_a_device_as_another_graph() -> None:
     assert graph.to(torch.device("cpu")).indices is graph.indices
 
 
-def test_pinning_moves_every_tensor_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_array_is_pinned_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_typed_graph(w=torch.rand(6))
-    fields = graph.fields()
-    pinned: list[torch.Tensor] = []
-
-    def pin_memory(values: torch.Tensor) -> torch.Tensor:
-        pinned.append(values.clone())
-        return pinned[-1]
-
+    pinned: list[tuple[torch.Tensor, object]] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(ops, "pin_in_place", lambda tensor, owner: pinned.append((tensor, owner)))
     graph.pin_memory_()
-    assert_same(graph.fields(), fields)
-    assert {id(part) for part in tensors_in(graph.fields())} == {id(part) for part in pinned}
+    assert [id(part) for part in tensors_in(graph.fields())] == [id(tensor) for tensor, _ in pinned]
+    assert all(owner is graph for _, owner in pinned)
+    assert len(pinned) > 4
+
+
+@pytest.mark.gpu
+def test_a_pinned_graph_is_released_when_it_dies() -> None:
+    graph = make_typed_graph(w=torch.rand(6))
+    arrays = list(tensors_in(graph.fields()))
+    graph.pin_memory_()
+    assert all(tensor.is_pinned() for tensor in arrays)
+    del graph
+    gc.collect()
+    assert not any(tensor.is_pinned() for tensor in arrays)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -1,0 +1,109 @@
+"""The ops on a GPU, each against the limit of the device that it runs into, measured in the same run.
+
+Rows from the device's own memory: a copy of as many bytes inside of it. Rows from pinned memory of the host: a copy of
+as many bytes over the bus. Sampling: torch reading as many values at random places of the same arrays, a kernel a
+hop. Relabelling: torch's own `unique` of the same ids, which gives no order of first appearance.
+"""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from benchmarks.graphs import load_edges, load_features
+from benchmarks.scale import Scale
+from benchmarks.table import Row, render
+from benchmarks.timing import Case, in_turn
+from graphfeed import ops
+
+DEVICE = torch.device("cuda")
+FANOUTS = (15, 10, 5)
+"""The seeds' own hop first."""
+UVA_THREADS = (1024, 10240, 1 << 20)
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield a table an op, or say that there is no device."""
+    if not torch.cuda.is_available():
+        yield "cuda: torch finds no CUDA device here, so nothing was measured.\n"
+        return
+    yield f"cuda: {torch.cuda.get_device_name()}\n"
+    features = torch.from_numpy(load_features(scale.products, scale.cache))
+    yield gather_table("gather on the device; ratio to a copy of as many bytes in it", features.to(DEVICE), scale)
+    yield gather_table("gather from pinned memory; ratio to a copy of as many bytes over the bus", pin(features), scale)
+    indptr, indices = (torch.from_numpy(part).to(DEVICE) for part in load_edges(scale.products, scale.cache))
+    yield sampling_table(indptr, indices, scale)
+
+
+def pin(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy in pinned memory."""
+    return tensor.pin_memory()
+
+
+def device_clock() -> float:
+    """Return the time at which the device has done all that it was given."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def gather_table(title: str, values: torch.Tensor, scale: Scale) -> str:
+    """Time reading random rows, other ids in each round."""
+    count = scale.gathered_rows
+    index = torch.randint(len(values), (scale.repeats, count)).to(DEVICE)
+    block = values[:count] if len(values) >= count else values.repeat(-(-count // len(values)), 1)[:count]
+    block = block.contiguous() if block.device.type != "cpu" else pin(block)
+    taken = torch.empty(block.shape, dtype=block.dtype, device=DEVICE)
+    limit = "copy of as many bytes"
+    cases: dict[str, Case] = {limit: lambda _: taken.copy_(block)}
+    if values.device.type == "cpu":
+        before = ops.max_uva_threads()
+        for threads in UVA_THREADS:
+            cases[f"ops.gather_rows, at most {threads} threads"] = limited(threads, values, index)
+    else:
+        cases["ops.gather_rows"] = lambda number: ops.gather_rows(values, index[number])
+        cases["torch indexing"] = lambda number: values[index[number]]
+    times = in_turn(cases, scale.repeats, device_clock)
+    if values.device.type == "cpu":
+        ops.set_max_uva_threads(before)
+    rows = [Row(name, "ms", own.times(1e3), own.over(times[limit])) for name, own in times.items()]
+    return render(f"{title}: {count} random rows of {values[:1].nbytes} bytes", rows)
+
+
+def limited(threads: int, values: torch.Tensor, index: torch.Tensor) -> Case:
+    """Return a case that reads pinned rows with so many threads."""
+
+    def read(number: int) -> torch.Tensor:
+        ops.set_max_uva_threads(threads)
+        return ops.gather_rows(values, index[number])
+
+    return read
+
+
+def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> str:
+    """Time all hops of a mini-batch and their parts, other seeds in each round."""
+    nodes = indptr.numel() - 1
+    seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
+    keys = list(range(len(FANOUTS)))
+    pairs = [(key, key) for key in keys]
+    first = ops.sample_layers(indptr, indices, seeds[0], FANOUTS, keys)
+    assert first is not None
+    read = [(layer.columns, layer.positions, ops.gather_rows(indices, layer.positions)) for layer in first]
+    limit = "torch reads as many values at random"
+    columns, _, neighbors = read[-1]
+
+    def read_all(_: int) -> list[torch.Tensor]:
+        return [part for own, edges, _ in read for part in (indptr[own], indices[edges])]
+
+    cases: dict[str, Case] = {
+        limit: read_all,
+        "ops.sample_layers": lambda number: ops.sample_layers(indptr, indices, seeds[number], FANOUTS, keys),
+        "ops.sample_layers_jointly": lambda number: ops.sample_layers_jointly(
+            indptr, indices, seeds[number], FANOUTS, pairs
+        ),
+        "ops.compact, last hop": lambda _: ops.compact(columns, neighbors),
+        "torch.unique, last hop": lambda _: torch.unique(torch.cat([columns, neighbors]), return_inverse=True),
+    }
+    times = in_turn(cases, scale.repeats, device_clock)
+    edges = sum(layer.positions.numel() for layer in first)
+    rows = [Row(name, "ms", own.times(1e3), own.over(times[limit])) for name, own in times.items()]
+    return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)

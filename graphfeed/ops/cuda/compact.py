@@ -1,0 +1,76 @@
+"""Kernel of relabelling: node ids of a mini-batch become positions, in order of first appearance."""
+
+import torch
+
+from graphfeed.ops.cuda.launch import launch
+
+
+def compact(
+    seeds,
+    seed_starts,
+    neighbors,
+    neighbor_starts,
+    sources,
+    keys,
+    node_map,
+    found,
+    found_types,
+    rows,
+    row_starts,
+    local,
+):
+    """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
+
+    All ids enter a hash table at once; an id's first appearance is the least of the places that ask for it. Waits
+    once for the device, to learn how many rows there are.
+
+    Args:
+        seeds: Node ids, one node type after the other from `seed_starts`.
+        seed_starts: One longer than there are node types; on the CPU.
+        neighbors: Node ids, one edge type after the other from `neighbor_starts`.
+        neighbor_starts: One longer than there are edge types; on the CPU.
+        sources: Node type of each edge type's neighbours; on the CPU.
+        keys: The hash table's keys, all -1.
+        node_map: No use.
+        found: No use.
+        found_types: No use.
+        rows: Written: row ids, one node type after the other.
+        row_starts: Written: where they start; on the CPU.
+        local: Written: positions of the neighbours.
+    """
+    del node_map, found, found_types
+    count, edges, device = seeds.numel(), neighbors.numel(), seeds.device
+    size, width = count + edges, seeds.itemsize
+    slots = torch.empty(size, dtype=torch.int64, device=device)
+    first = torch.full_like(keys, size)
+    launch("enter_nodes", size, seeds, neighbors, width, count, size, keys, keys.numel() - 1, slots, first)
+    before = torch.zeros(edges + 1, dtype=torch.int64, device=device)
+    launch("mark_new", edges, slots, first, count, edges, before[1:])
+    before.cumsum_(0)
+    shifts = _write_starts(before[neighbor_starts.to(device)].tolist(), seed_starts, sources, row_starts)
+    parts = [seed_starts, row_starts, neighbor_starts, sources, shifts]
+    tables = torch.cat(parts).to(device).split([part.numel() for part in parts])
+    launch(
+        "place_nodes", size, seeds, neighbors, width, count, size, slots, first, before,
+        tables[0], tables[1], row_starts.numel() - 1, *tables[2:], sources.numel(), keys, rows,
+    )  # fmt: skip
+    launch("relabel", edges, slots[count:], keys, edges, width, local)
+
+
+def _write_starts(new_before, seed_starts, sources, row_starts):
+    """Write where each node type's rows start; return what makes a position of a neighbour's rank among the new ones.
+
+    Args:
+        new_before: How many new nodes there are before each edge type's neighbours, and in all.
+        seed_starts: Where each node type's seeds start.
+        sources: Node type of each edge type's neighbours.
+        row_starts: Written.
+    """
+    known = (seed_starts[1:] - seed_starts[:-1]).tolist()
+    shifts = []
+    for edge_type, kind in enumerate(sources.tolist()):
+        shifts.append(known[kind] - new_before[edge_type])
+        known[kind] += new_before[edge_type + 1] - new_before[edge_type]
+    row_starts[0] = 0
+    torch.cumsum(torch.tensor(known, dtype=torch.int64), 0, out=row_starts[1:])
+    return torch.tensor(shifts, dtype=torch.int64)

@@ -1,0 +1,65 @@
+"""Kernels for compressed sparse columns."""
+
+import torch
+
+from graphfeed.ops.cuda.launch import launch
+
+
+def count_columns(destinations, indptr):
+    """Write column starts of an edge list; `indptr` comes zeroed."""
+    launch("count_columns", destinations.numel(), destinations, destinations.itemsize, destinations.numel(), indptr[1:])
+    indptr.cumsum_(0)
+
+
+def fill_columns(destinations, starts, order):
+    """Write the edges by column, in the order given; `starts` has no use, for a stable sort needs none."""
+    del starts
+    order.copy_(torch.sort(destinations, stable=True).indices)
+
+
+def find_falling(indptr):
+    """Return the first column whose end lies before its start, or -1."""
+    columns = indptr.numel() - 1
+    return _least("find_falling", columns, indptr.device, indptr, indptr.itemsize, columns)
+
+
+def find_unsorted(indptr, types):
+    """Return the first column whose edge types fall, or -1."""
+    columns = indptr.numel() - 1
+    arguments = indptr, indptr.itemsize, types, types.itemsize, columns
+    return _least("find_unsorted", columns, indptr.device, *arguments)
+
+
+def find_misjoined(indptr, indices, types, first, after):
+    """Return the first edge whose source or destination is not of the node type of its edge type, or -1."""
+    columns = indptr.numel() - 1
+    return _least(
+        "find_misjoined", columns, indptr.device,
+        indptr, indptr.itemsize, indices, indices.itemsize, types, types.itemsize, first, after, columns,
+    )  # fmt: skip
+
+
+def expand_indptr(indptr, node_ids, out):
+    """Write each column's id once an edge."""
+    columns = node_ids.numel()
+    launch(
+        "expand_indptr", out.numel(),
+        indptr, indptr.itemsize, node_ids, node_ids.itemsize, columns, out.numel(), out.itemsize, out,
+    )  # fmt: skip
+
+
+def indptr_edge_ids(indptr, offset, out):
+    """Write each edge's place in its column, from the column's offset on."""
+    columns = offset.numel()
+    launch(
+        "indptr_edge_ids", out.numel(),
+        indptr, indptr.itemsize, offset, offset.itemsize, columns, out.numel(), out.itemsize, out,
+    )  # fmt: skip
+
+
+def _least(kernel, size, device, *arguments):
+    """Return the least number that a kernel finds, or -1."""
+    found = torch.full((1,), torch.iinfo(torch.int64).max, dtype=torch.int64, device=device)
+    launch(kernel, size, *arguments, found)
+    least = int(found)
+    return -1 if least == torch.iinfo(torch.int64).max else least

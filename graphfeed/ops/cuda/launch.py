@@ -1,0 +1,88 @@
+"""The only module that imports CuPy: it compiles `kernels.cu` and starts kernels, on torch's streams and memory.
+
+Kernels take addresses of torch's tensors, so CuPy allocates nothing and torch's allocator knows which stream uses a
+block.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cupy
+import numpy as np
+import torch
+
+SOURCE = Path(__file__).with_name("kernels.cu")
+THREADS = 256
+"""In a block: eight warps, which any device can run several blocks of at once."""
+MAX_BLOCKS = 1 << 16
+"""Kernels stride by the grid, so that more would only take longer to start."""
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""Products are rounded before they are added, as on the CPU."""
+
+
+def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = None) -> None:
+    """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
+
+    Args:
+        kernel: Its name in `kernels.cu`.
+        size: How many threads there is work for; nothing is started for 0.
+        arguments: In the kernel's order: tensors (contiguous; one without values, or None, is a null pointer),
+            integers, and NumPy's uint64.
+        max_threads: The launch is no larger than this, in whole blocks.
+    """
+    if size == 0:
+        return
+    device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and part.device.type != "cpu")
+    blocks = min(-(-size // THREADS), MAX_BLOCKS if max_threads is None else max(max_threads // THREADS, 1))
+    with cupy.cuda.Device(device.index), stream_of(device):
+        function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
+
+
+def as_argument(value: Any) -> Any:
+    """Return what CuPy passes to a kernel as 8 bytes."""
+    if isinstance(value, torch.Tensor):
+        assert value.is_contiguous()
+        return np.uint64(value.data_ptr() if value.numel() else 0)
+    return value if isinstance(value, np.uint64) else np.int64(0 if value is None else value)
+
+
+@cache
+def function_of(device_index: int, kernel: str) -> Any:
+    """Return a kernel, compiled for the current device.
+
+    Raises:
+        RuntimeError: CuPy finds no device.
+    """
+    if not cupy.cuda.is_available():
+        raise RuntimeError(
+            f"torch has tensors on cuda:{device_index}, but CuPy finds no CUDA device; install the CuPy of your "
+            "driver's CUDA version (cupy-cuda12x, cupy-cuda13x), or run on the CPU"
+        )
+    return module().get_function(kernel)
+
+
+@cache
+def module() -> Any:
+    """Return all kernels; CuPy compiles them at the first use on a device, and keeps the code on disk."""
+    return cupy.RawModule(code=SOURCE.read_text(), options=OPTIONS)
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A stream as CuPy 14 takes it from any torch."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of this protocol and the stream."""
+        return 0, self.address
+
+
+def stream_of(device: torch.device) -> Any:
+    """Return torch's current stream as a context for CuPy."""
+    address = torch.cuda.current_stream(device).cuda_stream
+    if hasattr(cupy.cuda.Stream, "from_external"):
+        return cupy.cuda.Stream.from_external(Handle(address))
+    return cupy.cuda.ExternalStream(address, device.index)

@@ -1,0 +1,32 @@
+"""Kernel of looking up edges among pairs of nodes."""
+
+import torch
+
+from graphfeed.ops.cuda.launch import launch
+
+
+def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
+    """Write the places of the edges that are among the pairs, ascending, and return how many there are.
+
+    Args:
+        indptr: Where each column's edges start.
+        indices: Row of each edge, or its source's id where there are no rows.
+        rows: Id of each row; empty where `indices` are ids.
+        destinations: Id of each column.
+        pairs: int64: source and destination, a row a pair.
+        ends: No use.
+        table: Scratch, all -1, a power of two and at least twice as long as there are pairs.
+        out: Written; as long as there are edges.
+    """
+    del ends
+    matches = torch.empty(out.numel(), dtype=torch.bool, device=out.device)
+    mask = table.numel() - 1
+    launch("enter_pairs", pairs.shape[0], pairs, pairs.shape[0], table, mask)
+    launch(
+        "match_pairs", indices.numel(),
+        indptr, indptr.itemsize, indices, indices.itemsize, rows, rows.itemsize, destinations, destinations.itemsize,
+        pairs, table, mask, destinations.numel(), indices.numel(), matches,
+    )  # fmt: skip
+    places = matches.nonzero().flatten()
+    out[: places.numel()] = places
+    return places.numel()

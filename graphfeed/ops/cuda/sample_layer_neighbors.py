@@ -1,0 +1,21 @@
+"""Kernels of layer-neighbour sampling: each column takes the neighbours whose shared variates are smallest."""
+
+import torch
+
+from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.sample_neighbors import _fanout_arguments
+
+LANES = 32
+"""A column is the work of a warp."""
+
+
+def fill_layer_neighbors(
+    indptr, indices, cumulative, types, seeds, fanouts, replace, keys, share, offsets, positions
+):  # fmt: skip
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    launch(
+        "fill_layer_neighbors", LANES * seeds.numel(),
+        indptr, indptr.itemsize, indices, indices.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        *_fanout_arguments(fanouts, seeds.device), replace, *keys, share, seeds.numel(), offsets,
+        torch.empty_like(positions), torch.empty_like(positions), positions,
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Kernels of one hop: count the picks of each column, fill in their positions, group them by edge type."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops.cuda.launch import launch
+
+LOOK_BACK = 48
+"""As in `kernels.cu`: columns of more picks look them up in a table."""
+
+
+def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
+    """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
+    counts = offsets[1:]
+    launch(
+        "count_neighbors", seeds.numel(),
+        indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
+    )  # fmt: skip
+    offsets[:1] = 0
+    counts.cumsum_(0)
+
+
+def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offsets, table, positions):
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order.
+
+    `table` has no use here: each column has one of its own.
+    """
+    del table
+    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
+    launch(
+        "fill_neighbors", seeds.numel(),
+        indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), seeds.numel(), offsets,
+        torch.full((slots,), -1, dtype=torch.int64, device=seeds.device), positions,
+    )  # fmt: skip
+
+
+def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
+
+    Args:
+        types: Edge type of each edge of the graph.
+        positions: Sampled edges, column by column.
+        offsets: Where each column's edges start in `positions`.
+        column_starts: Where the columns of each node type start; on the CPU.
+        destinations: Destination node type of each edge type; on the CPU.
+        bounds: Where each edge type's indptr starts in `indptr`; on the CPU; written: nothing.
+        indptr: Written: for each edge type the running count of its columns' edges.
+        grouped: Written: the edges, type by type.
+    """
+    del destinations
+    columns, device = offsets.numel() - 1, offsets.device
+    starts, parts = column_starts.to(device), bounds.to(device)
+    counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
+    common = (offsets, columns, starts, starts.numel() - 1, parts)
+    launch("count_types", columns, types, types.itemsize, positions, *common, counts)
+    before = torch.cumsum(counts, 0)
+    launch("fill_types", columns, types, types.itemsize, positions, *common, before, grouped)
+    lengths = parts[1:] - parts[:-1]
+    indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
+
+
+def _fanout_arguments(fanouts, device):
+    """Return the fan-outs of all types, or none and the one number."""
+    if fanouts.numel() == 1:
+        return None, int(fanouts)
+    return fanouts.to(device), 0

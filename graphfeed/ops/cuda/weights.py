@@ -1,0 +1,9 @@
+"""Kernel of the fixed-point weights."""
+
+from graphfeed.ops.cuda.launch import launch
+
+
+def cumulate_weights(indptr, weights, out):
+    """Write each column's running sum; in units of the column's largest."""
+    columns = indptr.numel() - 1
+    launch("cumulate_weights", columns, indptr, indptr.itemsize, weights, weights.itemsize, columns, out)

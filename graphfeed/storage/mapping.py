@@ -1,0 +1,75 @@
+"""Memory files in this process's address space, in huge pages where the system has them.
+
+Random reads from shared memory in pages of 4 kB spend most of their time on looking up pages.
+"""
+
+import ctypes
+import mmap
+import sys
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+HUGE_PAGE = 2 << 20
+COLLAPSE = 25
+"""Linux's MADV_COLLAPSE, from version 6.1 on."""
+MAP_FIXED = 0x10
+FAILED = ctypes.c_void_p(-1).value
+
+Bytes = NDArray[np.uint8]
+
+
+def load_system() -> ctypes.CDLL | None:
+    """Return the C library where its mmap is known to be called as here."""
+    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    system = ctypes.CDLL(None, use_errno=True)
+    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    system.mmap.restype = address
+    system.mmap.argtypes = [address, size, number, number, number, ctypes.c_long]
+    system.munmap.argtypes = [address, size]
+    system.madvise.argtypes = [address, size, number]
+    return system
+
+
+SYSTEM = load_system()
+
+
+def map_shared(descriptor: int, size: int) -> Bytes:
+    """Map a file of so many bytes, for reading and writing; the mapping goes with the last array that views it.
+
+    Large ones begin where a huge page may, without which the system would not use any.
+
+    Raises:
+        OSError: The file can't be mapped.
+    """
+    if SYSTEM is None or size < HUGE_PAGE:
+        return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
+    # The system chooses the place of more than is needed; what is mapped over the middle begins at a round address.
+    reserved = SYSTEM.mmap(None, size + HUGE_PAGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if reserved == FAILED:
+        raise OSError(ctypes.get_errno(), f"no room to map {size} bytes")
+    start = -(-reserved // HUGE_PAGE) * HUGE_PAGE
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    if SYSTEM.mmap(start, size, access, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) == FAILED:
+        error = ctypes.get_errno()
+        SYSTEM.munmap(reserved, size + HUGE_PAGE)
+        raise OSError(error, f"a file can't be mapped with {size} bytes")
+    memory = (ctypes.c_uint8 * size).from_address(start)
+    # Not at exit: threads of the interpreter's last moments may still read.
+    weakref.finalize(memory, SYSTEM.munmap, reserved, size + HUGE_PAGE).atexit = False
+    return np.ctypeslib.as_array(memory)
+
+
+def collapse(memory: Bytes) -> bool:
+    """Move what was written to a mapping into huge pages, for all who map it; tell whether the system did.
+
+    Costs about a second for each GB, once. Does nothing where the system has no such means: it only changes how fast
+    the memory is read.
+    """
+    start = memory.ctypes.data
+    whole = memory.size // HUGE_PAGE * HUGE_PAGE
+    if SYSTEM is None or whole == 0 or start % HUGE_PAGE:
+        return False
+    return int(SYSTEM.madvise(start, whole, COLLAPSE)) == 0

@@ -1,0 +1,158 @@
+// What kernels.cu needs of CUDA, on one thread of the CPU. Each CUDA thread is a fiber: they run one after the other,
+// in an order that the caller chooses, and wait for each other only where a warp exchanges values.
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <ucontext.h>
+#include <vector>
+
+#define __device__
+#define __global__
+
+struct Dimensions {
+    unsigned x;
+};
+static Dimensions gridDim, blockDim, blockIdx, threadIdx;
+
+static const unsigned WARP_SIZE = 32;
+static const size_t STACK_BYTES = 1 << 16;
+
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done;
+    unsigned long long offered;
+    long exchanges;
+};
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static std::function<void()> body;
+static const char *failure;
+
+static void run_fiber() {
+    body();
+    fibers[threadIdx.x].done = true;
+}
+
+static void yield() {
+    unsigned own = threadIdx.x;
+    swapcontext(&fibers[own].context, &scheduler);
+    threadIdx.x = own;
+}
+
+// Offer a value to the warp; `read` looks at what all lanes have offered.
+template <class Read>
+static auto exchange(unsigned mask, unsigned long long value, Read read) {
+    unsigned own = threadIdx.x, first = own / WARP_SIZE * WARP_SIZE;
+    fibers[own].offered = value;
+    fibers[own].exchanges++;
+    yield();
+    bool together = mask == 0xFFFFFFFFu;
+    for (unsigned lane = first; lane < first + WARP_SIZE; lane++) {
+        together = together && lane < fibers.size() && fibers[lane].exchanges == fibers[own].exchanges;
+    }
+    if (!together) {
+        failure = "the lanes of a warp came to different exchanges";
+        yield();
+    }
+    auto result = read(first);
+    yield();
+    return result;
+}
+
+static unsigned __ballot_sync(unsigned mask, bool vote) {
+    return exchange(mask, vote, [](unsigned first) {
+        unsigned votes = 0;
+        for (unsigned lane = 0; lane < WARP_SIZE; lane++) votes |= (unsigned)fibers[first + lane].offered << lane;
+        return votes;
+    });
+}
+
+static unsigned long long __shfl_sync(unsigned mask, unsigned long long value, int source) {
+    return exchange(mask, value, [=](unsigned first) { return fibers[first + source].offered; });
+}
+
+static void __syncwarp() {
+    exchange(0xFFFFFFFFu, 0, [](unsigned) { return 0; });
+}
+
+static int __ffs(int value) { return __builtin_ffs(value); }
+static int __popc(unsigned value) { return __builtin_popcount(value); }
+
+static unsigned long long __umul64hi(unsigned long long left, unsigned long long right) {
+    return (unsigned long long)((unsigned __int128)left * right >> 64);
+}
+
+template <class Value>
+static Value atomicMin(Value *at, Value value) {
+    Value old = *at;
+    if (value < old) *at = value;
+    return old;
+}
+
+template <class Value>
+static Value atomicMax(Value *at, Value value) {
+    Value old = *at;
+    if (value > old) *at = value;
+    return old;
+}
+
+template <class Value>
+static Value atomicAdd(Value *at, Value value) {
+    Value old = *at;
+    *at += value;
+    return old;
+}
+
+template <class Value>
+static Value atomicCAS(Value *at, Value expected, Value value) {
+    Value old = *at;
+    if (old == expected) *at = value;
+    return old;
+}
+
+// The item that comes at a step: forwards, backwards, or in strides.
+static unsigned at_step(unsigned step, unsigned count, int order) {
+    if (order == 0) return step;
+    if (order == 1) return count - 1 - step;
+    unsigned half = (count + 1) / 2;
+    return step < half ? 2 * step : 2 * (step - half) + 1;
+}
+
+static void run_block(int order) {
+    for (unsigned thread = 0; thread < blockDim.x; thread++) {
+        Fiber &fiber = fibers[thread];
+        fiber.done = false;
+        fiber.exchanges = 0;
+        fiber.stack.resize(STACK_BYTES);
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.data();
+        fiber.context.uc_stack.ss_size = STACK_BYTES;
+        fiber.context.uc_link = &scheduler;
+        makecontext(&fiber.context, run_fiber, 0);
+    }
+    for (bool left = true; left && !failure;) {
+        left = false;
+        for (unsigned step = 0; step < blockDim.x && !failure; step++) {
+            unsigned thread = at_step(step, blockDim.x, order);
+            if (fibers[thread].done) continue;
+            threadIdx.x = thread;
+            swapcontext(&scheduler, &fibers[thread].context);
+            left = left || !fibers[thread].done;
+        }
+    }
+}
+
+static const char *emulate(unsigned blocks, unsigned threads, int order, std::function<void()> kernel) {
+    body = std::move(kernel);
+    failure = nullptr;
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    fibers.resize(threads);
+    for (unsigned step = 0; step < blocks && !failure; step++) {
+        blockIdx.x = at_step(step, blocks, order);
+        run_block(order);
+    }
+    return failure;
+}

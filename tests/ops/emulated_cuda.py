@@ -1,0 +1,261 @@
+"""CUDA without a device: `kernels.cu` compiled for the CPU, behind tensors that pretend to be on a GPU.
+
+The pretended tensors lie on torch's device "meta", hold a tensor of the CPU, and refuse what a GPU's would refuse:
+NumPy, and operations together with tensors of the CPU. So the way from an op to its kernel runs as on a GPU: the op,
+its CUDA module, the launch, the device code.
+"""
+
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from graphfeed.ops import backend
+
+DEVICE = torch.device("meta")
+COMPILER = shutil.which("g++")
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+ORDERS = (0, 1, 2)
+"""In which threads run: forwards, backwards, every other one first."""
+MAY_MIX = ("_to_copy", "copy_", "index.")
+"""What torch itself allows for tensors on several devices."""
+
+
+class Pretended(torch.Tensor):
+    """A tensor on a pretended GPU."""
+
+    held: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> "Pretended":
+        made: Pretended = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=DEVICE,
+        )
+        made.held = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return run(func, args, kwargs or {})
+
+    def data_ptr(self) -> int:
+        return self.held.data_ptr()
+
+    def tolist(self) -> Any:
+        return self.held.tolist()
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise TypeError("can't convert a tensor on a GPU to numpy; use Tensor.cpu() first")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"Pretended({self.held})"
+
+
+def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run an operation of torch on the inner tensors, if a GPU would."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    pretended = [tensor for tensor in tensors if isinstance(tensor, Pretended)]
+    plain = [tensor for tensor in tensors if not isinstance(tensor, Pretended) and tensor.dim() > 0]
+    name = func.__name__
+    if pretended and plain and not name.startswith(MAY_MIX):
+        raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on a GPU")
+    on_gpu = bool(pretended)
+    kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+    if kwargs.get("device") is not None:
+        on_gpu = torch.device(kwargs["device"]).type == "meta"
+        kwargs = {**kwargs, "device": "cpu"}
+    if name.startswith("copy_"):
+        on_gpu = isinstance(args[0], Pretended)
+    given = {id(tensor.held): tensor for tensor in pretended}
+    result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+
+    def wrap(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not on_gpu:
+            return value
+        return given[id(value)] if id(value) in given else Pretended(value)
+
+    return tree_map(wrap, result)
+
+
+def unwrap(value: Any) -> Any:
+    """Return the tensor inside."""
+    return value.held if isinstance(value, Pretended) else value
+
+
+class Machine(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Makes tensors on the device "meta" pretended ones."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return run(func, args, kwargs or {})
+
+
+@cache
+def compiled(code: str) -> tuple[ctypes.CDLL, dict[str, int]]:
+    """Compile device code for the CPU; return it and how many parameters each kernel has."""
+    assert COMPILER is not None
+    kernels = {name: parameters.split(",") for name, parameters in SIGNATURE.findall(code)}
+    parts = [f'#include "{HEADER}"', code]
+    for name, parameters in kernels.items():
+        kinds = [re.sub(r"\w+\s*$", "", parameter).strip() for parameter in parameters]
+        passed = ", ".join(f"({kind})given[{place}]" for place, kind in enumerate(kinds))
+        parts.append(
+            f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
+            f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
+        )
+    with TemporaryDirectory() as folder:
+        source, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+        source.write_text("\n".join(parts))
+        # As a GPU compiler is told: products are rounded before they are added.
+        flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"]
+        subprocess.run([COMPILER, *flags, "-o", library, source], check=True)
+        return ctypes.CDLL(str(library)), {name: len(parameters) for name, parameters in kernels.items()}
+
+
+class EmulatedModule:
+    """Stands for cupy.RawModule."""
+
+    def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
+        self.library, self.counts = compiled(code)
+        self.order = 0
+
+    def get_function(self, name: str) -> Callable[..., None]:
+        function = getattr(self.library, f"run_{name}")
+        function.restype = ctypes.c_char_p
+
+        def call(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+            assert len(arguments) == self.counts[name], f"{name} takes {self.counts[name]} arguments"
+            assert all(value.nbytes == 8 for value in arguments)
+            given = (ctypes.c_uint64 * len(arguments))(*(int(value) % 2**64 for value in arguments))
+            failure = function(grid[0], block[0], EmulatedCuda.order, given)
+            assert failure is None, f"{name}: {failure}"
+            EmulatedCuda.launches.append((name, grid[0] * block[0]))
+
+        return call
+
+
+class EmulatedCuda:
+    """Runs ops on pretended tensors; stands for a GPU in tests."""
+
+    order = 0
+    launches: list[tuple[str, int]] = []  # noqa: RUF012
+    """Kernels started since `running`, and their threads."""
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor on the pretended device."""
+        return Pretended(tensor.clone())
+
+    def is_there(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies on the device."""
+        return isinstance(tensor, Pretended)
+
+    def each_order(self) -> Iterator[AbstractContextManager[object]]:
+        """Yield a context for each order in which threads may run."""
+        for order in ORDERS:
+            yield patch.object(EmulatedCuda, "order", order)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let ops find the device."""
+        launch = import_launch()
+        EmulatedCuda.launches.clear()
+        launch.function_of.cache_clear()
+        launch.module.cache_clear()
+        with (
+            patch.dict(backend.PACKAGES, {"meta": "cuda"}),
+            patch.object(launch, "cupy", CUPY),
+            patch.object(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0)),
+            Machine(),  # type: ignore[no-untyped-call]
+        ):
+            yield
+        launch.function_of.cache_clear()
+        launch.module.cache_clear()
+
+
+CUPY = SimpleNamespace(
+    RawModule=EmulatedModule,
+    cuda=SimpleNamespace(
+        Device=lambda index: nullcontext(),
+        Stream=SimpleNamespace(from_external=lambda stream: nullcontext(stream.__cuda_stream__())),
+        is_available=lambda: True,
+    ),
+)
+
+
+def import_launch() -> ModuleType:
+    """Import the launching module, also where there is no CuPy."""
+    with suppress(ModuleNotFoundError):
+        return import_module("graphfeed.ops.cuda.launch")
+    sys.modules["cupy"] = CUPY  # type: ignore[assignment]
+    try:
+        return import_module("graphfeed.ops.cuda.launch")
+    finally:
+        del sys.modules["cupy"]
+
+
+class RealCuda:
+    """Runs ops on a GPU."""
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor on the device."""
+        return tensor.to("cuda")
+
+    def is_there(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor lies on the device."""
+        return tensor.device.type == "cuda"
+
+    def each_order(self) -> Iterator[AbstractContextManager[object]]:
+        """Yield a context a repetition: the device chooses the order."""
+        for _ in ORDERS:
+            yield nullcontext()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Do nothing: the device is there."""
+        yield
+
+
+Cuda = EmulatedCuda | RealCuda
+ON_THE_CPU = {"row_starts", "bounds", "starts"}
+"""Results that are sizes, not data: they stay where the next op's sizes come from."""
+
+
+def check_equal(cuda: Cuda, result: Any, expected: Any, name: str = "") -> None:
+    """Raise unless a result lies on the device, but for its sizes, and has the bits, dtype and shape expected."""
+    if isinstance(expected, torch.Tensor):
+        assert cuda.is_there(result) == (name not in ON_THE_CPU), f"{name} lies on {result.device}"
+        values = unwrap(result).cpu()
+        assert values.dtype == expected.dtype
+        assert values.shape == expected.shape
+        assert torch.equal(values, expected), f"{name}: {values} is not {expected}"
+    elif isinstance(expected, list):
+        for mine, its in zip(result, expected, strict=True):
+            check_equal(cuda, mine, its)
+    else:
+        for name in expected._fields:
+            check_equal(cuda, getattr(result, name), getattr(expected, name), name)

@@ -1,0 +1,80 @@
+"""Which kernels CUDA tensors reach, what is said where they can't, and whether the compiler takes the kernels."""
+
+import ctypes
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.ops import cuda as kernels
+from tests.ops.emulated_cuda import SIGNATURE, Cuda
+
+SOURCE = Path(kernels.__file__).with_name("kernels.cu")
+
+
+def find_compiler() -> ctypes.CDLL:
+    """Load NVRTC from its wheel; skip where it is not installed."""
+    spec = find_spec("nvidia")
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    paths = [path for folder in folders for path in Path(folder).glob("*/lib/libnvrtc*.so.*") if "alt" not in path.name]
+    libraries = {"builtins" in path.name: path for path in paths}
+    if len(libraries) != 2:
+        pytest.skip("NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
+    ctypes.CDLL(str(libraries[True]), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(libraries[False]))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_the_compiler_takes_all_kernels(architecture: str) -> None:
+    compiler = find_compiler()
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    code = SOURCE.read_text().encode()
+    assert compiler.nvrtcCreateProgram(ctypes.byref(program), code, b"kernels.cu", 0, None, None) == 0
+    flags = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--fmad=false"]
+    result = compiler.nvrtcCompileProgram(program, 3, (ctypes.c_char_p * 3)(*flags))
+    assert compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
+    log = ctypes.create_string_buffer(size.value)
+    assert compiler.nvrtcGetProgramLog(program, log) == 0
+    assert result == 0, log.value.decode()
+    assert "warning" not in log.value.decode()
+    assert compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0
+    binary = ctypes.create_string_buffer(size.value)
+    assert compiler.nvrtcGetCUBIN(program, binary) == 0
+    names = [name for name, _ in SIGNATURE.findall(SOURCE.read_text())]
+    assert len(names) == len(set(names)) > 10
+    assert [name for name in names if f".text.{name}".encode() not in binary.raw] == []
+    assert compiler.nvrtcDestroyProgram(ctypes.byref(program)) == 0
+
+
+def test_without_cupy_the_extra_is_named() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['cupy'] = None\n"
+        "from graphfeed.ops.backend import load\n"
+        "try:\n"
+        "    load('cuda', 'gather')\n"
+        "except ImportError as error:\n"
+        "    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert said.startswith(
+        "gather was given a tensor on a GPU, and the GPU's kernels need CuPy: pip install 'graphfeed["
+    )
+
+
+def test_an_op_without_cuda_kernels_is_named(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(ValueError, match=r"edge_places has kernels for the CPU alone.*\.cpu\(\)"):
+        ops.count_edges(cuda.put(torch.tensor([0])), cuda.put(torch.tensor([0])))
+
+
+def test_cupy_without_a_device_is_named(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cuda.running():
+        launch = sys.modules["graphfeed.ops.cuda.launch"]
+        monkeypatch.setattr(launch.cupy.cuda, "is_available", lambda: False)
+        launch.function_of.cache_clear()
+        with pytest.raises(RuntimeError, match=r"CuPy finds no CUDA device; install the CuPy of your"):
+            ops.gather_rows(cuda.put(torch.zeros(3, 1)), cuda.put(torch.tensor([0])))

@@ -1,0 +1,26 @@
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests.ops.emulated_cuda import Cuda, check_equal
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(-1, 4)), max_size=12),
+    st.sampled_from([(1,), (3,), (40,)]),
+    st.sampled_from([torch.uint8, torch.float32, torch.int64]),
+)
+def test_the_last_of_equal_targets_stays(
+    cuda: Cuda, pairs: list[tuple[int, int]], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    source = torch.randint(0, 100, (7, *shape)).to(dtype)
+    from_rows = torch.tensor([row for row, _ in pairs], dtype=torch.int64)
+    to_rows = torch.tensor([row for _, row in pairs], dtype=torch.int64)
+    expected = torch.zeros(5, *shape, dtype=dtype)
+    ops.copy_rows(source, from_rows, expected, to_rows)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            out = cuda.put(torch.zeros(5, *shape, dtype=dtype))
+            ops.copy_rows(cuda.put(source), cuda.put(from_rows), out, cuda.put(to_rows))
+            check_equal(cuda, out, expected)

@@ -1,0 +1,72 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed import ops
+from graphfeed.ops import pinned
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+
+
+@pytest.mark.parametrize("id_dtype", [torch.int32, torch.int64])
+@given(
+    st.sampled_from([torch.bool, torch.uint8, torch.float16, torch.float32, torch.float64, torch.complex128]),
+    st.sampled_from([(), (1,), (2,), (3,), (5,), (4, 4), (100,), (129,), (0,)]),
+    st.lists(st.integers(0, 6), max_size=9),
+)
+def test_rows_are_those_of_the_cpu(
+    cuda: Cuda, id_dtype: torch.dtype, dtype: torch.dtype, shape: tuple[int, ...], ids: list[int]
+) -> None:
+    values = torch.randint(0, 2**31, (7, *shape)).to(dtype)
+    index = torch.tensor(ids, dtype=id_dtype)
+    expected = ops.gather_rows(values, index)
+    with cuda.running():
+        check_equal(cuda, ops.gather_rows(cuda.put(values), cuda.put(index)), expected)
+
+
+@pytest.mark.parametrize("first", range(0, 17, 3))
+def test_rows_may_start_at_any_byte(cuda: Cuda, first: int) -> None:
+    values = torch.arange(200, dtype=torch.uint8)
+    index = torch.tensor([3, 0, 2])
+    with cuda.running():
+        part = cuda.put(values)[first : first + 160].reshape(5, 32)
+        check_equal(cuda, ops.gather_rows(part, cuda.put(index)), values[first : first + 160].reshape(5, 32)[index])
+
+
+def test_a_wrong_index_is_named(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(IndexError, match=r"index must lie in 0 .. 2, but holds 3"):
+        ops.gather_rows(cuda.put(torch.zeros(3, 1)), cuda.put(torch.tensor([0, 3])))
+
+
+def test_values_elsewhere_are_named(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(ValueError, match=r"gather works on .*, but values lies on cpu; .*pin_mem"):
+        ops.gather_rows(torch.zeros(3, 1), cuda.put(torch.tensor([0])))
+
+
+@pytest.mark.gpu
+def test_pinned_rows_are_read_over_the_bus() -> None:
+    values = torch.arange(30_000.0).reshape(100, 300)
+    index = torch.randint(0, 100, (500,))
+    feature = gf.TorchBasedFeature(values.clone())
+    feature.pin_memory_()
+    assert feature.is_pinned()
+    for rows in (ops.gather_rows(values.pin_memory(), index.to("cuda")), feature.read(index.to("cuda"))):
+        assert rows.is_cuda
+        assert torch.equal(rows.cpu(), values[index])
+
+
+def test_pinned_rows_are_read_by_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = EmulatedCuda()
+    values = torch.arange(30_000.0).reshape(100, 300)
+    index = torch.randint(0, 100, (500,))
+    monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: not cuda.is_there(tensor))
+    with cuda.running():
+        check_equal(cuda, ops.gather_rows(values, cuda.put(index)), values[index])
+        assert cuda.launches[-1] == ("copy_rows", 10_240)
+        pinned.set_max_uva_threads(512)
+        check_equal(cuda, ops.gather_rows(values, cuda.put(index)), values[index])
+        assert cuda.launches[-1] == ("copy_rows", 512)
+        ops.gather_rows(cuda.put(values), cuda.put(index))
+        assert cuda.launches[-1] == ("copy_rows", 16_128)

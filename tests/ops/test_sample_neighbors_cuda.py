@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
+from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
+
+
+def weigh(graph: Graph) -> torch.Tensor:
+    return torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
+
+
+def sample(put: Any, graph: Graph, seeds: list[int], fanouts: list[int], key: int, **options: Any) -> ops.Picks:
+    """Sample by the arrays that `put` makes of a graph's."""
+    indptr_dtype, dtype = options["dtypes"]
+    typed = len(fanouts) > 1
+    return ops.sample_neighbors(
+        put(torch.tensor(graph.indptr, dtype=indptr_dtype)),
+        put(torch.tensor(seeds, dtype=dtype)),
+        torch.tensor(fanouts),
+        key,
+        replace=options["replace"],
+        cumulative=put(weigh(graph)) if options["weighted"] else None,
+        types=put(torch.tensor(graph.types, dtype=options["type_dtype"])) if typed else None,
+        num_types=graph.num_types if typed else 1,
+    )
+
+
+@pytest.mark.parametrize("dtypes", [(one, other) for one in ID_DTYPES for other in ID_DTYPES], ids=str)
+@given(graphs_and_seeds(), FANOUTS, KEYS, st.booleans(), st.booleans())
+def test_picks_are_those_of_the_cpu(
+    cuda: Cuda, dtypes: Any, given: tuple[Graph, list[int]], fanout: int, key: int, replace: bool, weighted: bool
+) -> None:
+    options = {"dtypes": dtypes, "type_dtype": torch.int64, "replace": replace, "weighted": weighted}
+    expected = sample(lambda tensor: tensor, *given, [fanout], key, **options)
+    with cuda.running():
+        check_equal(cuda, sample(cuda.put, *given, [fanout], key, **options), expected)
+
+
+@pytest.mark.parametrize("type_dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@given(graphs_and_seeds(), st.data(), KEYS, st.booleans(), st.booleans())
+def test_picks_by_type_are_those_of_the_cpu(
+    cuda: Cuda,
+    type_dtype: torch.dtype,
+    given: tuple[Graph, list[int]],
+    data: st.DataObject,
+    key: int,
+    replace: bool,
+    weighted: bool,
+) -> None:
+    graph, seeds = given
+    fanouts = data.draw(st.lists(FANOUTS, min_size=graph.num_types, max_size=graph.num_types))
+    options = {
+        "dtypes": (torch.int64, torch.int32), "type_dtype": type_dtype, "replace": replace, "weighted": weighted,
+    }  # fmt: skip
+    expected = sample(lambda tensor: tensor, graph, seeds, fanouts, key, **options)
+    types = torch.tensor(graph.types, dtype=type_dtype)
+    columns = torch.tensor([0, len(seeds) // 2, len(seeds)])
+    destinations = torch.arange(graph.num_types) % 2
+    with cuda.running():
+        picks = sample(cuda.put, graph, seeds, fanouts, key, **options)
+        check_equal(cuda, picks, expected)
+        # Picks whose types fit: each type may only end at the columns of its own node type.
+        whole = columns if data.draw(st.booleans()) else torch.tensor([0, len(seeds)])
+        ends = torch.zeros_like(destinations) if len(whole) == 2 else destinations
+        grouped = group(picks, cuda.put(types), whole, ends) if fits(expected, types, whole, ends) else None
+    if grouped is not None:
+        check_equal(cuda, grouped, group(expected, types, whole, ends))
+
+
+def group(picks: ops.Picks, types: torch.Tensor, columns: torch.Tensor, ends: torch.Tensor) -> ops.TypedPicks:
+    return ops.group_by_type(picks, types, columns, ends, torch.int32)
+
+
+def fits(picks: ops.Picks, types: torch.Tensor, columns: torch.Tensor, ends: torch.Tensor) -> bool:
+    """Tell whether each pick's column is of the node type that its edge type ends at."""
+    owners = torch.repeat_interleave(torch.arange(len(picks.offsets) - 1), picks.offsets.diff())
+    kinds = torch.searchsorted(columns, owners, right=True) - 1
+    return torch.equal(ends[types[picks.positions].long()], kinds)
+
+
+def test_columns_look_up_many_picks_each_by_itself(cuda: Cuda) -> None:
+    indptr, seeds, fanout = torch.tensor([0, 130, 390]), torch.tensor([0, 1, 0, 1, 1]), torch.tensor([60])
+    expected = ops.sample_neighbors(indptr, seeds, fanout, key=1)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            check_equal(cuda, ops.sample_neighbors(cuda.put(indptr), cuda.put(seeds), fanout, key=1), expected)
+
+
+def test_a_wrong_seed_is_named(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(ValueError, match=r"seeds must lie in 0 .. 1, but holds 2"):
+        ops.sample_neighbors(
+            cuda.put(torch.tensor([0, 1, 2])), cuda.put(torch.tensor([2])), torch.tensor([1]), key=0
+        )  # fmt: skip
+
+
+def test_a_graph_elsewhere_is_named(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(ValueError, match=r"but indptr lies on cpu"):
+        ops.sample_neighbors(torch.tensor([0, 1]), cuda.put(torch.tensor([0])), torch.tensor([1]), key=0)
