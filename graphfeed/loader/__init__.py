@@ -8,6 +8,9 @@ from graphfeed.loader.channels import (
     PeerError,
     QueueTimeoutError,
     SampleMessage,
+    SamplerPool,
+    SamplerReceiver,
+    SamplerSender,
     ShmChannel,
 )
 from graphfeed.loader.dataloader import DataLoader
@@ -38,6 +41,9 @@ __all__ = [
     "ProcessExecutor",
     "QueueTimeoutError",
     "SampleMessage",
+    "SamplerPool",
+    "SamplerReceiver",
+    "SamplerSender",
     "Sharder",
     "ShmChannel",
     "WorkerLostError",

@@ -23,6 +23,12 @@ def align(size: int) -> int:
     return (size + ALIGNMENT - 1) & -ALIGNMENT
 
 
+def require_linux() -> None:
+    """Raise where the system has no memory files without names."""
+    if not hasattr(os, "memfd_create"):
+        raise RuntimeError("channels between processes need Linux; use threads, num_workers=0 or another executor")
+
+
 def create_memory(size: int) -> int:
     """Make an anonymous memory file that is as large as asked, and return its descriptor."""
     descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)

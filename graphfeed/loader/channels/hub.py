@@ -12,6 +12,7 @@ from array import array
 from contextlib import suppress
 from typing import Any
 
+from graphfeed.loader.channels.arena import require_linux
 from graphfeed.loader.channels.exchange import FAILED, NOTHING, OK, STATE, Exchange, Item, Peer, Reply
 from graphfeed.loader.channels.mailbox import EXTRA_BYTES, PREFIX, RECORD_BYTES, with_descriptor
 
@@ -49,6 +50,7 @@ class Hub:
     """
 
     def __init__(self, exchange: Exchange) -> None:
+        require_linux()
         self.exchange = exchange
         self.process = os.getpid()
         self.address = f"\0graphfeed-{secrets.token_hex(16)}"

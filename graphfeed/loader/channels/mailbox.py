@@ -21,6 +21,7 @@ from graphfeed.loader.channels.arena import (
     create_memory,
     layout,
     map_memory,
+    require_linux,
 )
 from graphfeed.ops.buffers import as_bytes
 
@@ -34,7 +35,7 @@ QUEUE_BYTES = 1 << 20
 """What a socket is asked to keep; systems give less."""
 TIMEOUT_SECONDS = 600.0
 INLINE, BLOCK, FILE = range(3)
-EXTRA_BYTES = socket.CMSG_SPACE(array("i").itemsize)
+EXTRA_BYTES = socket.CMSG_SPACE(array("i").itemsize) if hasattr(socket, "CMSG_SPACE") else 0
 ZEROS = bytes(ALIGNMENT)
 
 Buffer = Any
@@ -263,6 +264,7 @@ class Inbox:
 
 def open_mailbox(arena_bytes: int = ARENA_BYTES) -> tuple[Outbox, Inbox]:
     """Return two ends that belong together; send one of them to a child process, and then close it here."""
+    require_linux()
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
     return Outbox(one, arena_bytes), Inbox(other)

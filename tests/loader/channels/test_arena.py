@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.channels.arena import ALIGNMENT, SLOTS, Arena, Block, Reading, layout
+from graphfeed.loader.channels.arena import ALIGNMENT, SLOTS, Arena, Block, Reading, layout, require_linux
 
 SIZE = 1 << 16
 
@@ -103,6 +103,13 @@ def test_untouched_memory_takes_no_room() -> None:
     arena = Arena(1 << 36)
     take(arena, 10)
     assert os.fstat(arena.descriptor).st_blocks <= 8
+
+
+def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_linux()
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(RuntimeError, match="channels between processes need Linux; use threads"):
+        require_linux()
 
 
 def test_a_layout_is_aligned_and_in_order() -> None:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +25,6 @@ pytestmark = [
 ]
 FORK = multiprocessing.get_context("fork")
 LARGE = 30_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server_of_forks() -> None:
-    """It lives as long as the interpreter, once anything asked for it."""
-    forkserver.ensure_running()
 
 
 @contextmanager
@@ -131,7 +125,7 @@ def test_threads_of_one_process_may_send_and_receive() -> None:
 
 
 def test_it_pickles_to_processes_that_are_no_forks() -> None:
-    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="forkserver"):
+    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="spawn"):
         assert [check(message) for message in channel] == [(7, number) for number in range(5)]
 
 
@@ -192,6 +186,31 @@ def test_the_end_of_the_maker_ends_everybody() -> None:
     channel.close()
     with pytest.raises(Closed, match="closed it or is gone"):
         channel.recv()
+
+
+def make_and_wait(words: Any) -> None:
+    """Make a channel, have a message kept and another one wait, and a child that sends on."""
+    channel = ShmChannel(2)
+    child = FORK.Process(target=send_and_wait, args=(channel,))
+    child.start()
+    kept = channel.recv()
+    channel.send(sample(1, 0))
+    words.send((channel.address, child.pid, len(kept)))
+    time.sleep(60)
+
+
+def test_nothing_is_left_when_all_are_killed() -> None:
+    here, there = FORK.Pipe()
+    with here, there, running((make_and_wait, (there,))) as (maker,):
+        address, child, _ = here.recv()
+        assert address[1:] in Path("/proc/net/unix").read_text()
+        os.kill(maker.pid, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        maker.join(30)
+        give_up = time.monotonic() + 10
+        while address[1:] in Path("/proc/net/unix").read_text():
+            assert time.monotonic() < give_up
+    assert not [name for name in os.listdir("/dev/shm") if "graphfeed" in name]
 
 
 def test_closing_wakes_a_thread_that_waits() -> None:
