@@ -328,13 +328,3 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("SampledSubgraphImpl", "_edge_ids_in_fused_csc_sampling_graph"): "original_edge_ids always says them",
 }
 """Parameters that are not as they were, and why."""
-
-PENDING: set[str] = {
-    "FusedCSCSamplingGraph.temporal_sample_layer_neighbors",
-    "FusedCSCSamplingGraph.temporal_sample_neighbors",
-    "TemporalLayerNeighborSampler",
-    "TemporalNeighborSampler",
-    "temporal_sample_layer_neighbor",
-    "temporal_sample_neighbor",
-}
-"""What is about to come; a name that is there must go from here."""

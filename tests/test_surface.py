@@ -88,7 +88,7 @@ def complaints(name: str) -> list[str]:
 
 
 KNOWN = [*theirs.SURFACE, *(name for name in theirs.FLUENT if name not in theirs.SURFACE)]
-HERE = [name for name in KNOWN if name not in theirs.REPLACED and name not in theirs.PENDING]
+HERE = [name for name in KNOWN if name not in theirs.REPLACED]
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -97,7 +97,7 @@ def test_a_name_is_here_and_is_called_as_it_was(name: str) -> None:
     assert complaints(name) == []
 
 
-@pytest.mark.parametrize("name", sorted(theirs.FLUENT.keys() - theirs.REPLACED.keys() - theirs.PENDING))
+@pytest.mark.parametrize("name", sorted(theirs.FLUENT.keys() - theirs.REPLACED.keys()))
 def test_a_fluent_name_is_of_its_stage(name: str) -> None:
     assert FLUENT[name].__name__ == theirs.FLUENT[name]
 
@@ -108,20 +108,10 @@ def test_what_was_replaced_is_not_here(name: str) -> None:
     assert find(name) is None
 
 
-@pytest.mark.parametrize("name", sorted(theirs.PENDING))
-def test_what_is_pending_is_not_here_yet(name: str) -> None:
-    assert name in KNOWN
-    assert find(name) is None or complaints(name), "it is here now; remove it from PENDING"
-
-
 @pytest.mark.parametrize(("name", "parameter"), theirs.DIFFERENT)
 def test_what_differs_differs(name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = {key: reason for key, reason in theirs.DIFFERENT.items() if key != (name, parameter)}
     monkeypatch.setattr(theirs, "DIFFERENT", reasons)
     assert any(text.startswith(f"{parameter} ") for text in complaints(name))
-
-
-def test_a_name_has_one_place() -> None:
-    assert not theirs.REPLACED.keys() & theirs.PENDING
     assert all(name in theirs.SURFACE for name, _ in theirs.DIFFERENT)
     assert all(reason for reason in [*theirs.REPLACED.values(), *theirs.DIFFERENT.values()])
