@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
+from benchmarks.cores import two_cores
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
@@ -31,6 +32,7 @@ def report(scale: Scale) -> Iterator[str]:
     pipe = make_pipe(scale)
     title = f"loader: {scale.products.name}, sample + fetch; ratio to inline on one core"
     yield render(title, in_threads(pipe, scale))
+    yield render("loader: two cores of this machine against one", two_cores(scale))
     if scale.processes:
         yield render(f"{title}, both with the graph in shared memory", in_processes(pipe, scale))
     yield render("loader: overhead around an empty pipeline, a batch", overhead(scale))
