@@ -252,3 +252,25 @@ def test_it_pickles_with_the_weights_running_sums() -> None:
     again = pickle.loads(packed)
     assert "w" in again.graph._cumulative
     assert digests(again) == digests(stage)
+
+
+def test_with_types_and_replacement_every_node_with_neighbours_gets_its_fanout() -> None:
+    seeds = {"user": torch.arange(20), "item": torch.arange(10)}
+    (layer,) = layers_of(sample(seeds, TYPED, fanouts=[[40, 30]], replace=True))
+    assert isinstance(layer.sampled_csc, dict)
+    counts = [set(csc.indptr.diff().tolist()) for csc in layer.sampled_csc.values()]
+    assert sorted(map(max, counts)) == [30, 40]
+    assert all(own <= {0, max(own)} for own in counts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_with_types_weights_are_found_by_name(dtype: torch.dtype) -> None:
+    edges = {kind: pipelines.random_edges(20, 20, 100, place) for place, kind in enumerate(["a:x:b", "b:y:a"])}
+    weights = {kind: (torch.arange(100) % 3 > 0).to(dtype) for kind in edges}
+    graph = gf.from_coo(edges, {"a": 20, "b": 20}, edge_attributes={"w": weights})
+    batch = sample({"a": torch.arange(20), "b": torch.arange(20)}, graph, fanouts=[-1], prob_name="w")
+    ids = layers_of(batch)[0].original_edge_ids
+    assert isinstance(ids, dict)
+    assert {kind: sorted(own.tolist()) for kind, own in ids.items()} == {
+        kind: own.nonzero().flatten().tolist() for kind, own in weights.items()
+    }
