@@ -125,6 +125,13 @@ def test_typed_edge_seeds() -> None:
     assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [0, 1]])})
 
 
+def test_typed_hyperlinks_start_from_all_their_nodes() -> None:
+    batch = sample({"user:item:user": torch.tensor([[4, 2, 9], [9, 3, 4]])}, TYPED, fanouts=[-1])
+    columns = layers_of(batch)[0].original_column_node_ids
+    assert_same(columns, {"user": torch.tensor([4, 9]), "item": torch.tensor([2, 3])})
+    assert_same(batch.compacted_seeds, {"user:item:user": torch.tensor([[0, 0, 1], [1, 1, 0]])})
+
+
 def test_edge_seeds_with_another_type_before() -> None:
     """Where any of the types has node seeds, all are taken as they are."""
     with pytest.raises(KeyError, match="seeds have node type 'user:likes:item', but the graph has"):
