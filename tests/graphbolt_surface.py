@@ -290,20 +290,22 @@ FLUENT = {
 }
 """Each fluent name with its stage."""
 
-NO_CUDA = "reads a pinned graph or keeps rows on a GPU, for which there are no kernels yet"
+NO_FETCH = "samplers read a pinned graph themselves, over the bus"
+NO_STREAM = "kernels run on torch's current stream"
+NO_CACHE = "there is no cache on a GPU yet"
 NO_RANKS = "ranks don't exchange seeds or features yet; each samples for itself"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
 
 REPLACED: dict[str, str] = {
     "SamplingGraph.copy_to_shared_memory": "only a graph in memory has it; another graph says how it pickles",
     "SamplingGraph.to": "only a graph in memory has it",
-    "FetchInsubgraphData": NO_CUDA,
-    "CombineCachedAndFetchedInSubgraph": NO_CUDA,
-    "get_host_to_device_uva_stream": NO_CUDA,
-    "get_device_to_host_uva_stream": NO_CUDA,
-    "GPUCachedFeature": NO_CUDA,
-    "GPUFeatureCache": NO_CUDA,
-    "GPUGraphCache": NO_CUDA,
+    "FetchInsubgraphData": NO_FETCH,
+    "CombineCachedAndFetchedInSubgraph": NO_FETCH,
+    "get_host_to_device_uva_stream": NO_STREAM,
+    "get_device_to_host_uva_stream": NO_STREAM,
+    "GPUCachedFeature": NO_CACHE,
+    "GPUFeatureCache": NO_CACHE,
+    "GPUGraphCache": NO_CACHE,
     "all_to_all": NO_RANKS,
     "CooperativeConvFunction": NO_RANKS,
     "CooperativeConv": NO_RANKS,
@@ -316,9 +318,9 @@ REPLACED: dict[str, str] = {
     "OnDiskTVTSet": BY_FILE,
     "OnDiskTVTSetData": BY_FILE,
     "OnDiskTaskData": BY_FILE,
-    "combine_cached_and_fetched_insubgraph": NO_CUDA,
-    "fetch_cached_insubgraph_data": NO_CUDA,
-    "fetch_insubgraph_data": NO_CUDA,
+    "combine_cached_and_fetched_insubgraph": NO_FETCH,
+    "fetch_cached_insubgraph_data": NO_FETCH,
+    "fetch_insubgraph_data": NO_FETCH,
 }
 """What is not here, and why, or what does its work. Fluent names as names."""
 

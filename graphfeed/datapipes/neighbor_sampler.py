@@ -40,7 +40,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     overlap_fetch: bool = False
     """Has no effect."""
     num_gpu_cached_edges: int = 0
-    """Has no effect: edges are read where they lie, in CPU memory."""
+    """Has no effect: edges are read where they lie."""
     gpu_cache_threshold: int = 1
     """Has no effect."""
     cooperative: bool = False

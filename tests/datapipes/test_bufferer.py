@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -27,8 +27,9 @@ def test_it_reads_ahead_by_its_size(size: int) -> None:
     assert ahead == [(number, min(number + 1 + size, 5)) for number in range(5)]
 
 
-def test_the_mini_batches_and_their_number_stay() -> None:
-    pipe = pipelines.shuffled()
+@pytest.mark.parametrize("build", [pipelines.shuffled, pipelines.heterogeneous])
+def test_the_mini_batches_and_their_number_stay(build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
     assert digests(pipe.buffer(2)) == digests(pipe)
     assert len(pipe.buffer(2)) == length(pipe)
     with gf.DataLoader(pipe.buffer().transform(), num_workers=2, seed=1) as loader:

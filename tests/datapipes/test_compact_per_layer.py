@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -35,6 +37,23 @@ def test_without_merging_each_edge_has_a_row() -> None:
     result = stage(deduplicate=False)(BATCH)
     assert isinstance(hop.sampled_csc, gf.CSCFormatBase)
     assert_same(result.input_nodes, torch.cat([torch.tensor([7, 3, 7]), hop.sampled_csc.indices]))
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_with_types_each_type_gets_its_rows(deduplicate: bool) -> None:
+    likes = "user:likes:item"
+    graph = gf.from_coo({likes: pipelines.random_edges(20, 10, 100, 1)}, {"user": 20, "item": 10})
+    seeds = {"item": torch.tensor([7, 3, 7])}
+    hop = graph.in_subgraph(seeds)
+    result = stage(deduplicate=deduplicate)(gf.MiniBatch(seeds=seeds, sampled_subgraphs=[hop]))
+    rows: Any = result.input_nodes
+    assert_same(rows["item"], seeds["item"])
+    assert isinstance(hop.sampled_csc, dict)
+    assert result.sampled_subgraphs is not None
+    local: Any = result.sampled_subgraphs[0].sampled_csc
+    sources = hop.sampled_csc[likes].indices
+    assert_same(rows["user"][local[likes].indices], sources)
+    assert_same(rows["user"], torch.tensor(list(dict.fromkeys(sources.tolist()))) if deduplicate else sources)
 
 
 def test_what_does_not_fit_is_named() -> None:

@@ -1,6 +1,8 @@
 import copy
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,6 +69,37 @@ def test_a_type_without_names_is_left_out() -> None:
     assert list(batch.node_features) == [("user", "feat")]
 
 
+def test_a_type_may_have_none_for_names() -> None:
+    names: Any = {"user": ["feat"], "item": None}
+    (batch, *_) = typed().fetch_feature(STORE, names)
+    assert list(batch.node_features) == [("user", "feat")]
+
+
+def test_a_type_that_the_mini_batch_lacks_is_left_out() -> None:
+    csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
+    layer = gf.SampledSubgraph({"item:liked_by:user": csc}, original_edge_ids={"item:liked_by:user": torch.tensor([3])})
+    given = gf.MiniBatch(input_nodes={"item": torch.tensor([2])}, sampled_subgraphs=[layer])
+    names = {"user": ["feat"], "item": ["feat"]}
+    result = gf.IterableSource([]).fetch_feature(STORE, names, {"user:likes:item": ["row"]})(given)
+    assert_same(result.node_features, {("item", "feat"): -NODES[[2]]})
+    assert result.edge_features == [{}]
+
+
+def test_typed_features_on_disk_and_behind_a_cache_are_the_same(tmp_path: Path) -> None:
+    names = {"user": ["feat"], "item": ["feat"]}
+    features: dict[Any, gf.Feature] = {}
+    for kind in names:
+        np.save(tmp_path / f"{kind}.npy", STORE.read("node", kind, "feat").numpy())
+        features["node", kind, "feat"] = gf.DiskBasedFeature(tmp_path / f"{kind}.npy")
+    cached = gf.cpu_cached_feature(features, max_cache_size_in_bytes=80)
+    expected = digests(typed().fetch_feature(STORE, names))
+    for store in (gf.BasicFeatureStore(features), gf.BasicFeatureStore(cached)):
+        pipe = typed().fetch_feature(store, names)
+        assert digests(pipe) == expected
+        with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+            assert digests(loader) == digests(typed().fetch_feature(STORE, names).with_seed(0))
+
+
 def test_without_names_it_changes_nothing() -> None:
     assert digests(homogeneous().fetch_feature(STORE)) == digests(homogeneous())
 
@@ -111,6 +144,8 @@ def test_names_without_types_for_a_typed_mini_batch() -> None:
         TypeError, match=r"node_feature_keys is a list, but the mini-batch has types \['user', 'item'\]"
     ):
         list(typed().fetch_feature(STORE, ["feat"]))
+    with pytest.raises(TypeError, match=r"edge_feature_keys is a list, but the mini-batch has types \['user:"):
+        list(typed().fetch_feature(STORE, edge_feature_keys=["row"]))
 
 
 def test_names_by_type_for_a_mini_batch_without_types() -> None:
@@ -118,6 +153,8 @@ def test_names_by_type_for_a_mini_batch_without_types() -> None:
         TypeError, match=r"node_feature_keys is a dict by type, but the mini-batch has no types; give a l"
     ):
         list(homogeneous().fetch_feature(STORE, {"user": ["feat"]}))
+    with pytest.raises(TypeError, match=r"edge_feature_keys is a dict by type, but the mini-batch has no types"):
+        list(homogeneous().fetch_feature(STORE, edge_feature_keys={"user:likes:item": ["row"]}))
 
 
 def test_what_is_no_feature_store_is_named() -> None:

@@ -37,6 +37,18 @@ def test_what_the_layers_hold() -> None:
     assert (batch.node_features, batch.edge_features) == (features, [features])
 
 
+def test_what_the_layers_hold_by_type() -> None:
+    batch = next(iter(pipelines.heterogeneous()))
+    assert batch.num_layers() == 2
+    assert batch.node_ids() is batch.input_nodes
+    for layer in range(2):
+        ids = batch.edge_ids(layer)
+        assert ids is batch.sampled_subgraphs[layer].original_edge_ids
+        assert {kind: len(own) for kind, own in ids.items()} == {
+            kind: len(csc.indices) for kind, csc in batch.sampled_subgraphs[layer].sampled_csc.items()
+        }
+
+
 def test_it_prints_its_attributes_from_the_last_letter_to_the_first() -> None:
     csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
     batch = gf.MiniBatch(

@@ -125,6 +125,13 @@ def test_typed_edge_seeds() -> None:
     assert_same(batch.compacted_seeds, {"user:likes:item": torch.tensor([[0, 0], [0, 1]])})
 
 
+def test_typed_hyperlinks_start_from_all_their_nodes() -> None:
+    batch = sample({"user:item:user": torch.tensor([[4, 2, 9], [9, 3, 4]])}, TYPED, fanouts=[-1])
+    columns = layers_of(batch)[0].original_column_node_ids
+    assert_same(columns, {"user": torch.tensor([4, 9]), "item": torch.tensor([2, 3])})
+    assert_same(batch.compacted_seeds, {"user:item:user": torch.tensor([[0, 0, 1], [1, 1, 0]])})
+
+
 def test_edge_seeds_with_another_type_before() -> None:
     """Where any of the types has node seeds, all are taken as they are."""
     with pytest.raises(KeyError, match="seeds have node type 'user:likes:item', but the graph has"):
@@ -252,3 +259,25 @@ def test_it_pickles_with_the_weights_running_sums() -> None:
     again = pickle.loads(packed)
     assert "w" in again.graph._cumulative
     assert digests(again) == digests(stage)
+
+
+def test_with_types_and_replacement_every_node_with_neighbours_gets_its_fanout() -> None:
+    seeds = {"user": torch.arange(20), "item": torch.arange(10)}
+    (layer,) = layers_of(sample(seeds, TYPED, fanouts=[[40, 30]], replace=True))
+    assert isinstance(layer.sampled_csc, dict)
+    counts = [set(csc.indptr.diff().tolist()) for csc in layer.sampled_csc.values()]
+    assert sorted(map(max, counts)) == [30, 40]
+    assert all(own <= {0, max(own)} for own in counts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_with_types_weights_are_found_by_name(dtype: torch.dtype) -> None:
+    edges = {kind: pipelines.random_edges(20, 20, 100, place) for place, kind in enumerate(["a:x:b", "b:y:a"])}
+    weights = {kind: (torch.arange(100) % 3 > 0).to(dtype) for kind in edges}
+    graph = gf.from_coo(edges, {"a": 20, "b": 20}, edge_attributes={"w": weights})
+    batch = sample({"a": torch.arange(20), "b": torch.arange(20)}, graph, fanouts=[-1], prob_name="w")
+    ids = layers_of(batch)[0].original_edge_ids
+    assert isinstance(ids, dict)
+    assert {kind: sorted(own.tolist()) for kind, own in ids.items()} == {
+        kind: own.nonzero().flatten().tolist() for kind, own in weights.items()
+    }

@@ -65,6 +65,20 @@ def test_options_reach_the_graph(options: dict[str, Any]) -> None:
     assert_same(heard, [(torch.tensor([3]), options.get("replace", False), options.get("prob_name"))])
 
 
+def test_layers_may_be_sampled_jointly_and_by_edge_type() -> None:
+    source = gf.IterableSource([gf.MiniBatch(seeds={"user": torch.arange(20), "item": torch.arange(10)})])
+    (batch,) = source.sample_per_layer(TYPED.sample_layer_neighbors, [2, -1]).compact_per_layer(deduplicate=True)
+    (layer,) = batch.sampled_subgraphs
+    joint, all_of_them = (layer.sampled_csc[kind].indptr.diff() for kind in ("user:likes:item", "item:liked_by:user"))
+    edges = pipelines.random_edges(20, 10, 100, 1), pipelines.random_edges(10, 20, 100, 2)
+    assert_same(joint, torch.bincount(edges[0][1], minlength=10).clamp(max=2))
+    assert_same(all_of_them, torch.bincount(edges[1][1], minlength=20))
+    sources = layer.original_row_node_ids["user"][layer.sampled_csc["user:likes:item"].indices]
+    assert_same(sources, edges[0][0][layer.original_edge_ids["user:likes:item"]])
+    users = batch.input_nodes["user"]
+    assert len(set(users.tolist())) == len(users) == 20
+
+
 def test_a_stage_between_may_change_the_layer() -> None:
     """Here it drops edges, so that their sources are never input nodes."""
 

@@ -182,3 +182,10 @@ def test_a_negative_epoch_is_refused() -> None:
     loader = gf.DataLoader(pipelines.homogeneous(), num_workers=0)
     with pytest.raises(ValueError, match="epoch must be 0 or more, but is -1"):
         loader.set_epoch(-1)
+
+
+@pytest.mark.parametrize("options", [{"persistent_workers": False}, {"max_uva_threads": 1}], ids=str)
+@pytest.mark.parametrize("make", [pipelines.shuffled, pipelines.heterogeneous])
+def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[str, Any]) -> None:
+    with gf.DataLoader(make(), 2, seed=4, **options) as loader:
+        assert [digests(loader), digests(loader)] == [digests(make().with_seed(4, epoch)) for epoch in range(2)]

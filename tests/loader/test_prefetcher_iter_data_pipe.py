@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 
 import graphfeed as gf
@@ -8,9 +10,10 @@ from tests.digests import digests
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
+@pytest.mark.parametrize("build", [pipelines.shuffled, pipelines.heterogeneous])
 @pytest.mark.parametrize("buffer_size", [1, 10])
-def test_the_mini_batches_stay(buffer_size: int) -> None:
-    pipe = pipelines.shuffled()
+def test_the_mini_batches_stay(buffer_size: int, build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
     assert digests(pipe.prefetch(buffer_size)) == digests(pipe)
     assert length(pipe.prefetch()) == length(pipe)
 

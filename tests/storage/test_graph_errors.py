@@ -9,6 +9,8 @@ import torch
 from graphfeed.storage import fused_csc_sampling_graph
 from tests.storage.test_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 
+METHODS = ["sample_neighbors", "sample_layer_neighbors", "in_subgraph"]
+
 TYPES: dict[str, Any] = {
     "node_type_offset": torch.tensor([0, 2, 5]),
     "type_per_edge": torch.tensor([0, 0, 2, 2, 1, 1]),
@@ -112,8 +114,9 @@ def test_attributes_of_another_length() -> None:
     ],
 )
 def test_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        make_graph().sample_neighbors(seeds, ALL)
+    for method in METHODS:
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(make_graph(), method)(seeds, *[ALL] * (method != "in_subgraph"))
     with pytest.raises(error, match=re.escape(message)):
         make_graph().sample_layers(seeds, [ALL], [0])
 
@@ -142,8 +145,9 @@ def test_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, message: st
     ],
 )
 def test_typed_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        make_typed_graph().sample_neighbors(seeds, ALL)
+    for method in METHODS:
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(make_typed_graph(), method)(seeds, *[ALL] * (method != "in_subgraph"))
     with pytest.raises(error, match=re.escape(message)):
         make_typed_graph().sample_layers(seeds, [ALL], [0])
 
@@ -159,10 +163,11 @@ def test_typed_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, messa
     ],
 )
 def test_fanouts_that_do_not_fit(error: type[Exception], fanouts: Any, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        make_graph().sample_neighbors(torch.tensor([0]), fanouts)
-    with pytest.raises(error, match=re.escape(message)):
-        make_typed_graph().sample_neighbors({"user": torch.tensor([0])}, fanouts)
+    for method in METHODS[:2]:
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(make_graph(), method)(torch.tensor([0]), fanouts)
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(make_typed_graph(), method)({"user": torch.tensor([0])}, fanouts)
 
 
 @pytest.mark.parametrize("keys", [[1], [1, 2, 3]])
@@ -184,12 +189,14 @@ def test_each_hop_needs_a_key(keys: list[int]) -> None:
     ],
 )
 def test_weights_that_are_none(error: type[Exception], weights: torch.Tensor, message: str) -> None:
-    with pytest.raises(error, match=re.escape(message)):
-        make_graph(w=weights).sample_neighbors(torch.tensor([0]), ALL, probs_name="w")
+    for method in METHODS[:2]:
+        with pytest.raises(error, match=re.escape(message)):
+            getattr(make_graph(w=weights), method)(torch.tensor([0]), ALL, probs_name="w")
 
 
 def test_weights_that_are_unknown() -> None:
-    with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \['w'\]"):
-        make_graph(w=torch.ones(9)).sample_neighbors(torch.tensor([0]), ALL, probs_name="x")
+    for method in METHODS[:2]:
+        with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \['w'\]"):
+            getattr(make_graph(w=torch.ones(9)), method)(torch.tensor([0]), ALL, probs_name="x")
     with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \[\]"):
         make_typed_graph().sample_layers({"user": torch.tensor([0])}, [ALL], [0], probs_name="x")

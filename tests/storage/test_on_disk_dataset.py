@@ -121,6 +121,35 @@ def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Pat
     assert batch.node_features["item", "feat"].flatten().tolist() == batch.input_nodes["item"].tolist()
 
 
+@pytest.mark.parametrize("edges", ["npy", "pt", "csv"])
+@pytest.mark.parametrize("auto_cast", [True, False])
+def test_pairs_of_a_task_are_sampled_whatever_the_format_and_the_dtype(
+    tmp_path: Path, edges: str, auto_cast: bool
+) -> None:
+    on_disk.write(tmp_path, on_disk.typed(tmp_path, edges))
+    dataset = gf.OnDiskDataset(tmp_path, auto_cast_to_optimal_dtype=auto_cast).load()
+    assert dataset.graph is not None
+    assert dataset.graph.indices.dtype == (torch.int32 if auto_cast else torch.int64)
+    pairs = dataset.tasks[0].validation_set
+    assert pairs is not None
+    pipe: gf.Datapipe = gf.ItemSampler(pairs, batch_size=2)
+    pipe = pipe.sample_uniform_negative(dataset.graph, 2).sample_neighbor(dataset.graph, [-1])
+    (batch,) = pipe.exclude_seed_edges()
+    assert batch.seeds["user:likes:item"][:2].tolist() == [[3, 2], [0, 1]]
+    assert batch.labels["user:likes:item"].tolist() == [1, 1, 0, 0, 0, 0]
+    (layer,) = batch.sampled_subgraphs
+    for kind, (sources, destinations) in on_disk.TYPED_EDGES.items():
+        source, _, destination = kind.split(":")
+        csc, rows = layer.sampled_csc[kind], layer.original_edge_ids[kind].tolist()
+        found = layer.original_row_node_ids[source][csc.indices].tolist()
+        ends = layer.original_column_node_ids[destination].repeat_interleave(csc.indptr.diff()).tolist()
+        assert (found, ends) == ([sources[row] for row in rows], [destinations[row] for row in rows])
+    assert {(3, 2), (0, 1)}.isdisjoint(
+        (on_disk.TYPED_EDGES["user:likes:item"][0][row], on_disk.TYPED_EDGES["user:likes:item"][1][row])
+        for row in layer.original_edge_ids["user:likes:item"].tolist()
+    )
+
+
 def test_typed_weights_draw_the_right_edges(typed: Path) -> None:
     for kind in on_disk.TYPED_EDGES:
         values = np.zeros(len(on_disk.TYPED_EDGES[kind][0]))

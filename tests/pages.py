@@ -1,0 +1,65 @@
+"""What tests ask of a page of text: its code, its links and its tables."""
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def check_code(page: Path) -> int:
+    """Run the Python of a page from top to bottom, hold what it prints against what is shown, and count that."""
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    shown = 0
+    try:
+        for place, (language, text) in enumerate(blocks):
+            if language != "python":
+                continue
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(text, page.name, "exec"), names)
+            if printed.getvalue():
+                assert blocks[place + 1] == ("text", printed.getvalue())
+                shown += 1
+    finally:
+        for value in names.values():
+            if hasattr(value, "state_dict"):
+                value.close()
+    return shown
+
+
+def links(page: Path) -> list[str]:
+    """Return where a page leads, other sites left out."""
+    return re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link into a page may name: its headings, as they are written in links."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def dead_links(page: Path) -> list[str]:
+    """Return the links of a page that lead nowhere."""
+    dead = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    return dead
+
+
+def rows(page: Path, first_column: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of the tables whose first column has a name."""
+    wanted = False
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            wanted = False
+        elif wanted and set(line) - set("|- "):
+            yield cells
+        elif cells[0] == first_column:
+            wanted = True

@@ -1,0 +1,70 @@
+"""Pages of docs/: their code runs, their links lead somewhere, and the names that they list are those there are."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import graphbolt_surface as theirs
+from tests.pages import check_code, dead_links, links, rows
+from tests.test_surface import KNOWN, find
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+GRAPHBOLT = ROOT / "docs" / "from-graphbolt.md"
+
+TABLE = [(re.findall(r"`([^`]+)`", names), state, text) for names, state, text in rows(GRAPHBOLT, "name")]
+STATES = {name: state for names, state, _ in TABLE for name in names}
+REPLACED = {*theirs.REPLACED, "FetchCachedInsubgraphData"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_and_prints_what_is_shown(page: Path) -> None:
+    assert check_code(page) > 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_somewhere_and_the_readme_leads_to_it(page: Path) -> None:
+    assert dead_links(page) == []
+    assert page.relative_to(ROOT).as_posix() in links(ROOT / "README.md")
+
+
+def test_graphbolts_names_are_in_the_table_once() -> None:
+    listed = [name for names, _, _ in TABLE for name in names]
+    assert sorted(set(KNOWN) - set(listed)) == [], "not in the table"
+    assert sorted({name for name in listed if listed.count(name) > 1}) == [], "twice in the table"
+
+
+def test_the_table_has_no_other_names() -> None:
+    unknown = STATES.keys() - set(KNOWN) - REPLACED
+    assert [name for name in sorted(unknown) if find(name) is None] == []
+
+
+def test_states_are_those_of_the_names() -> None:
+    assert set(STATES.values()) == {"same", "different", "replaced"}
+    assert {name for name, state in STATES.items() if state == "replaced"} == REPLACED
+    assert [name for name, _ in theirs.DIFFERENT if STATES[name] != "different"] == []
+
+
+def test_what_is_not_the_same_has_a_reason() -> None:
+    assert [names for names, state, text in TABLE if state != "same" and not text.endswith(".")] == []
+
+
+def test_parameters_that_differ_are_named() -> None:
+    texts = {name: text for names, _, text in TABLE for name in names}
+    assert [(name, parameter) for name, parameter in theirs.DIFFERENT if f"`{parameter}`" not in texts[name]] == []
+
+
+def test_a_table_is_read_by_its_rows(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A b: `c`\n\n| name | x |\n| --- | --- |\n| `a` | 1 |\n\n| other | y |\n| --- | --- |\n| b | |\n")
+    assert list(rows(page, "name")) == [["`a`", "1"]]
+    page.write_text("# A b: `c`\n\n[x](#a-b-c) [y](page.md#a-b-c) [z](#nowhere) [w](missing.md)\n")
+    assert dead_links(page) == ["#nowhere", "missing.md"]
+
+
+def test_code_that_prints_something_else_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\n2\n```\n")
+    with pytest.raises(AssertionError):
+        check_code(page)
