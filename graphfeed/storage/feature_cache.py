@@ -119,7 +119,7 @@ class CPUFeatureCache:
 
         Example:
             >>> CPUFeatureCache.within(1_000_000, (128,), torch.float32).max_size_in_bytes
-            999777
+            999899
         """
         if max_size_in_bytes < 0:
             raise ValueError(f"max_size_in_bytes must be 0 or more, but is {max_size_in_bytes}")
