@@ -81,8 +81,9 @@ class CPUFeatureCache:
             raise ValueError(f"num_parts must be at least 1, but is {num_parts}; leave it out")
         if pin_memory and not torch.cuda.is_available():
             raise ValueError("pin_memory is True, but torch finds no CUDA device to pin memory for; leave it out")
-        self._policy = new_policy(policy or DEFAULT_POLICY, cache_shape[0])
-        self._policy_bytes = policy_bytes(policy or DEFAULT_POLICY, cache_shape[0])
+        name = DEFAULT_POLICY if policy is None else policy
+        self._policy = new_policy(name, cache_shape[0])
+        self._policy_bytes = policy_bytes(name, cache_shape[0])
         self._row_bytes = prod(cache_shape[1:]) * dtype.itemsize
         size = cache_shape[0] * self._row_bytes
         if pin_memory or size == 0:
@@ -110,7 +111,8 @@ class CPUFeatureCache:
         """Return a cache of as many rows as fit in so many bytes, with all that it remembers of them.
 
         Args:
-            max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`; where not one row fits, there is no room.
+            max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. Where not one row fits, nothing is kept,
+                and the cache has the hundred bytes of an empty one.
             row_shape: Shape of a row.
             dtype: As for the class, as what follows.
             policy: As for the class.
@@ -124,7 +126,7 @@ class CPUFeatureCache:
         if max_size_in_bytes < 0:
             raise ValueError(f"max_size_in_bytes must be 0 or more, but is {max_size_in_bytes}")
         row_bytes = prod(row_shape) * dtype.itemsize
-        name = policy or DEFAULT_POLICY
+        name = DEFAULT_POLICY if policy is None else policy
         most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
         rows = bisect_right(
             range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(name, rows)
