@@ -7,6 +7,7 @@ from graphfeed.ops.cache_policy import (
     clear_policy,
     find_keys,
     new_policy,
+    policy_bytes,
     replace_keys,
 )
 from graphfeed.ops.compact import Compacted, compact
@@ -85,6 +86,7 @@ __all__ = [
     "permute",
     "pin_in_place",
     "places_in_order",
+    "policy_bytes",
     "read_bytes",
     "read_rows",
     "replace_keys",

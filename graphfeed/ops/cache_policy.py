@@ -44,7 +44,7 @@ class PolicyState:
     older: NDArray[np.int32]
     """The next node towards the oldest; a sentinel's is the newest."""
     marks: NDArray[np.uint8]
-    """How often a node was asked for since it was last looked at, as far as the policy counts."""
+    """How often a slot was asked for since it was last looked at, as far as the policy counts."""
     numbers: NDArray[np.int64]
     """Sizes and the hand, at the places above."""
 
@@ -66,7 +66,7 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
     Args:
         policy: "sieve" (Zhang et al., NSDI 2024): a queue and a hand that spares what was asked for. "s3-fifo" (Yang
             et al., SOSP 2023): a small queue in front of the main one, and a memory of what left it. "lru". "clock".
-        capacity: Number of slots, 0 or more; costs some 30 bytes a slot, twice that for S3-FIFO.
+        capacity: Number of slots, 0 or more; what they cost in memory is `policy_bytes`.
 
     Example:
         >>> state = new_policy("lru", 2)
@@ -75,28 +75,47 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
         >>> find_keys(state, torch.tensor([5, 6])).missing_index.tolist()
         [1]
     """
+    sizes = count_parts(policy, capacity)
+    state = PolicyState(POLICIES.index(policy), *(np.empty(size, dtype) for size, dtype in sizes))
+    small = max(1, capacity // SMALL_SHARE)
+    state.numbers[:GHOSTS] = capacity, small, max(0, capacity - small)
+    state.numbers[GHOSTS] = state.keys.size - capacity
+    clear_policy(state)
+    return state
+
+
+def policy_bytes(policy: str, capacity: int) -> int:
+    """Return what the state of a policy takes in memory: some 25 to 33 bytes a slot, twice that for "s3-fifo".
+
+    Args:
+        policy: As for `new_policy`.
+        capacity: As for `new_policy`.
+
+    Example:
+        >>> policy_bytes("sieve", 1 << 20) >> 20, policy_bytes("s3-fifo", 1 << 20) >> 20
+        (25, 47)
+    """
+    return sum(size * np.dtype(dtype).itemsize for size, dtype in count_parts(policy, capacity))
+
+
+def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]]:
+    """Return length and dtype of each array of a state, in the order of its fields."""
     if policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {policy!r}")
     if not 0 <= capacity <= MOST_SLOTS:
         raise ValueError(f"capacity must lie in 0 .. {MOST_SLOTS}, but is {capacity}")
-    kind = POLICIES.index(policy)
-    small = max(1, capacity // SMALL_SHARE)
-    ghosts = max(0, capacity - small) if kind == S3_FIFO else 0
+    ghosts = max(0, capacity - max(1, capacity // SMALL_SHARE)) if policy == POLICIES[S3_FIFO] else 0
     nodes = capacity + ghosts
     links = nodes + len(LISTS)
-    state = PolicyState(
-        policy=kind,
-        table=np.empty(1 << max(2 * nodes - 1, 1).bit_length(), np.int32),
-        keys=np.empty(nodes, np.int64),
-        newer=np.empty(links, np.int32),
-        older=np.empty(links, np.int32),
-        marks=np.empty(nodes, np.uint8),
-        numbers=np.zeros(len(NUMBERS), np.int64),
-    )
-    state.numbers[:GHOSTS] = capacity, small, max(0, capacity - small)
-    state.numbers[GHOSTS] = ghosts
-    clear_policy(state)
-    return state
+    places = 1 << max(2 * nodes - 1, 1).bit_length()
+    return [
+        (places, np.int32),
+        (nodes, np.int64),
+        (links, np.int32),
+        (links, np.int32),
+        (capacity, np.uint8),
+        (len(NUMBERS), np.int64),
+    ]
 
 
 def clear_policy(state: PolicyState) -> None:

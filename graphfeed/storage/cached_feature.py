@@ -25,7 +25,7 @@ class CPUCachedFeature(Feature):
 
     Example:
         >>> from graphfeed.storage.feature import TorchBasedFeature
-        >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=24)
+        >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
         >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
         [1, 2, 1]
         >>> feature.miss_rate
@@ -98,7 +98,7 @@ class CPUCachedFeature(Feature):
 
     @property
     def cache_size_in_bytes(self) -> int:
-        """What the cache's rows take when it is full, those of other features included."""
+        """What the cache takes in memory when it is full, rows of other features and its bookkeeping included."""
         return self._cache.max_size_in_bytes
 
     @property
@@ -175,12 +175,12 @@ def wrap_with_cached_feature(
     Args:
         cached_feature_type: What to wrap them in; its `cache_type` is the cache.
         fallback_features: One, or a dict whose rows all have as many bytes.
-        max_cache_size_in_bytes: For the rows of all; begun rows count as whole.
-        args: To the cache, after its shape and dtype.
-        kwargs: To the cache.
+        max_cache_size_in_bytes: For the rows of all, and for what the cache remembers of them.
+        args: To the cache's `within`, after the dtype: policy, num_parts, pin_memory.
+        kwargs: To the cache's `within`.
 
     Raises:
-        ValueError: No feature, or rows of different sizes.
+        ValueError: No feature, rows of different sizes, or a negative number of bytes.
     """
     if isinstance(fallback_features, Feature):
         return wrap_with_cached_feature(
@@ -193,8 +193,7 @@ def wrap_with_cached_feature(
             f"features that share a cache must have rows of as many bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
-    shape = (bytes_to_number_of_items(max_cache_size_in_bytes, row), *row.shape)
-    cache = cached_feature_type.cache_type(shape, row.dtype, *args, **kwargs)
+    cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
     wrapped, offset = {}, 0
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
@@ -225,16 +224,20 @@ def cpu_cached_feature(
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
     """Keep rows of features that lie on disk in memory: what was read stays as long as the policy lets it.
 
+    The bound is one of memory: it counts the rows and what the policy remembers of them (25 to 33 bytes a row, nearly
+    twice that for "s3-fifo"), where GraphBolt counts the rows alone and rounds their number up. It doesn't count the
+    mini-batches that are returned, nor what a read holds while it lasts: see `CPUFeatureCache`.
+
     Args:
         fallback_features: One, or a dict of features that share one cache; their rows must have as many bytes.
-        max_cache_size_in_bytes: For the rows of all; begun rows count as whole.
+        max_cache_size_in_bytes: Bound for the cache of them all, in memory; what has no room for a row keeps none.
         policy: "sieve" if None, "s3-fifo", "lru" or "clock".
         pin_memory: Keep the rows in page-locked memory.
 
     Example:
         >>> from graphfeed.storage.feature import TorchBasedFeature
         >>> papers, authors = TorchBasedFeature(torch.eye(2)), TorchBasedFeature(torch.ones(1, 2))
-        >>> both = cpu_cached_feature({"paper": papers, "author": authors}, 16)
+        >>> both = cpu_cached_feature({"paper": papers, "author": authors}, 1000)
         >>> both["author"].read(torch.tensor([0])).tolist()
         [[1.0, 1.0]]
     """

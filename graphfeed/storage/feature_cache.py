@@ -3,18 +3,22 @@
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, replace_keys
+from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
+from graphfeed.ops.cache_policy import MOST_SLOTS
 from graphfeed.ops.checks import check_vector
 
-READ_BYTES = 1 << 24
+READ_BYTES = 1 << 22
 """Of missing rows at a time: more would only take memory."""
+
+DEFAULT_POLICY = "sieve"
 
 Reader = Callable[[torch.Tensor], torch.Tensor]
 
@@ -44,9 +48,13 @@ class CPUFeatureCache:
     small it is nothing waits for room: what doesn't fit passes it by. Pickles as an empty cache of the same size, and a
     forked process starts with an empty one.
 
+    Its memory is `max_size_in_bytes`: the rows, which take theirs as they come, and what the policy remembers of them,
+    some 25 to 33 bytes a row, and nearly twice that for "s3-fifo". Beside it each query holds the rows that it returns
+    and some tens of bytes for each key; `query_and_replace` holds 4 MiB more, of rows that are being read, and the
+    stages of `begin` hold all that are missing.
+
     Args:
-        cache_shape: Shape (rows, ...): how many rows, and of what shape. Memory is taken as rows come, and some 30
-            bytes a row beside it, twice that for "s3-fifo".
+        cache_shape: Shape (rows, ...): how many rows, and of what shape. `within` finds how many fit a number of bytes.
         dtype: Of the rows.
         policy: "sieve" if None, "s3-fifo", "lru" or "clock".
         num_parts: Taken for the signature's sake: there is one part, whatever the number.
@@ -73,7 +81,9 @@ class CPUFeatureCache:
             raise ValueError(f"num_parts must be at least 1, but is {num_parts}; leave it out")
         if pin_memory and not torch.cuda.is_available():
             raise ValueError("pin_memory is True, but torch finds no CUDA device to pin memory for; leave it out")
-        self._policy = new_policy("sieve" if policy is None else policy, cache_shape[0])
+        name = DEFAULT_POLICY if policy is None else policy
+        self._policy = new_policy(name, cache_shape[0])
+        self._policy_bytes = policy_bytes(name, cache_shape[0])
         self._row_bytes = prod(cache_shape[1:]) * dtype.itemsize
         size = cache_shape[0] * self._row_bytes
         if pin_memory or size == 0:
@@ -87,6 +97,41 @@ class CPUFeatureCache:
         self._misses = 0
         self._lock = threading.Lock()
         CACHES.add(self)
+
+    @classmethod
+    def within(
+        cls,
+        max_size_in_bytes: int,
+        row_shape: Sequence[int],
+        dtype: torch.dtype,
+        policy: str | None = None,
+        num_parts: int | None = None,
+        pin_memory: bool = False,
+    ) -> Self:
+        """Return a cache of as many rows as fit in so many bytes, with all that it remembers of them.
+
+        Args:
+            max_size_in_bytes: Bound for the cache's own `max_size_in_bytes`. Where not one row fits, nothing is kept,
+                and the cache has the hundred bytes of an empty one.
+            row_shape: Shape of a row.
+            dtype: As for the class, as what follows.
+            policy: As for the class.
+            num_parts: As for the class.
+            pin_memory: As for the class.
+
+        Example:
+            >>> CPUFeatureCache.within(1_000_000, (128,), torch.float32).max_size_in_bytes
+            999899
+        """
+        if max_size_in_bytes < 0:
+            raise ValueError(f"max_size_in_bytes must be 0 or more, but is {max_size_in_bytes}")
+        row_bytes = prod(row_shape) * dtype.itemsize
+        name = DEFAULT_POLICY if policy is None else policy
+        most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
+        rows = bisect_right(
+            range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(name, rows)
+        )
+        return cls((max(0, rows - 1), *row_shape), dtype, policy, num_parts, pin_memory)
 
     def query(
         self, keys: torch.Tensor, offset: int = 0
@@ -158,8 +203,8 @@ class CPUFeatureCache:
 
     @property
     def max_size_in_bytes(self) -> int:
-        """What the rows take when the cache is full."""
-        return self._rows.nbytes
+        """What the cache takes in memory when it is full: the rows, and what the policy remembers of them."""
+        return self._rows.nbytes + self._policy_bytes
 
     @property
     def hits(self) -> int:
@@ -182,7 +227,7 @@ class CPUFeatureCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the shape, not the rows."""
-        return CPUFeatureCache, self._arguments
+        return type(self), self._arguments
 
     def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
         self._check_keys(keys, offset)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphfeed.ops import POLICIES, PolicyState, clear_policy, find_keys, new_policy, replace_keys
+from graphfeed.ops import POLICIES, PolicyState, clear_policy, find_keys, new_policy, policy_bytes, replace_keys
 from tests.cache_models import MODELS, ask, distinct
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -108,12 +108,17 @@ def test_lru_fails_where_sieve_and_s3_fifo_do_not() -> None:
     assert misses["sieve"] < misses["lru"]
 
 
-def test_state_is_small() -> None:
-    def size(state: PolicyState) -> int:
-        return sum(value.nbytes for value in vars(state).values() if isinstance(value, np.ndarray))
+@each_policy
+@pytest.mark.parametrize("capacity", [0, 1, 9, 10, 19, 20, 1 << 16])
+def test_state_takes_what_is_said(policy: str, capacity: int) -> None:
+    state = new_policy(policy, capacity)
+    held = sum(value.nbytes for value in vars(state).values() if isinstance(value, np.ndarray))
+    assert policy_bytes(policy, capacity) == held <= policy_bytes(policy, capacity + 1)
 
-    assert size(new_policy("sieve", 1 << 16)) <= 32 << 16
-    assert size(new_policy("s3-fifo", 1 << 16)) <= 64 << 16
+
+def test_state_is_small() -> None:
+    assert policy_bytes("sieve", 1 << 16) <= 26 << 16
+    assert policy_bytes("s3-fifo", 1 << 16) <= 48 << 16
 
 
 def test_wrong_arguments_are_named() -> None:

@@ -7,12 +7,13 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops import POLICIES
+from graphfeed.ops import POLICIES, policy_bytes
 from graphfeed.storage import CPUFeatureCache, feature_cache
 from tests.cache_models import MODELS, ask, distinct
 
@@ -158,7 +159,7 @@ def test_a_failed_read_leaves_the_cache_as_it_was() -> None:
 
 def test_it_is_bounded_in_bytes_and_pickles_small() -> None:
     cache = CPUFeatureCache((1000, 4, 2), torch.float16, "s3-fifo", num_parts=4)
-    assert cache.max_size_in_bytes == 1000 * 16
+    assert cache.max_size_in_bytes == 1000 * 16 + policy_bytes("s3-fifo", 1000)
     cache.replace(torch.tensor([1]), torch.ones(1, 4, 2).half())
     packed = pickle.dumps(cache)
     assert len(packed) < 1000
@@ -166,6 +167,23 @@ def test_it_is_bounded_in_bytes_and_pickles_small() -> None:
     assert again.max_size_in_bytes == cache.max_size_in_bytes
     assert len(again.query(torch.tensor([1]))[1]) == 1
     assert not cache.is_pinned()
+
+
+@each_policy
+@given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
+def test_as_many_rows_fit_as_memory_is_for(policy: str, size: int, width: int) -> None:
+    cache = CPUFeatureCache.within(size, (width, 2), torch.int16, policy)
+    rows = cache._rows.shape[0]
+    assert cache._rows.nbytes + policy_bytes(policy, rows) <= max(size, policy_bytes(policy, 0))
+    assert (rows + 1) * width * 4 + policy_bytes(policy, rows + 1) > size
+
+
+@each_policy
+def test_all_that_a_cache_holds_is_counted(policy: str) -> None:
+    cache = CPUFeatureCache.within(1 << 20, (16,), torch.float64, policy)
+    cache.replace(torch.arange(20_000), torch.ones(20_000, 16, dtype=torch.float64))
+    arrays = [held for held in vars(cache._policy).values() if isinstance(held, np.ndarray)]
+    assert cache._rows.nbytes + sum(held.nbytes for held in arrays) == cache.max_size_in_bytes <= 1 << 20
 
 
 def test_many_missing_rows_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
