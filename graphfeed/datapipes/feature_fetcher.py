@@ -35,7 +35,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     Raises:
         KeyError: A feature that the store hasn't got.
-        NotImplementedError: `cooperative`.
+        ValueError: `cooperative`.
         TypeError: Names that are a single string.
     """
 
@@ -59,7 +59,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 "make one with BasicFeatureStore"
             )
         if self.cooperative:
-            raise NotImplementedError(
+            raise ValueError(
                 "cooperative must be False: ranks don't exchange features yet; each fetches those of its own nodes"
             )
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)

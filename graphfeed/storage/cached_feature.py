@@ -250,8 +250,8 @@ def gpu_cached_feature(
     fallback_features: Feature | Mapping[Any, Feature],
     max_cache_size_in_bytes: int,
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
-    """Raise: there are no kernels for a cache on the GPU yet."""
+    """Raise: there is no cache in GPU memory yet."""
     raise NotImplementedError(
-        "gpu_cached_feature needs CUDA kernels, which graphfeed hasn't got yet; use cpu_cached_feature(..., "
+        "gpu_cached_feature needs a cache in GPU memory, which graphfeed hasn't got yet; use cpu_cached_feature(..., "
         "pin_memory=True) and put copy_to() after the fetch"
     )

@@ -186,5 +186,5 @@ def test_overlapping_changes_nothing_and_cooperation_is_refused() -> None:
     assert digests(homogeneous().fetch_feature(STORE, ["feat"], overlap_fetch=False)) == digests(
         homogeneous().fetch_feature(STORE, ["feat"])
     )
-    with pytest.raises(NotImplementedError, match="cooperative must be False: ranks don't exchange features yet"):
+    with pytest.raises(ValueError, match="cooperative must be False: ranks don't exchange features yet"):
         homogeneous().fetch_feature(STORE, ["feat"], cooperative=True)

@@ -218,5 +218,5 @@ def test_the_parts_are_public() -> None:
 
 
 def test_there_is_no_cache_on_the_gpu_yet() -> None:
-    with pytest.raises(NotImplementedError, match="gpu_cached_feature needs CUDA kernels"):
+    with pytest.raises(NotImplementedError, match="gpu_cached_feature needs a cache in GPU memory"):
         gpu_cached_feature(TorchBasedFeature(ROWS), 1000)
