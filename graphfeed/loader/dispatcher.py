@@ -157,28 +157,24 @@ class Dispatcher:
     def listen(self, worker: WorkerProcess) -> None:
         """Take a worker's replies, and see whether it is still alive."""
         gone = worker.process.exitcode is not None
-        try:
-            for reply in worker.replies():
-                self.settle(worker, reply)
-        except Exception as error:
-            # What can't be unpickled here is the call's fault, not the worker's.
-            self.settle(worker, Reply(self.running[worker].number), error)
+        for reply in worker.replies():
+            self.settle(worker, reply)
         if gone or worker.gone:
             self.bury(worker)
 
-    def settle(self, worker: WorkerProcess, reply: Reply, error: BaseException | None = None) -> None:
-        """Give a reply to who waits for it."""
-        if reply.number is None:
+    def settle(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
+        """Give a reply to who waits for it; what can't be unpickled here is the call's fault, not the worker's."""
+        if isinstance(reply, Reply) and reply.number is None:
             worker.ready = True
             self.lost_at_start = 0
             return
-        task = self.running.pop(worker)
-        if reply.error is not None:
-            error = reply.error.unpack()
-        if error is not None:
-            task.future.set_exception(error)
+        future = self.running.pop(worker).future
+        if isinstance(reply, BaseException):
+            future.set_exception(reply)
+        elif reply.error is not None:
+            future.set_exception(reply.error.unpack())
         else:
-            task.future.set_result(reply.result)
+            future.set_result(reply.result)
 
     def bury(self, worker: WorkerProcess) -> None:
         """Forget a worker that died; what it was doing is done again by another one."""

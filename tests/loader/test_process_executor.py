@@ -1,4 +1,5 @@
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -123,6 +124,45 @@ def test_a_call_that_exits_fails_and_leaves_the_worker(executor: ProcessExecutor
 def test_a_result_that_does_not_pickle_fails(executor: ProcessExecutor) -> None:
     with pytest.raises((TypeError, RuntimeError), match="pickle"):
         executor.submit(threading.Lock).result(SECONDS)
+
+
+class OnlyThere:
+    """Unpickles in the process that made it, and raises in its parent."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return only_there, (self.error,)
+
+
+def only_there(error: BaseException) -> str:
+    if multiprocessing.parent_process() is None:
+        raise error
+    return "there"
+
+
+class OnlyThereError(Exception):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return only_there, (LookupError("not here"),)
+
+
+def fail_only_there() -> None:
+    raise OnlyThereError("bad")
+
+
+@pytest.mark.parametrize("error", [LookupError("not here"), SystemExit("not here"), KeyboardInterrupt("not here")])
+def test_a_result_that_does_not_unpickle_fails_alone(executor: ProcessExecutor, error: BaseException) -> None:
+    future = executor.submit(OnlyThere, error)
+    with pytest.raises(type(error), match="not here"):
+        future.result(SECONDS)
+    assert executor.submit(abs, -5).result(SECONDS) == 5
+
+
+def test_an_exception_that_does_not_unpickle_here_fails_alone(executor: ProcessExecutor) -> None:
+    with pytest.raises(RuntimeError, match="OnlyThereError: bad"):
+        executor.submit(fail_only_there).result(SECONDS)
+    assert executor.submit(abs, -5).result(SECONDS) == 5
 
 
 def test_an_argument_that_does_not_pickle_fails_at_once(executor: ProcessExecutor) -> None:
