@@ -38,7 +38,7 @@ class WorkerProcess:
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"graphfeed-{next(NAMES)}"
-            self.process = make(target=run_worker, args=(inbox, outbox), name=name, daemon=True)
+            self.process = make(target=run_worker, args=(inbox, outbox), name=name)
             self.process.start()
         except BaseException:
             self.close()
