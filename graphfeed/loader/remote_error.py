@@ -40,10 +40,12 @@ class RemoteError:
         One that does not survive pickling becomes a RuntimeError that says what it was. Never raises.
         """
         try:
-            error = pickle.loads(self.pickled)
+            found = pickle.loads(self.pickled)
         except BaseException:
-            error = None
-        if not isinstance(error, BaseException):
+            found = None
+        if isinstance(found, BaseException):
+            error = found
+        else:
             error = RuntimeError(self.summary)
             error.__notes__ = list(self.notes)
         error.__cause__ = RemoteTraceback(self.text)
