@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,21 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.loader.process_executor import make_context
 from tests import pipelines
 from tests.digests import digest
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 REPOSITORY = Path(__file__).resolve().parents[1]
+EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
+IN_WORKERS = pytest.mark.parametrize("worker", ["thread", "process"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fork_server() -> None:
+    """Start what stays for the life of the process once worker processes were asked for."""
+    make_context("forkserver")
+    forkserver.ensure_running()
 
 
 def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:
@@ -33,28 +44,28 @@ def raise_in_loop(loader: gf.DataLoader) -> None:
         raise LookupError("mine")
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_after_an_early_break_the_next_epoch_begins(num_workers: int) -> None:
+@EVERY_KIND
+def test_after_an_early_break_the_next_epoch_begins(num_workers: int, worker: str) -> None:
     pipe = pipelines.shuffled()
     expected = [digest(batch) for batch in pipe.with_seed(3, epoch=1)]
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker, seed=3) as loader:
         for _ in loader:
             break
         assert [digest(batch) for batch in loader] == expected
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_an_exception_in_the_loop_leaves_the_loader_usable(num_workers: int) -> None:
-    with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, seed=3) as loader:
+@EVERY_KIND
+def test_an_exception_in_the_loop_leaves_the_loader_usable(num_workers: int, worker: str) -> None:
+    with gf.DataLoader(pipelines.shuffled(), num_workers=num_workers, worker=worker, seed=3) as loader:
         with pytest.raises(LookupError, match="mine"):
             raise_in_loop(loader)
         assert len(list(loader)) == len(loader)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1, 4])
-def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int) -> None:
+@EVERY_KIND
+def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int, worker: str) -> None:
     pipe = pipelines.homogeneous().transform(fail_at_five)
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker, seed=3) as loader:
         batches = iter(loader)
         for _ in range(5):
             next(batches)
@@ -67,26 +78,42 @@ def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int
         assert ("main thread" if num_workers == 0 else "thread graphfeed") in note
 
 
-def test_two_iterators_at_once_are_two_epochs() -> None:
+def test_an_epoch_is_resumed_with_any_number_and_kind_of_workers() -> None:
+    pipe = pipelines.weighted()
+    expected = [digest(batch) for batch in pipe.with_seed(3, epoch=4)]
+    made: list[str] = []
+    state = {"seed": 3, "epoch": 4, "index": 0}
+    for num_workers, worker in [(2, "process"), (0, "thread"), (1, "process"), (3, "thread")]:
+        with gf.DataLoader(pipe, num_workers, worker=worker) as loader:
+            loader.load_state_dict(state)
+            batches = iter(loader)
+            made += [digest(next(batches)) for _ in range(2)]
+            state = loader.state_dict()
+    assert made == expected[:8]
+
+
+@IN_WORKERS
+def test_two_iterators_at_once_are_two_epochs(worker: str) -> None:
     pipe = pipelines.shuffled()
-    with gf.DataLoader(pipe, num_workers=2, seed=3) as loader:
+    with gf.DataLoader(pipe, num_workers=2, worker=worker, seed=3) as loader:
         pairs = [(digest(one), digest(two)) for one, two in zip(loader, loader, strict=True)]
     assert [one for one, _ in pairs] == [digest(batch) for batch in pipe.with_seed(3, 0)]
     assert [two for _, two in pairs] == [digest(batch) for batch in pipe.with_seed(3, 1)]
 
 
-def test_two_loaders_of_one_pipeline_don_t_disturb_each_other() -> None:
+@IN_WORKERS
+def test_two_loaders_of_one_pipeline_don_t_disturb_each_other(worker: str) -> None:
     pipe = pipelines.weighted()
     expected = [digest(batch) for batch in pipe.with_seed(3)]
-    with gf.DataLoader(pipe, 2, seed=3) as one, gf.DataLoader(pipe, 1, seed=3) as two:
+    with gf.DataLoader(pipe, 2, worker=worker, seed=3) as one, gf.DataLoader(pipe, 1, worker=worker, seed=3) as two:
         pairs = [(digest(first), digest(second)) for first, second in zip(one, two, strict=True)]
     assert pairs == [(value, value) for value in expected]
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_no_full_batch_is_an_empty_epoch(num_workers: int) -> None:
+@EVERY_KIND
+def test_no_full_batch_is_an_empty_epoch(num_workers: int, worker: str) -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True).transform()
-    with gf.DataLoader(pipe, num_workers=num_workers) as loader:
+    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker) as loader:
         assert len(loader) == 0
         assert list(loader) == []
         assert list(loader) == []
@@ -106,10 +133,10 @@ class EveryOther(gf.Datapipe):
                 yield minibatch
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_stage_that_drops_mini_batches_can_be_resumed(num_workers: int) -> None:
+@EVERY_KIND
+def test_a_stage_that_drops_mini_batches_can_be_resumed(num_workers: int, worker: str) -> None:
     pipe = EveryOther(pipelines.shuffled()).transform()
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=3) as loader:
+    with gf.DataLoader(pipe, num_workers=num_workers, worker=worker, seed=3) as loader:
         whole = [digest(batch) for batch in loader]
         with pytest.raises(TypeError):
             len(loader)
@@ -117,33 +144,37 @@ def test_a_stage_that_drops_mini_batches_can_be_resumed(num_workers: int) -> Non
         assert [digest(batch) for batch in loader] == whole[2:]
 
 
-def test_a_source_that_is_a_list_is_worked_on_by_workers() -> None:
+@IN_WORKERS
+def test_a_source_that_is_a_list_is_worked_on_by_workers(worker: str) -> None:
     (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
     assert isinstance(sampler, gf.NeighborSampler)
     batches = [gf.MiniBatch(seeds=torch.tensor([node])) for node in range(9)]
     pipe = gf.NeighborSampler(batches, sampler.graph, [2])  # type: ignore[arg-type]
     expected = [digest(batch) for batch in pipe.with_seed(3)]
-    with gf.DataLoader(pipe, num_workers=3, seed=3) as loader:
+    with gf.DataLoader(pipe, num_workers=3, worker=worker, seed=3) as loader:
         assert [digest(batch) for batch in loader] == expected
     assert all(batch.sampled_subgraphs is None for batch in batches)
 
 
-def test_an_abandoned_epoch_ends_its_threads() -> None:
-    loader = gf.DataLoader(pipelines.heterogeneous(), num_workers=2, seed=3, persistent_workers=False)
+@IN_WORKERS
+def test_an_abandoned_epoch_ends_its_workers(worker: str) -> None:
+    loader = gf.DataLoader(pipelines.heterogeneous(), num_workers=2, worker=worker, seed=3, persistent_workers=False)
     batches = iter(loader)
     next(batches)
     del batches
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("graphfeed")]
 
 
-def test_a_forgotten_loader_ends_its_threads() -> None:
-    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, seed=3)
+@IN_WORKERS
+def test_a_forgotten_loader_ends_its_workers(worker: str) -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, worker=worker, seed=3)
     list(loader)
     del loader  # the fixture waits for the threads
 
 
-def test_closing_ends_a_running_epoch_and_the_loader() -> None:
-    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, seed=3)
+@IN_WORKERS
+def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), num_workers=2, worker=worker, seed=3)
     batches = iter(loader)
     next(batches)
     loader.close()

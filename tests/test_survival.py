@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import graphfeed as gf
 from graphfeed.loader.dispatcher import WorkerLostError
@@ -185,3 +186,22 @@ def test_an_exception_says_where_it_was_raised() -> None:
     (note,) = caught.value.__notes__
     assert note.startswith("in MiniBatchTransformer, stage 2, mini-batch 2 of epoch 0, in worker process graphfeed-")
     assert "in raises" in str(caught.value.__cause__)
+
+
+def private_bytes() -> int:
+    """Return how much memory this process shares with nobody."""
+    found = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in found if line.startswith("Private_"))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="asks /proc what is private")
+def test_a_worker_holds_no_copy_of_the_graph() -> None:
+    count, degree = 1 << 18, 64
+    graph = gf.fused_csc_sampling_graph(torch.arange(count + 1) * degree, torch.arange(count * degree) % count)
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=count // 4)
+    with ProcessExecutor(1) as executor:
+        before = executor.submit(private_bytes).result()
+        for batch in gf.DataLoader(pipe.sample_neighbor(graph, fanouts=[1]), num_workers=1, executor=executor):
+            assert batch.sampled_subgraphs
+        held = executor.submit(private_bytes).result() - before
+    assert held < graph.indices.nbytes // 2

@@ -15,6 +15,7 @@ from graphfeed.loader.channels import (
 )
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.dispatcher import WorkerLostError
+from graphfeed.loader.elsewhere import Elsewhere
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
@@ -29,6 +30,7 @@ __all__ = [
     "ChannelBase",
     "Closed",
     "DataLoader",
+    "Elsewhere",
     "EndOfEpoch",
     "InWorkers",
     "LoaderOptions",

@@ -56,8 +56,9 @@ class DataLoader:
         worker: "thread", or "process" for stages in Python that keep the interpreter busy, or that crash: processes are
             replaced when they are killed, and what they were doing is done again. Graphs and features then move to
             shared memory, at the first epoch.
-        executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side; it is not
-            shut down. What is sent to it pickles, unless it is a ThreadPoolExecutor.
+        executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side, as Dask's
+            `client.get_executor()` with workers of this machine; it is not shut down. What is sent to it pickles,
+            unless it is a ThreadPoolExecutor.
         seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
         prefetch_factor: How many mini-batches are in flight for each worker.
         timeout: Seconds that a mini-batch may take before it fails; a process that is at it is then killed.

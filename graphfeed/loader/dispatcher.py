@@ -1,5 +1,6 @@
 """The thread that gives calls to worker processes, takes their replies, and replaces those that die."""
 
+import os
 import selectors
 import socket
 import threading
@@ -45,7 +46,9 @@ class Dispatcher:
         self.max_workers = max_workers
         self.context = context
         self.timeout = timeout
-        self.lock = threading.Lock()
+        self.process = os.getpid()
+        # The collector may run a finalizer, which calls finish(), in a thread that holds it.
+        self.lock = threading.RLock()
         self.pending: deque[Task] = deque()
         self.finishing = False
         """No more tasks will come."""
@@ -74,7 +77,12 @@ class Dispatcher:
         self.wake()
 
     def finish(self, *, cancel: bool) -> None:
-        """Take no more tasks; drop those that are there if asked to, also the ones that workers are doing."""
+        """Take no more tasks; drop those that are there if asked to, also the ones that workers are doing.
+
+        Does nothing in a forked process: what it has is a copy, of a lock that may be held too.
+        """
+        if os.getpid() != self.process:
+            return
         with self.lock:
             self.finishing = True
             self.stopped = self.stopped or cancel
@@ -104,7 +112,9 @@ class Dispatcher:
                 self.finishing = True
                 left = [*self.running.values(), *self.pending]
             for task in left:
-                if not task.future.cancel():
+                if task.future.cancel():
+                    task.future.set_running_or_notify_cancel()
+                else:
                     task.future.set_exception(failure)
             self.selector.close()
             self.alarm.close()
@@ -118,20 +128,31 @@ class Dispatcher:
     def assign(self) -> None:
         """Give tasks to workers that have none, and start more where there are too few."""
         for worker in self.workers:
-            if worker.ready and worker not in self.running and (task := self.take()) is not None:
-                self.running[worker] = task
-                worker.send(task.number, task.call)
+            while worker.ready and worker not in self.running and (task := self.take()) is not None:
+                self.give(worker, task)
         starting = sum(not worker.ready for worker in self.workers)
         while len(self.workers) < self.max_workers and starting < len(self.pending):
             try:
                 worker = WorkerProcess(self.context)
             except Exception as error:
-                self.fail_pending(error)
+                # Those that are there do it all, only later.
+                if not self.workers:
+                    self.fail_pending(error)
                 return
             self.workers.append(worker)
             starting += 1
             self.selector.register(worker.inbox, selectors.EVENT_READ, worker)
             self.selector.register(worker.process.sentinel, selectors.EVENT_READ, worker)
+
+    def give(self, worker: WorkerProcess, task: Task) -> None:
+        """Let a worker begin a task."""
+        try:
+            worker.send(task.number, task.call)
+        except Exception as error:
+            # The system has no memory or no descriptor left for it.
+            task.future.set_exception(error)
+        else:
+            self.running[worker] = task
 
     def take(self) -> Task | None:
         """Return the next task that somebody still waits for."""
@@ -157,28 +178,24 @@ class Dispatcher:
     def listen(self, worker: WorkerProcess) -> None:
         """Take a worker's replies, and see whether it is still alive."""
         gone = worker.process.exitcode is not None
-        try:
-            for reply in worker.replies():
-                self.settle(worker, reply)
-        except Exception as error:
-            # What can't be unpickled here is the call's fault, not the worker's.
-            self.settle(worker, Reply(self.running[worker].number), error)
+        for reply in worker.replies():
+            self.settle(worker, reply)
         if gone or worker.gone:
             self.bury(worker)
 
-    def settle(self, worker: WorkerProcess, reply: Reply, error: BaseException | None = None) -> None:
-        """Give a reply to who waits for it."""
-        if reply.number is None:
+    def settle(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
+        """Give a reply to who waits for it; what can't be unpickled here is the call's fault, not the worker's."""
+        if isinstance(reply, Reply) and reply.number is None:
             worker.ready = True
             self.lost_at_start = 0
             return
-        task = self.running.pop(worker)
-        if reply.error is not None:
-            error = reply.error.unpack()
-        if error is not None:
-            task.future.set_exception(error)
+        future = self.running.pop(worker).future
+        if isinstance(reply, BaseException):
+            future.set_exception(reply)
+        elif reply.error is not None:
+            future.set_exception(reply.error.unpack())
         else:
-            task.future.set_result(reply.result)
+            future.set_result(reply.result)
 
     def bury(self, worker: WorkerProcess) -> None:
         """Forget a worker that died; what it was doing is done again by another one."""

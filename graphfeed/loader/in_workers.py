@@ -11,6 +11,7 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.dispatcher import WorkerLostError
+from graphfeed.loader.elsewhere import detach
 from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.sharder import Sharder
 from graphfeed.loader.work import Work, pack, work_here, work_packed
@@ -51,6 +52,7 @@ class InWorkers(Datapipe):
             yield from self.datapipe
             return
         head, stages = self.region()
+        stages = detach(head, stages)
         if isinstance(head, Sharder):
             # Nothing of an epoch is in the work, so that a process unpacks it once and not every epoch.
             source = head.source.keyed(0, 0, 0)

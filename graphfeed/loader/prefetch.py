@@ -64,7 +64,9 @@ class Prefetch(Datapipe):
                 yield item
         finally:
             channel.close()
-            thread.join(JOIN_SECONDS)
+            # The collector may find an abandoned iterator in any thread.
+            if threading.current_thread() is not thread:
+                thread.join(JOIN_SECONDS)
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""

@@ -5,6 +5,7 @@ import itertools
 import multiprocessing
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -93,10 +94,9 @@ class ProcessExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and end the workers when all are done, or at once if `cancel_futures`."""
-        if os.getpid() != self._process:
-            return
         self._dispatcher.finish(cancel=cancel_futures)
-        if wait:
+        # What the collector finds may be shut down in any thread.
+        if wait and threading.current_thread() is not self._dispatcher.thread:
             self._dispatcher.thread.join()
 
 

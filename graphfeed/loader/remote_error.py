@@ -15,26 +15,46 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class RemoteError:
-    """An exception that pickles, whatever it was."""
+    """An exception on its way, whatever it was."""
 
     pickled: bytes
+    """Empty where it does not pickle."""
+    summary: str
+    notes: tuple[str, ...]
     text: str
 
     @classmethod
     def of(cls, error: BaseException) -> "RemoteError":
-        """Pack an exception; one that does not survive pickling becomes a RuntimeError that says what it was."""
+        """Pack an exception."""
         text = "".join(traceback.format_exception(error))
+        notes = tuple(note for note in getattr(error, "__notes__", ()) if isinstance(note, str))
         try:
             pickled = pickle.dumps(error)
-            pickle.loads(pickled)
         except Exception:
-            stand_in = RuntimeError(f"{type(error).__name__}: {error}")
-            stand_in.__notes__ = list(getattr(error, "__notes__", []))
-            pickled = pickle.dumps(stand_in)
-        return cls(pickled, text)
+            pickled = b""
+        return cls(pickled, summarise(error), notes, text)
 
     def unpack(self) -> BaseException:
-        """Return the exception, with the traceback of its process as its cause."""
-        error: BaseException = pickle.loads(self.pickled)
+        """Return the exception, with the traceback of its process as its cause.
+
+        One that does not survive pickling becomes a RuntimeError that says what it was. Never raises.
+        """
+        try:
+            found = pickle.loads(self.pickled)
+        except BaseException:
+            found = None
+        if isinstance(found, BaseException):
+            error = found
+        else:
+            error = RuntimeError(self.summary)
+            error.__notes__ = list(self.notes)
         error.__cause__ = RemoteTraceback(self.text)
         return error
+
+
+def summarise(error: BaseException) -> str:
+    """Return an exception's type and text; some can't tell their text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which raises when it is asked for its text"

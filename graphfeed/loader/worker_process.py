@@ -10,6 +10,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from graphfeed.loader.channel import Closed
+from graphfeed.loader.channels.arena import Bytes
 from graphfeed.loader.channels.mailbox import open_mailbox
 from graphfeed.loader.channels.pickling import decode
 from graphfeed.loader.worker_main import NUMBER, Reply, run_worker
@@ -37,7 +38,7 @@ class WorkerProcess:
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"graphfeed-{next(NAMES)}"
-            self.process = make(target=run_worker, args=(inbox, outbox), name=name, daemon=True)
+            self.process = make(target=run_worker, args=(inbox, outbox), name=name)
             self.process.start()
         except BaseException:
             self.close()
@@ -56,8 +57,11 @@ class WorkerProcess:
         except (Closed, TimeoutError):
             self.process.kill()
 
-    def replies(self) -> Iterator[Reply]:
-        """Yield the replies that have come by now; a process that is gone left its last ones."""
+    def replies(self) -> Iterator[Reply | BaseException]:
+        """Yield the replies that have come by now; a process that is gone left its last ones.
+
+        In the place of one that can't be had here comes the exception that says why.
+        """
         while True:
             try:
                 message = self.inbox.receive(timeout_seconds=0)
@@ -66,17 +70,27 @@ class WorkerProcess:
             except Closed:
                 self.gone = True
                 return
-            reply: Reply = decode(*message)
-            yield reply
+            except Exception as error:
+                # Its memory could not be mapped, and it is sent once.
+                self.gone = True
+                yield error
+                return
+            yield read(message)
 
     def was_killed(self) -> bool:
         """Tell whether a process that is gone was ended by a signal."""
-        return bool(self.process.exitcode < 0)
+        # None is what it is of a process whose end somebody else was told.
+        return (self.process.exitcode or 0) < 0
 
     def fate(self) -> str:
         """Say how a process that is gone has ended."""
         code = self.process.exitcode
-        return f"was killed by {signal.Signals(-code).name}" if self.was_killed() else f"exited with code {code}"
+        if not self.was_killed():
+            return f"exited with code {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
 
     def close(self) -> None:
         """Close this side, which lets the process leave."""
@@ -90,6 +104,15 @@ class WorkerProcess:
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
+
+
+def read(message: tuple[bytes, list[Bytes]]) -> Reply | BaseException:
+    """Return the reply that a message holds, or what unpickling it raised, be it an exit."""
+    try:
+        reply: Reply = decode(*message)
+    except BaseException as error:
+        return error
+    return reply
 
 
 def forget_in_child() -> None:

@@ -1,9 +1,13 @@
 import multiprocessing
-from concurrent.futures import Future
+import os
+import signal
+import threading
+from concurrent.futures import Future, wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
 import pytest
+import torch
 
 from graphfeed.loader.dispatcher import ATTEMPTS, Dispatcher, Task, WorkerLostError
 from graphfeed.loader.process_executor import make_context
@@ -80,3 +84,98 @@ def test_tasks_that_were_cancelled_are_passed_over() -> None:
     dispatcher.finish(cancel=False)
     dispatcher.run()
     assert second.future.result(0) == 2
+
+
+def test_a_finalizer_may_finish_it_in_a_thread_that_holds_its_lock() -> None:
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    with dispatcher.lock:
+        dispatcher.finish(cancel=True)
+    dispatcher.run()
+
+
+def test_a_forked_copy_does_not_wait_for_a_lock_that_nobody_there_holds() -> None:
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with dispatcher.lock:
+            held.set()
+            release.wait(SECONDS)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(SECONDS)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)
+        dispatcher.finish(cancel=True)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    release.set()
+    thread.join()
+    assert not dispatcher.finishing
+    dispatcher.finish(cancel=True)
+    dispatcher.run()
+
+
+def test_who_waits_for_tasks_that_are_dropped_learns_it() -> None:
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    dropped = task(abs, 1)
+    dispatcher.put(dropped)
+    dispatcher.finish(cancel=True)
+    dispatcher.run()
+    assert wait([dropped.future], SECONDS).done
+
+
+class OneProcess(BaseContext):
+    """A system on which only one process starts."""
+
+    def __init__(self) -> None:
+        self.makers = [make_context("forkserver").Process]  # type: ignore[attr-defined]
+
+    def Process(self, **options: Any) -> Any:
+        if not self.makers:
+            raise BlockingIOError("too many processes")
+        return self.makers.pop()(**options)
+
+
+def test_where_fewer_processes_start_they_do_all_tasks() -> None:
+    dispatcher = Dispatcher(2, OneProcess(), SECONDS)
+    tasks = [task(abs, -number) for number in range(3)]
+    for one in tasks:
+        dispatcher.put(one)
+    dispatcher.finish(cancel=False)
+    dispatcher.run()
+    assert [one.future.result(0) for one in tasks] == [0, 1, 2]
+
+
+def test_a_call_that_can_not_be_sent_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(size: int) -> int:
+        raise OSError("too many open files")
+
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    large, small = task(len, bytes(1 << 20)), task(abs, -1)
+    dispatcher.put(large)
+    dispatcher.put(small)
+    dispatcher.finish(cancel=False)
+    monkeypatch.setattr("graphfeed.loader.channels.arena.create_memory", refuse)
+    dispatcher.run()
+    assert small.future.result(0) == 1
+    with pytest.raises(OSError, match="too many open files"):
+        large.future.result(0)
+
+
+def test_a_result_whose_memory_does_not_arrive_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, size: int) -> None:
+        raise RuntimeError("unable to mmap")
+
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    large, small = task(torch.zeros, 1 << 17), task(abs, -1)
+    dispatcher.put(large)
+    dispatcher.put(small)
+    dispatcher.finish(cancel=False)
+    monkeypatch.setattr("graphfeed.loader.channels.arena.map_memory", refuse)
+    dispatcher.run()
+    assert small.future.result(0) == 1
+    with pytest.raises(RuntimeError, match="unable to mmap"):
+        large.future.result(0)

@@ -3,15 +3,25 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import forkserver
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.process_executor import ProcessExecutor, make_context
 from graphfeed.loader.sharder import Sharder
+from graphfeed.loader.work import unpack_work
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fork_server() -> None:
+    """Start what stays for the life of the process once worker processes were asked for."""
+    make_context("forkserver")
+    forkserver.ensure_running()
 
 
 class Stamp(gf.Transform):
@@ -130,3 +140,29 @@ def test_a_time_out_of_the_stage_s_own_is_passed_on(threads: ThreadPoolExecutor)
     batches = iter(InWorkers(source().transform(give_up), 3, 6, executor=threads))
     with pytest.raises(TimeoutError, match="my server"):
         next(batches)
+
+
+def work_cache() -> tuple[int, int]:
+    """Return how often this process found its work unpacked, and how often not."""
+    hits, misses, _, _ = unpack_work.cache_info()
+    return hits, misses
+
+
+def test_a_process_unpacks_its_work_once_and_not_every_epoch() -> None:
+    pipe = InWorkers(source().transform(Same()), num_workers=1, window=2)
+    with ProcessExecutor(1) as executor:
+        for epoch in range(3):
+            assert len(list(pipe.changed(executor=executor).with_seed(4, epoch))) == 8
+        assert executor.submit(work_cache).result(60) == (23, 1)
+
+
+class Same:
+    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+        return batch
+
+
+def test_a_source_that_does_not_pickle_stays_here() -> None:
+    batches = (gf.MiniBatch(seeds=torch.tensor([node])) for node in range(4))
+    with ProcessExecutor(1) as executor:
+        given = InWorkers(Stamp(batches), 1, 2, executor=executor)  # type: ignore[arg-type]
+        assert seeds(iter(given)) == [0, 1, 2, 3]

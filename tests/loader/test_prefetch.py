@@ -1,3 +1,4 @@
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -70,3 +71,33 @@ def test_a_slow_stage_times_out_with_advice() -> None:
 
 def test_its_length_is_that_of_its_source() -> None:
     assert len(Prefetch(Numbers(7, []))) == 7
+
+
+class Dropping(gf.Datapipe):
+    """Drops, in the thread that runs it, the last reference to who reads."""
+
+    held: list[Iterator[Any]]
+    reading: threading.Event
+
+    def __iter__(self) -> Iterator[int]:
+        yield 0
+        self.reading.wait(10)
+        self.held.clear()
+        yield 1
+
+
+def test_an_iterator_that_its_own_thread_collects_says_nothing() -> None:
+    held: list[Iterator[Any]] = []
+    reading = threading.Event()
+    held.append(iter(Prefetch(Dropping(held, reading))))
+    assert next(held[0]) == 0
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+    unraisable: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
+    try:
+        reading.set()
+        thread.join(10)
+    finally:
+        sys.unraisablehook = hook
+    assert not unraisable
+    assert not thread.is_alive()

@@ -1,12 +1,13 @@
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,45 @@ def test_a_result_that_does_not_pickle_fails(executor: ProcessExecutor) -> None:
         executor.submit(threading.Lock).result(SECONDS)
 
 
+class OnlyThere:
+    """Unpickles in the process that made it, and raises in its parent."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return only_there, (self.error,)
+
+
+def only_there(error: BaseException) -> str:
+    if multiprocessing.parent_process() is None:
+        raise error
+    return "there"
+
+
+class OnlyThereError(Exception):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return only_there, (LookupError("not here"),)
+
+
+def fail_only_there() -> None:
+    raise OnlyThereError("bad")
+
+
+@pytest.mark.parametrize("error", [LookupError("not here"), SystemExit("not here"), KeyboardInterrupt("not here")])
+def test_a_result_that_does_not_unpickle_fails_alone(executor: ProcessExecutor, error: BaseException) -> None:
+    future = executor.submit(OnlyThere, error)
+    with pytest.raises(type(error), match="not here"):
+        future.result(SECONDS)
+    assert executor.submit(abs, -5).result(SECONDS) == 5
+
+
+def test_an_exception_that_does_not_unpickle_here_fails_alone(executor: ProcessExecutor) -> None:
+    with pytest.raises(RuntimeError, match="OnlyThereError: bad"):
+        executor.submit(fail_only_there).result(SECONDS)
+    assert executor.submit(abs, -5).result(SECONDS) == 5
+
+
 def test_an_argument_that_does_not_pickle_fails_at_once(executor: ProcessExecutor) -> None:
     with pytest.raises(TypeError, match="pickle"):
         executor.submit(print, threading.Lock())
@@ -220,6 +260,51 @@ def test_a_forgotten_executor_ends_when_its_calls_are_done(tmp_path: Path) -> No
 def test_other_ways_to_start_give_the_same(start_method: str) -> None:
     with ProcessExecutor(1, start_method=start_method, timeout=SECONDS) as executor:
         assert executor.submit(torch.arange, 5).result(SECONDS).tolist() == [0, 1, 2, 3, 4]
+
+
+def compute_in_another_process(value: int) -> int:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as inner:
+        return inner.submit(abs, value).result(SECONDS)
+
+
+def compute_in_another_worker(value: int) -> int:
+    return ProcessExecutor(1, timeout=SECONDS).submit(abs, value).result(SECONDS)
+
+
+@pytest.mark.parametrize("function", [compute_in_another_process, compute_in_another_worker])
+def test_a_call_may_start_processes_of_its_own(executor: ProcessExecutor, function: Callable[[int], int]) -> None:
+    assert executor.submit(function, -6).result(SECONDS) == 6
+
+
+def inner_pids() -> list[int]:
+    inner = ProcessExecutor(1, timeout=SECONDS)
+    inner.submit(abs, 1).result(SECONDS)
+    KEPT.append(inner)
+    return inner.pids()
+
+
+KEPT: list[ProcessExecutor] = []
+
+
+def test_what_a_worker_started_ends_with_it() -> None:
+    with ProcessExecutor(1, timeout=SECONDS) as executor:
+        pids = executor.submit(inner_pids).result(SECONDS)
+        pids += executor.pids()
+    assert len(pids) == 2
+    assert not wait_for_end(pids)
+
+
+def test_it_may_be_shut_down_by_its_own_thread() -> None:
+    other = ProcessExecutor(1, timeout=SECONDS)
+    done: Future[str] = Future()
+
+    def shut_down(future: "Future[Any]") -> None:
+        other.shutdown(wait=True)
+        done.set_result(threading.current_thread().name)
+
+    # Workers need longer to start than this does.
+    other.submit(abs, 1).add_done_callback(shut_down)
+    assert done.result(SECONDS) == "graphfeed-dispatcher"
 
 
 def test_a_forked_child_can_not_use_it(executor: ProcessExecutor) -> None:

@@ -32,3 +32,30 @@ def test_one_that_does_not_unpickle_is_told_by_a_runtime_error() -> None:
     assert type(unpacked) is RuntimeError
     assert str(unpacked) == "NeedsTwo: 1 and 2"
     assert unpacked.__notes__ == ["where"]
+
+
+class Speechless(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(one)
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_one_without_a_text_is_told_by_its_type() -> None:
+    assert "Speechless, which raises" in str(RemoteError.of(Speechless(1, 2)).unpack())
+
+
+class Leaver(Exception):
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("raise SystemExit",)
+
+
+class Pretender(Exception):
+    def __reduce__(self) -> tuple[object, ...]:
+        return str, ("no exception",)
+
+
+def test_unpacking_never_raises() -> None:
+    assert str(RemoteError.of(Leaver("left")).unpack()) == "Leaver: left"
+    assert str(RemoteError.of(Pretender("meant")).unpack()) == "Pretender: meant"

@@ -21,7 +21,7 @@ def worker() -> Iterator[WorkerProcess]:
     worker.join(1.0)
 
 
-def replies(worker: WorkerProcess) -> list[Reply]:
+def replies(worker: WorkerProcess) -> list[Reply | BaseException]:
     with selectors.DefaultSelector() as selector:
         selector.register(worker.inbox, selectors.EVENT_READ)
         assert selector.select(SECONDS)
@@ -44,6 +44,22 @@ def test_a_killed_one_is_gone_and_says_by_what(worker: WorkerProcess) -> None:
     assert worker.was_killed()
     assert worker.fate() == "was killed by SIGKILL"
     worker.send(1, b"")
+
+
+def test_a_signal_without_a_name_is_told_by_its_number(worker: WorkerProcess) -> None:
+    os.kill(worker.pid, signal.SIGRTMIN + 3)
+    worker.process.join(SECONDS)
+    assert worker.fate() == f"was killed by signal {signal.SIGRTMIN + 3}"
+
+
+def test_one_whose_end_somebody_else_was_told_has_an_unknown_fate() -> None:
+    worker = WorkerProcess(make_context("spawn"))
+    os.kill(worker.pid, signal.SIGKILL)
+    os.waitpid(worker.pid, 0)
+    worker.close()
+    worker.join(0.0)
+    assert not worker.was_killed()
+    assert worker.fate() == "exited with code None"
 
 
 def test_one_that_is_not_needed_leaves_by_itself(worker: WorkerProcess) -> None:
