@@ -205,3 +205,15 @@ def test_a_worker_holds_no_copy_of_the_graph() -> None:
             assert batch.sampled_subgraphs
         held = executor.submit(private_bytes).result() - before
     assert held < graph.indices.nbytes // 2
+
+
+def test_closing_ends_what_workers_do_at_that_moment() -> None:
+    loader = gf.DataLoader(pipeline(hang), num_workers=1, worker="process", seed=SEED)
+    batches = iter(loader)
+    next(batches)
+    executor = loader._take_executor()
+    assert isinstance(executor, ProcessExecutor)
+    pids = executor.pids()
+    loader.close()
+    assert pids
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]

@@ -8,7 +8,8 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.loader.channel import Closed, ThreadChannel
 
-JOIN_SECONDS = 10.0
+JOIN_SECONDS = 1.0
+"""A thread whose reader is gone ends with the mini-batch it waits for; an interrupted loop does not wait that long."""
 
 
 @dataclass(frozen=True)
