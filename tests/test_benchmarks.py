@@ -172,7 +172,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "ops.sample_layers" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("what", ["sampling", "gather", "loader", "cache", "channels"])
+@pytest.mark.parametrize("what", ["sampling", "gather", "loader", "channels"])
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out
