@@ -65,7 +65,7 @@ def map_shared(descriptor: int, size: int) -> Bytes:
 def collapse(memory: Bytes) -> bool:
     """Move what was written to a mapping into huge pages, for all who map it; tell whether the system did.
 
-    Costs about a second for each GB, once. Does nothing where the system has no such means: it only changes how fast
+    Costs 2 to 4 seconds for each GB, once. Does nothing where the system has no such means: it only changes how fast
     the memory is read.
     """
     start = memory.ctypes.data
