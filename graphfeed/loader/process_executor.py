@@ -70,7 +70,6 @@ class ProcessExecutor(Executor):
         if not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, but is {timeout}")
         self._numbers = itertools.count()
-        self._process = os.getpid()
         self._dispatcher = Dispatcher(max_workers, make_context(start_method or START_METHOD), timeout)
         self._dispatcher.thread.start()
         RUNNING.add(self._dispatcher)
@@ -82,7 +81,7 @@ class ProcessExecutor(Executor):
         Raises:
             RuntimeError: The executor was shut down, or belongs to the process that this one was forked off.
         """
-        if os.getpid() != self._process:
+        if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked off; make another here")
         future: Future[T] = Future()
         self._dispatcher.put(Task(next(self._numbers), pack(Call(fn, args, kwargs)), future))

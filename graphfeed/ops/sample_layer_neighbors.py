@@ -62,10 +62,8 @@ def sample_layer_neighbors(
     check_vector("indptr", indptr)
     check_vector("indices", indices)
     check_vector("seeds", seeds)
-    check_fanouts(fanouts, num_types)
+    check_fanouts(fanouts, num_types, types)
     check_ids("seeds", seeds, indptr.numel() - 1)
-    if fanouts.numel() > 1 and types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
     module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices, weights=weights, types=kinds)

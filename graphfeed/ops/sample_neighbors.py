@@ -24,8 +24,8 @@ class Picks(NamedTuple):
     """int64: positions in the graph's edge arrays."""
 
 
-def check_fanouts(fanouts: torch.Tensor, num_types: int) -> None:
-    """Raise unless the fan-outs of one hop are one number or one a type, each -1 or more."""
+def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None) -> None:
+    """Raise unless the fan-outs of one hop are one number, or one a type where there are types, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
         raise ValueError(
@@ -33,6 +33,8 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int) -> None:
         )
     if fanouts.numel() and int(fanouts.min()) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {int(fanouts.min())}")
+    if fanouts.numel() > 1 and types is None:
+        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
 
 
 def make_table(largest_fanout: int) -> torch.Tensor:
@@ -76,10 +78,8 @@ def sample_neighbors(
     """
     check_vector("indptr", indptr)
     check_vector("seeds", seeds)
-    check_fanouts(fanouts, num_types)
+    check_fanouts(fanouts, num_types, types)
     check_ids("seeds", seeds, indptr.numel() - 1)
-    if fanouts.numel() > 1 and types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
     module = kernels("sample_neighbors", seeds, indptr=indptr, weights=weights, types=kinds)

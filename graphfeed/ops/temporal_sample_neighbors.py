@@ -62,10 +62,8 @@ def find_periods(
     check_vector("indptr", columns.indptr)
     check_vector("seeds", seeds)
     check_vector("times", times, (torch.int64,))
-    check_fanouts(fanouts, columns.num_types)
+    check_fanouts(fanouts, columns.num_types, columns.types)
     check_ids("seeds", seeds, columns.indptr.numel() - 1)
-    if fanouts.numel() > 1 and columns.types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
     for name, values in (("times", times), ("windows", times if windows is None else windows)):
         if values.numel() != seeds.numel():
             raise ValueError(f"{name} must have {seeds.numel()} values, one a seed, but has {values.numel()}")

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
 from graphfeed.loader.channels.arena import Bytes
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.shared import from_bytes
 
 SampleMessage = dict[str, torch.Tensor]
 """What a sample travels as: tensors by name."""
@@ -41,9 +41,4 @@ def unpack_tensors(header: bytes, buffers: Sequence[Bytes]) -> SampleMessage:
     """Return the tensors; they view the buffers."""
     table: list[tuple[str, str, list[int]]] = json.loads(header)
     pairs = zip(table, buffers, strict=True)
-    return {name: make(DTYPES[dtype], shape, buffer) for (name, dtype, shape), buffer in pairs}
-
-
-def make(dtype: torch.dtype, shape: list[int], buffer: Any) -> torch.Tensor:
-    """Return a tensor over a buffer."""
-    return torch.from_numpy(buffer).view(dtype).reshape(shape) if buffer.size else torch.empty(shape, dtype=dtype)
+    return {name: from_bytes(buffer, DTYPES[dtype], tuple(shape)) for (name, dtype, shape), buffer in pairs}
