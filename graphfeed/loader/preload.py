@@ -1,4 +1,4 @@
-"""What a fork server imports once for all of its workers: with kernels loaded, a worker starts in a tenth of the time.
+"""What a fork server imports once for all of its workers: kernels too are loaded before the first call.
 
 Only fork servers import this, since importing it runs a small pipeline.
 """
