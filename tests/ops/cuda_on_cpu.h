@@ -1,4 +1,4 @@
-// What kernels.cu needs of CUDA, on one thread of the CPU. Each CUDA thread is a fiber: they run one after the other,
+// What the device code needs of CUDA, on one thread of the CPU. Each CUDA thread is a fiber: they run one after the other,
 // in an order that the caller chooses, and wait for each other only where a warp exchanges values.
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-"""CUDA without a device: `kernels.cu` compiled for the CPU, behind tensors that pretend to be on a GPU.
+"""CUDA without a device: the device code compiled for the CPU, behind tensors that pretend to be on a GPU.
 
 The pretended tensors lie on torch's device "meta", hold a tensor of the CPU, and refuse what a GPU's would refuse:
 NumPy, and operations together with tensors of the CPU. So the way from an op to its kernel runs as on a GPU: the op,

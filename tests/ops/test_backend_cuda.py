@@ -10,10 +10,8 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import cuda as kernels
+from graphfeed.ops.cuda.source import device_code
 from tests.ops.emulated_cuda import SIGNATURE, Cuda
-
-SOURCE = Path(kernels.__file__).with_name("kernels.cu")
 
 
 def find_compiler() -> ctypes.CDLL:
@@ -32,8 +30,8 @@ def find_compiler() -> ctypes.CDLL:
 def test_the_compiler_takes_all_kernels(architecture: str) -> None:
     compiler = find_compiler()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    code = SOURCE.read_text().encode()
-    assert compiler.nvrtcCreateProgram(ctypes.byref(program), code, b"kernels.cu", 0, None, None) == 0
+    code = device_code().encode()
+    assert compiler.nvrtcCreateProgram(ctypes.byref(program), code, b"graphfeed.cu", 0, None, None) == 0
     flags = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--fmad=false"]
     result = compiler.nvrtcCompileProgram(program, 3, (ctypes.c_char_p * 3)(*flags))
     assert compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
@@ -44,7 +42,7 @@ def test_the_compiler_takes_all_kernels(architecture: str) -> None:
     assert compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0
     binary = ctypes.create_string_buffer(size.value)
     assert compiler.nvrtcGetCUBIN(program, binary) == 0
-    names = [name for name, _ in SIGNATURE.findall(SOURCE.read_text())]
+    names = [name for name, _ in SIGNATURE.findall(device_code())]
     assert len(names) == len(set(names)) > 10
     assert [name for name in names if f".text.{name}".encode() not in binary.raw] == []
     assert compiler.nvrtcDestroyProgram(ctypes.byref(program)) == 0

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import random
+from graphfeed.ops.cuda.source import device_code
 from tests.ops.emulated_cuda import Cuda, import_launch
 from tests.ops.graphs import KEYS
 
@@ -29,7 +30,7 @@ extern "C" __global__ void probe(u64 key, u64 second, u64 share, i64 node, i64 t
 def probe(cuda: Cuda) -> Callable[..., list[int]]:
     """Return a kernel that shows what the others draw by."""
     launch = import_launch()
-    code = launch.__dict__["SOURCE"].read_text() + PROBE
+    code = device_code() + PROBE
 
     def run(*numbers: int) -> list[int]:
         with cuda.running():

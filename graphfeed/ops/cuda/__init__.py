@@ -1,1 +1,1 @@
-"""The CUDA kernels, under the names of the Numba ones; `kernels.cu` holds all device code."""
+"""The CUDA kernels, under the names of the Numba ones; the `.cu` files hold the device code."""

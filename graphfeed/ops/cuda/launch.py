@@ -1,4 +1,4 @@
-"""The only module that imports CuPy: it compiles `kernels.cu` and starts kernels, on torch's streams and memory.
+"""The only module that imports CuPy: it compiles the device code and starts kernels, on torch's streams and memory.
 
 Kernels take addresses of torch's tensors, so CuPy allocates nothing and torch's allocator knows which stream uses a
 block.
@@ -6,14 +6,14 @@ block.
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import cupy
 import numpy as np
 import torch
 
-SOURCE = Path(__file__).with_name("kernels.cu")
+from graphfeed.ops.cuda.source import device_code
+
 THREADS = 256
 """In a block: eight warps, which any device can run several blocks of at once."""
 MAX_BLOCKS = 1 << 16
@@ -26,7 +26,7 @@ def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = No
     """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
 
     Args:
-        kernel: Its name in `kernels.cu`.
+        kernel: Its name in a `.cu` file.
         size: How many threads there is work for; nothing is started for 0.
         arguments: In the kernel's order: tensors (contiguous; one without values, or None, is a null pointer),
             integers, and NumPy's uint64.
@@ -66,7 +66,7 @@ def function_of(device_index: int, kernel: str) -> Any:
 @cache
 def module() -> Any:
     """Return all kernels; CuPy compiles them at the first use on a device, and keeps the code on disk."""
-    return cupy.RawModule(code=SOURCE.read_text(), options=OPTIONS)
+    return cupy.RawModule(code=device_code(), options=OPTIONS)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from graphfeed.ops.cuda.launch import launch
 
 LOOK_BACK = 48
-"""As in `kernels.cu`: columns of more picks look them up in a table."""
+"""As in `pick.cuh`: columns of more picks look them up in a table."""
 
 
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):

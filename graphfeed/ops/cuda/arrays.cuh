@@ -1,0 +1,54 @@
+// The device code of every op. Its results equal those of ops/cpu bit for bit: decisions are made on integers, and
+// atomics stand only where the result doesn't depend on their order.
+//
+// Every parameter is 8 bytes wide. Ids come as a pointer and the bytes of one id, for int32 and int64 share a kernel.
+// Loops stride by the grid, so that a launch of any size does all the work.
+
+typedef long long i64;
+typedef unsigned long long u64;
+
+#define EACH(item, count) \
+    for (i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x; item < (count); item += (i64)gridDim.x * blockDim.x)
+
+const unsigned WARP = 0xFFFFFFFFu;
+const i64 LANES = 32;
+
+// Integers of 1 (unsigned), 2, 4 or 8 bytes.
+struct Ints {
+    const void *data;
+    i64 width;
+    __device__ i64 operator[](i64 at) const {
+        switch (width) {
+            case 8: return ((const i64 *)data)[at];
+            case 4: return ((const int *)data)[at];
+            case 2: return ((const short *)data)[at];
+            default: return ((const unsigned char *)data)[at];
+        }
+    }
+};
+
+__device__ inline void store(void *data, i64 width, i64 at, i64 value) {
+    switch (width) {
+        case 8: ((i64 *)data)[at] = value; break;
+        case 4: ((int *)data)[at] = (int)value; break;
+        case 2: ((short *)data)[at] = (short)value; break;
+        default: ((unsigned char *)data)[at] = (unsigned char)value;
+    }
+}
+
+// First place in low .. high - 1 of ascending values that exceeds the target, else high.
+template <class Values>
+__device__ inline i64 first_above(const Values &values, i64 low, i64 high, i64 target) {
+    while (low < high) {
+        i64 middle = (low + high) >> 1;
+        if (values[middle] > target) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+// The part of ascending starts (parts + 1 of them) that an item lies in.
+template <class Values>
+__device__ inline i64 part_of(const Values &starts, i64 parts, i64 item) {
+    return first_above(starts, 0, parts + 1, item) - 1;
+}

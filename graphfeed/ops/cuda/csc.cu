@@ -1,0 +1,58 @@
+#include "arrays.cuh"
+
+extern "C" __global__ void count_columns(const void *destinations, i64 width, i64 edges, u64 *counts) {
+    Ints ends = {destinations, width};
+    EACH(edge, edges) atomicAdd(&counts[ends[edge]], 1ull);
+}
+
+extern "C" __global__ void find_falling(const void *indptr, i64 width, i64 columns, i64 *found) {
+    Ints starts = {indptr, width};
+    EACH(column, columns) {
+        if (starts[column + 1] < starts[column]) atomicMin(found, column);
+    }
+}
+
+extern "C" __global__ void find_unsorted(
+    const void *indptr, i64 width, const void *types, i64 types_width, i64 columns, i64 *found) {
+    Ints starts = {indptr, width}, kind_of = {types, types_width};
+    EACH(column, columns) {
+        for (i64 edge = starts[column] + 1; edge < starts[column + 1]; edge++) {
+            if (kind_of[edge] >= kind_of[edge - 1]) continue;
+            atomicMin(found, column);
+            break;
+        }
+    }
+}
+
+// `first` and `after` hold the bounds of the source and of the destination for each edge type.
+extern "C" __global__ void find_misjoined(
+    const void *indptr, i64 width, const void *indices, i64 indices_width, const void *types, i64 types_width,
+    const i64 *first, const i64 *after, i64 columns, i64 *found) {
+    Ints starts = {indptr, width}, sources = {indices, indices_width}, kind_of = {types, types_width};
+    EACH(column, columns) {
+        for (i64 edge = starts[column]; edge < starts[column + 1]; edge++) {
+            i64 kind = 2 * kind_of[edge], source = sources[edge];
+            if (first[kind] <= source && source < after[kind] && first[kind + 1] <= column && column < after[kind + 1])
+                continue;
+            atomicMin(found, edge);
+            break;
+        }
+    }
+}
+
+extern "C" __global__ void expand_indptr(
+    const void *indptr, i64 width, const void *node_ids, i64 ids_width, i64 columns, i64 edges, i64 out_width,
+    void *out) {
+    Ints starts = {indptr, width}, ids = {node_ids, ids_width};
+    EACH(edge, edges) store(out, out_width, edge, ids[part_of(starts, columns, edge)]);
+}
+
+extern "C" __global__ void indptr_edge_ids(
+    const void *indptr, i64 width, const void *offset, i64 offset_width, i64 columns, i64 edges, i64 out_width,
+    void *out) {
+    Ints starts = {indptr, width}, offsets = {offset, offset_width};
+    EACH(edge, edges) {
+        i64 column = part_of(starts, columns, edge);
+        store(out, out_width, edge, offsets[column] + edge - starts[column]);
+    }
+}

@@ -1,0 +1,37 @@
+#include "random.cuh"
+
+struct Pairs {
+    const i64 *ends;
+    u64 mask;
+    __device__ u64 slot(i64 source, i64 destination) const { return mix(mix((u64)source) + (u64)destination) & mask; }
+    __device__ bool is(u64 pair, i64 source, i64 destination) const {
+        return ends[2 * pair] == source && ends[2 * pair + 1] == destination;
+    }
+};
+
+// Which of equal pairs gets the slot makes no difference.
+extern "C" __global__ void enter_pairs(const i64 *ends, i64 size, u64 *table, u64 mask) {
+    Pairs pairs = {ends, mask};
+    EACH(pair, size) {
+        i64 source = ends[2 * pair], destination = ends[2 * pair + 1];
+        for (u64 slot = pairs.slot(source, destination);; slot = (slot + 1) & mask) {
+            u64 held = atomicCAS(&table[slot], MOST, (u64)pair);
+            if (held == MOST || pairs.is(held, source, destination)) break;
+        }
+    }
+}
+
+extern "C" __global__ void match_pairs(
+    const void *indptr, i64 width, const void *indices, i64 indices_width, const void *rows, i64 rows_width,
+    const void *destinations, i64 destinations_width, const i64 *ends, const u64 *table, u64 mask, i64 columns,
+    i64 edges, unsigned char *out) {
+    Ints starts = {indptr, width}, from = {indices, indices_width}, to = {destinations, destinations_width};
+    Ints ids = {rows, rows_width};
+    Pairs pairs = {ends, mask};
+    EACH(edge, edges) {
+        i64 source = rows ? ids[from[edge]] : from[edge], destination = to[part_of(starts, columns, edge)];
+        u64 slot = pairs.slot(source, destination);
+        while (table[slot] != MOST && !pairs.is(table[slot], source, destination)) slot = (slot + 1) & mask;
+        out[edge] = table[slot] != MOST;
+    }
+}

@@ -1,0 +1,39 @@
+// The draws of ops/random.py.
+
+#include "arrays.cuh"
+
+__device__ const u64 GOLDEN = 0x9E3779B97F4A7C15ull;
+__device__ const u64 NODE = 0xD1B54A32D192ED03ull;
+__device__ const u64 EDGE_TYPE = 0x8CB92BA72F3D8DD7ull;
+__device__ const u64 TURN = 0xA0761D6478BD642Full;
+__device__ const u64 MOST = ~0ull;
+
+__device__ inline u64 mix(u64 value) {
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EBull;
+    return value ^ (value >> 31);
+}
+
+__device__ inline u64 node_state(u64 key, i64 node) { return mix(key ^ ((u64)node * NODE)); }
+
+__device__ inline u64 typed_state(u64 state, i64 edge_type) { return mix(state + ((u64)edge_type + 1) * EDGE_TYPE); }
+
+__device__ inline u64 draw_bits(u64 state, i64 number) { return mix(state + ((u64)number + 1) * GOLDEN); }
+
+__device__ inline i64 draw_below(u64 state, i64 number, i64 bound) {
+    return (i64)__umul64hi(draw_bits(state, number), (u64)bound);
+}
+
+struct Shared {
+    u64 first, second, share;
+    __device__ u64 state(i64 node) const {
+        u64 spread = (u64)node * NODE;
+        return mix((share != 0 && mix(TURN ^ spread) < share ? second : first) ^ spread);
+    }
+};
+
+// Whether a * b < c * d in 128 bits.
+__device__ inline bool less_product(u64 a, u64 b, u64 c, u64 d) {
+    u64 left = __umul64hi(a, b), right = __umul64hi(c, d);
+    return left != right ? left < right : a * b < c * d;
+}
