@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sample_layers import FIRST_EDGES, Layer, Outputs
 from graphfeed.ops.sample_neighbors import make_table
@@ -103,9 +102,9 @@ def temporal_sample_layers(
     """
     check_method(columns, replace, latest)
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
-    module = kernels("temporal_sample_layers", columns.indptr)
+    module = columns.kernels("temporal_sample_layers", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")
+    graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")
     table = make_table(min(max(fanouts), columns.indices.numel())).numpy()
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table)

@@ -1,6 +1,7 @@
 """Random graphs with times, which the tests of several ops share."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -92,6 +93,11 @@ def timed_graphs(draw: st.DrawFn) -> TimedGraph:
         times=[moment() for _ in seeds],
         windows=[chance.choice([0, 1, 2, spread, 2**63 - 1]) for _ in seeds] if windowed else None,
     )
+
+
+def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: ops.TimedColumns) -> ops.TimedColumns:
+    """Return columns with their arrays where a function puts them."""
+    return ops.TimedColumns._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
 
 
 def split(picks: ops.Picks) -> list[list[int]]:

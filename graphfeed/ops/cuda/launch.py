@@ -16,6 +16,8 @@ from graphfeed.ops.cuda.source import device_code
 
 THREADS = 256
 """In a block: eight warps, which any device can run several blocks of at once."""
+LANES = 32
+"""In a warp."""
 MAX_BLOCKS = 1 << 16
 """Kernels stride by the grid, so that more would only take longer to start."""
 OPTIONS = ("--std=c++17", "--fmad=false")

@@ -27,12 +27,11 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     `table` has no use here: each column has one of its own.
     """
     del table
-    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
     launch(
         "fill_neighbors", seeds.numel(),
         indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), seeds.numel(), offsets,
-        torch.full((slots,), -1, dtype=torch.int64, device=seeds.device), positions,
+        _make_tables(fanouts, positions), positions,
     )  # fmt: skip
 
 
@@ -59,6 +58,12 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     launch("fill_types", columns, types, types.itemsize, positions, *common, before, grouped)
     lengths = parts[1:] - parts[:-1]
     indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
+
+
+def _make_tables(fanouts, positions):
+    """Return two slots a pick, all -1, in which columns look up what they have picked; none where picks are few."""
+    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
+    return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
 
 
 def _fanout_arguments(fanouts, device):
