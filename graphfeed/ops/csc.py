@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
@@ -37,14 +36,8 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
             f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
         )
     module = kernels("csc", destinations, sources=sources)
-    device = destinations.device
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
-    # NumPy asks for huge pages.
-    order = (
-        torch.from_numpy(np.empty(sources.numel(), dtype=np.int64))
-        if device.type == "cpu"
-        else torch.empty(sources.numel(), dtype=torch.int64, device=device)
-    )
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
+    order = buffers.lasting(sources.numel(), torch.int64, destinations.device)
     ends, starts, places = views(destinations, destinations.contiguous(), indptr, order)
     module.count_columns(ends, starts)
     module.fill_columns(ends, *views(destinations, indptr.clone()), places)

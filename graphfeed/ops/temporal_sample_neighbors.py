@@ -115,7 +115,7 @@ def count_picks(columns: TimedColumns, hop: TimedHop) -> Picks:
     return Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, hop.seeds.device))
 
 
-def pick_in_time(columns: TimedColumns, hop: TimedHop, key: int, *, latest: bool) -> Picks:
+def pick_in_time(columns: TimedColumns, hop: TimedHop, key: int, latest: bool) -> Picks:
     """Do as `temporal_sample_neighbors` what is known to make sense."""
     module = columns.kernels("temporal_sample_neighbors", hop.seeds)
     picks = count_picks(columns, hop)
@@ -163,4 +163,4 @@ def temporal_sample_neighbors(
         ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
     """
     check_method(columns, replace, latest)
-    return pick_in_time(columns, check_hop(columns, seeds, times, fanouts, windows, replace), key, latest=latest)
+    return pick_in_time(columns, check_hop(columns, seeds, times, fanouts, windows, replace), key, latest)
