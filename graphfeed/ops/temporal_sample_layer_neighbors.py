@@ -1,15 +1,16 @@
 """Sample in-edges of nodes at times together: by variates of the neighbours, among edges that are before."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
-from graphfeed.ops.backend import views
+from graphfeed.ops.backend import on_gpu, views
 from graphfeed.ops.sample_layers import Layer
 from graphfeed.ops.sample_neighbors import Picks
-from graphfeed.ops.temporal_sample_layers import NO_WINDOW, TimedOutputs, check_timed_hops
-from graphfeed.ops.temporal_sample_neighbors import TimedColumns, check_hop, count_picks
+from graphfeed.ops.temporal_sample_layers import NO_WINDOW, TimedOutputs, check_timed_hops, stack_timed_hops
+from graphfeed.ops.temporal_sample_neighbors import EMPTY, TimedColumns, TimedHop, check_hop, count_picks
 
 
 def temporal_sample_layer_neighbors(
@@ -43,12 +44,16 @@ def temporal_sample_layer_neighbors(
         TypeError: A tensor of another dtype.
         ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
     """
-    hop = check_hop(columns, seeds, times, fanouts, windows, replace)
-    module = columns.kernels("temporal_sample_layer_neighbors", seeds)
+    return pick_jointly(columns, check_hop(columns, seeds, times, fanouts, windows, replace), keys, share)
+
+
+def pick_jointly(columns: TimedColumns, hop: TimedHop, keys: tuple[int, int], share: int) -> Picks:
+    """Do as `temporal_sample_layer_neighbors` what is known to make sense."""
+    module = columns.kernels("temporal_sample_layer_neighbors", hop.seeds)
     picks = count_picks(columns, hop)
-    graph = columns.views(seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
+    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
     module.fill_timed_layer_neighbors(
-        *graph, *hop.views, np.array(keys, dtype=np.uint64), np.uint64(share), *views(seeds, *picks)
+        *graph, *hop.views, np.array(keys, dtype=np.uint64), np.uint64(share), *views(hop.seeds, *picks)
     )
     return picks
 
@@ -82,6 +87,9 @@ def temporal_sample_layers_jointly(
             0.
     """
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
+    if on_gpu(seeds):
+        first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
+        return stack_timed_hops(partial(pick_jointly, share=share), columns, first, fanouts, keys, window)
     module = columns.kernels("temporal_sample_layer_neighbors", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
     graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")

@@ -69,7 +69,7 @@ class TimedOutputs(Outputs):
 
 
 def stack_timed_hops(
-    sample: Callable[[TimedHop, Any], Picks],
+    sample: Callable[[TimedColumns, TimedHop, Any], Picks],
     columns: TimedColumns,
     first: TimedHop,
     fanouts: Sequence[int],
@@ -79,19 +79,20 @@ def stack_timed_hops(
     """Make all hops of one-hop kernels, as a GPU has them.
 
     Args:
-        sample: Takes what one hop is asked for, and its key.
+        sample: Takes the graph, what one hop is asked for, and its key.
         columns: The graph.
         first: The seeds, their times, and how all hops are sampled.
         fanouts: One number a hop, the seeds' own hop first.
         keys: The key of each hop.
         window: Of all columns.
     """
+    columns = columns._replace(earliest=None)
     layers: list[Layer] = []
     seeds, times = first.seeds, first.limits
     for fanout, key in zip(fanouts, keys, strict=True):
         firsts = EMPTY if window is None else earliest_times(times, torch.full_like(times, window))
         hop = first._replace(seeds=seeds, firsts=firsts, limits=times, fanouts=torch.tensor([fanout]))
-        offsets, positions = sample(hop, key)
+        offsets, positions = sample(columns, hop, key)
         rows = torch.cat([seeds, take_rows(columns.indices, positions)])
         places = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
         layers.append(Layer(seeds, rows, offsets.to(columns.indptr.dtype), places, positions))
@@ -146,8 +147,7 @@ def temporal_sample_layers(
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
     if on_gpu(seeds):
         first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
-        one_time = columns._replace(earliest=None)
-        return stack_timed_hops(partial(pick_in_time, one_time, latest=latest), one_time, first, fanouts, keys, window)
+        return stack_timed_hops(partial(pick_in_time, latest=latest), columns, first, fanouts, keys, window)
     module = columns.kernels("temporal_sample_layers", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
     graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")

@@ -241,6 +241,13 @@ class RealCuda:
 
 
 Cuda = EmulatedCuda | RealCuda
+
+
+def device_of(cuda: Cuda) -> str:
+    """Name the device."""
+    return str(cuda.put(torch.zeros(1)).device)
+
+
 ON_THE_CPU = {"row_starts", "bounds", "starts"}
 """Results that are sizes, not data: they stay where the next op's sizes come from."""
 
