@@ -8,6 +8,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.gather import take_rows
 from graphfeed.ops.ready import Ready
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import parse_seeds
@@ -206,7 +207,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
 
     def _edge_ids(self, positions: torch.Tensor) -> torch.Tensor:
         original = self.edge_attributes.get(ORIGINAL_EDGE_ID)
-        return positions if original is None else ops.gather_rows(original, positions)
+        return positions if original is None else take_rows(original, positions)
 
     def _check_seeds(self, seeds: ByType, name: str = "seeds") -> torch.Tensor:
         if isinstance(seeds, dict):
@@ -244,7 +245,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
             return self._sample_by_type(self._check_typed_seeds(seeds), pick)
         ids = self._check_seeds(seeds)
         picks = pick(ids)
-        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), ops.gather_rows(self.indices, picks.positions))
+        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), take_rows(self.indices, picks.positions))
         return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
 
     def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
@@ -259,7 +260,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
         picks = pick(ids, types=self.type_per_edge, num_types=len(kinds))
         typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
-        sources = ops.gather_rows(self.indices, typed.positions)
+        sources = take_rows(self.indices, typed.positions)
         edge_ids = self._edge_ids(typed.positions)
         rows, edges = typed.bounds.tolist(), typed.starts.tolist()
         cscs, original = {}, {}

@@ -214,7 +214,7 @@ class GraphArrays(Shareable):
             ValueError: An array is not on the CPU, or in pieces.
         """
         check_can_pin("pin_memory_")
-        for tensor in tensors_in(self.fields()):
+        for tensor in tensors_in(vars(self)):  # with what was made of the fields
             ops.pin_in_place(tensor, self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

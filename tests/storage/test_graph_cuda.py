@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.sampled_subgraph import tensors_in
-from tests.ops.emulated_cuda import Cuda, unwrap
+from tests.ops.emulated_cuda import Cuda, device_of, unwrap
 
 NODES, EDGES = 40, 400
 EDGE_TYPES = {"user:follows:user": 0, "user:buys:item": 1}
@@ -80,10 +80,6 @@ def batches(pipe: gf.Datapipe) -> Iterator[gf.MiniBatch]:
 
 def values(batch: gf.MiniBatch) -> list[Any]:
     return [unwrap(tensor).cpu().tolist() for tensor in tensors_in(batch)]
-
-
-def device_of(cuda: Cuda) -> str:
-    return str(cuda.put(torch.zeros(1)).device)
 
 
 @pytest.mark.parametrize("make", [graph, typed_graph])
