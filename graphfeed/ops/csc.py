@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.gather import gather_rows
 
@@ -139,7 +139,9 @@ def expand_indptr(
     if dtype is None and node_ids is None:
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
     check_vector("indptr", indptr)
-    size, columns = int(indptr[-1]), indptr.numel() - 1
+    columns = indptr.numel() - 1
+    # A GPU is not waited for where the caller knows.
+    size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
     if node_ids is None:

@@ -7,7 +7,7 @@ from typing import Literal, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids_of_each, check_vector
 from graphfeed.ops.gather import take_rows
 from graphfeed.ops.ready import Ready
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -85,8 +85,9 @@ class FusedCSCSamplingGraph(TemporalSampling):
         drawn = ops.draw_key() if key is None else key
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
-            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
-        )
+            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights,
+            checked=self.node_type_to_id is not None,
+        )  # fmt: skip
         del returning_indices_and_original_edge_ids_are_optional
         result = self._sample(seeds, pick)
         return Ready(result) if async_op else result
@@ -145,7 +146,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
             ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
-            replace=replace, cumulative=weights,
+            replace=replace, cumulative=weights, checked=self.node_type_to_id is not None,
         )  # fmt: skip
         result = self._sample(seeds, pick)
         return Ready(result) if async_op else result
@@ -235,9 +236,9 @@ class FusedCSCSamplingGraph(TemporalSampling):
         device = next((part.device for part in seeds.values()), self.indices.device)
         empty = torch.empty(0, dtype=self.indices.dtype, device=device)
         complete = {}
-        for kind, count in num_nodes.items():
+        for kind in num_nodes:
             complete[kind] = self._check_seeds(seeds.get(kind, empty), f"seeds of type {kind!r}")
-            check_ids(f"seeds of type {kind!r}", complete[kind], count)
+        check_ids_of_each(complete, num_nodes, "seeds of type")
         return complete
 
     def _sample(self, seeds: ByType, pick: Callable[..., ops.Picks]) -> SampledSubgraph:
@@ -249,11 +250,10 @@ class FusedCSCSamplingGraph(TemporalSampling):
         return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
 
     def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
-        assert self.node_type_offset is not None
         assert self.type_per_edge is not None
         assert self.node_type_to_id is not None
         assert self.edge_type_to_id is not None
-        offsets = dict(zip(seeds, self.node_type_offset.tolist(), strict=False))
+        offsets = dict(zip(seeds, self._first_ids(), strict=False))
         ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
         starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
         kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)

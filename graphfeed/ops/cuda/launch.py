@@ -42,6 +42,14 @@ def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = No
         function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
 
 
+def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a small tensor of the CPU's on a device, without waiting for what runs there.
+
+    CUDA sets such memory aside before the call returns, so that the tensor may change or go then.
+    """
+    return table.to(device, non_blocking=True)
+
+
 def as_argument(value: Any) -> Any:
     """Return what CuPy passes to a kernel as 8 bytes."""
     if isinstance(value, torch.Tensor):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.launch import launch, upload
 
 LOOK_BACK = 48
 """As in `pick.cuh`: columns of more picks look them up in a table."""
@@ -50,7 +50,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     """
     del destinations
     columns, device = offsets.numel() - 1, offsets.device
-    starts, parts = column_starts.to(device), bounds.to(device)
+    starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
     common = (offsets, columns, starts, starts.numel() - 1, parts)
     launch("count_types", columns, types, types.itemsize, positions, *common, counts)
@@ -70,4 +70,4 @@ def _fanout_arguments(fanouts, device):
     """Return the fan-outs of all types, or none and the one number."""
     if fanouts.numel() == 1:
         return None, int(fanouts)
-    return fanouts.to(device), 0
+    return upload(fanouts, device), 0
