@@ -140,6 +140,14 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 CPU = torch.device("cpu")
 
 
+def lasting(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return an uninitialised tensor for what is made once and read at random: on huge pages, where there are any."""
+    if size == 0 or device.type != "cpu":
+        return torch.empty(size, dtype=dtype, device=device)
+    # NumPy asks the system for them; torch doesn't.
+    return torch.from_numpy(np.empty(size * dtype.itemsize, dtype=np.uint8)).view(dtype)
+
+
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
     """Return an uninitialised tensor, on the CPU on a pooled block; elsewhere torch has a pool of its own."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype

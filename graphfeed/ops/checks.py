@@ -1,5 +1,7 @@
 """Checks that several ops make of their arguments; each error names the argument, what it got and what is right."""
 
+from collections.abc import Mapping
+
 import torch
 
 ID_DTYPES = (torch.int32, torch.int64)
@@ -29,9 +31,24 @@ def bounds(ids: torch.Tensor) -> tuple[int, int]:
 
 def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] = ValueError) -> None:
     """Raise unless every id lies in `0 .. bound - 1`."""
-    if ids.numel() == 0:
-        return
-    low, high = bounds(ids)
+    if ids.numel() > 0:
+        check_bounds(name, bounds(ids), bound, error)
+
+
+def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int], name: str) -> None:
+    """Raise unless the ids of each part lie in `0 .. size - 1`; a GPU is waited for once."""
+    filled = {part: ids for part, ids in parts.items() if ids.numel() > 0}
+    if all(ids.is_cpu for ids in filled.values()):
+        found = [bounds(ids) for ids in filled.values()]
+    else:
+        found = torch.stack([torch.stack(torch.aminmax(ids)) for ids in filled.values()]).tolist()
+    for part, (low, high) in zip(filled, found, strict=True):
+        check_bounds(f"{name} {part!r}", (low, high), sizes[part], ValueError)
+
+
+def check_bounds(name: str, found: tuple[int, int], bound: int, error: type[Exception]) -> None:
+    """Raise unless the least and the greatest id lie in `0 .. bound - 1`."""
+    low, high = found
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
         raise error(f"{name} must lie in 0 .. {bound - 1}, but holds {wrong}; check the ids against the number of rows")

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.gather import gather_rows
 
@@ -37,14 +36,8 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
             f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
         )
     module = kernels("csc", destinations, sources=sources)
-    device = destinations.device
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
-    # NumPy asks for huge pages.
-    order = (
-        torch.from_numpy(np.empty(sources.numel(), dtype=np.int64))
-        if device.type == "cpu"
-        else torch.empty(sources.numel(), dtype=torch.int64, device=device)
-    )
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
+    order = buffers.lasting(sources.numel(), torch.int64, destinations.device)
     ends, starts, places = views(destinations, destinations.contiguous(), indptr, order)
     module.count_columns(ends, starts)
     module.fill_columns(ends, *views(destinations, indptr.clone()), places)
@@ -146,7 +139,9 @@ def expand_indptr(
     if dtype is None and node_ids is None:
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
     check_vector("indptr", indptr)
-    size, columns = int(indptr[-1]), indptr.numel() - 1
+    columns = indptr.numel() - 1
+    # A GPU is not waited for where the caller knows.
+    size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
     if node_ids is None:

@@ -31,6 +31,7 @@ def sample_layer_neighbors(
     cumulative: torch.Tensor | None = None,
     types: torch.Tensor | None = None,
     num_types: int = 1,
+    checked: bool = False,
 ) -> Picks:
     """Choose in-edges of each seed by variates that belong to the neighbours: LABOR-0.
 
@@ -54,16 +55,17 @@ def sample_layer_neighbors(
         cumulative: Fixed-point weights, as `cumulate_weights` gives them.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
+        checked: Whether the seeds are known to be in the graph; else they are looked through, and a GPU waited for.
 
     Raises:
         TypeError: A tensor of another dtype.
         ValueError: A seed outside of the graph, a fan-out below -1, or a wrong number of them.
     """
-    check_vector("indptr", indptr)
-    check_vector("indices", indices)
-    check_vector("seeds", seeds)
+    for name, vector in (("indptr", indptr), ("indices", indices), ("seeds", seeds)):
+        check_vector(name, vector)
     check_fanouts(fanouts, num_types, types)
-    check_ids("seeds", seeds, indptr.numel() - 1)
+    if not checked:
+        check_ids("seeds", seeds, indptr.numel() - 1)
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
     module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices, weights=weights, types=kinds)

@@ -121,7 +121,7 @@ def run_hops(
 
 
 def stack_hops(
-    sample: Callable[[torch.Tensor, torch.Tensor, Any], Picks],
+    sample: Callable[..., Picks],
     graph: tuple[torch.Tensor, torch.Tensor],
     seeds: torch.Tensor,
     fanouts: Sequence[int],
@@ -130,16 +130,16 @@ def stack_hops(
     """Make all hops of one-hop kernels, as a GPU has them.
 
     Args:
-        sample: Takes the seeds, the fan-out and the key of a hop.
+        sample: Takes the seeds, the fan-out and the key of a hop, and whether the seeds are known to be right.
         graph: Column starts, whose dtype the layers' have, and the source node of each edge.
         seeds: Node ids.
         fanouts: One number a hop, the seeds' own hop first.
         keys: The key of each hop.
     """
     indptr, indices = graph
-    layers = []
+    layers: list[Layer] = []
     for fanout, key in zip(fanouts, keys, strict=True):
-        picks = sample(seeds, torch.tensor([fanout]), key)
+        picks = sample(seeds, torch.tensor([fanout]), key, checked=bool(layers))
         relabelled = compact(seeds, take_rows(indices, picks.positions))
         offsets = picks.offsets.to(indptr.dtype)
         layers.append(Layer(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
@@ -159,7 +159,8 @@ def sample_layers(
 ) -> list[Layer] | None:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
-    Equal to `sample_neighbors` and `compact` a hop at a time, and on a GPU made so. Costs three random reads an edge
+    Equal to `sample_neighbors` and `compact` a hop at a time, and on a GPU made so, which is waited for once, and twice
+    more a hop, to learn how long the arrays become. Costs three random reads an edge
     and one a node, all prefetched (Products-shaped graph, fan-outs 15, 10, 5, 1024 seeds: see
     `python -m benchmarks sampling`).
 

@@ -54,6 +54,7 @@ def sample_neighbors(
     cumulative: torch.Tensor | None = None,
     types: torch.Tensor | None = None,
     num_types: int = 1,
+    checked: bool = False,
 ) -> Picks:
     """Choose in-edges of each seed.
 
@@ -71,6 +72,7 @@ def sample_neighbors(
         cumulative: Fixed-point weights, as `cumulate_weights` gives them.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
+        checked: Whether the seeds are known to be in the graph; else they are looked through, and a GPU waited for.
 
     Raises:
         TypeError: A tensor of another dtype.
@@ -79,7 +81,8 @@ def sample_neighbors(
     check_vector("indptr", indptr)
     check_vector("seeds", seeds)
     check_fanouts(fanouts, num_types, types)
-    check_ids("seeds", seeds, indptr.numel() - 1)
+    if not checked:
+        check_ids("seeds", seeds, indptr.numel() - 1)
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
     module = kernels("sample_neighbors", seeds, indptr=indptr, weights=weights, types=kinds)
@@ -136,6 +139,6 @@ def group_by_type(
     module = kernels("sample_neighbors", picks.positions, types=types)
     arrays = (types, picks.positions, picks.offsets, column_starts, destinations, bounds, indptr, grouped)
     module.group_by_type(*views(picks.positions, *arrays))
-    counts = indptr[(bounds[1:] - 1).to(device)].to("cpu", torch.int64)
+    counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped, starts)

@@ -1,16 +1,16 @@
 """Sample in-edges of nodes at times together: by variates of the neighbours, among edges that are before."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import on_gpu, views
 from graphfeed.ops.sample_layers import Layer
 from graphfeed.ops.sample_neighbors import Picks
-from graphfeed.ops.temporal_sample_layers import NO_WINDOW, TimedOutputs, check_timed_hops
-from graphfeed.ops.temporal_sample_neighbors import TimedColumns, find_periods
+from graphfeed.ops.temporal_sample_layers import NO_WINDOW, TimedOutputs, check_timed_hops, stack_timed_hops
+from graphfeed.ops.temporal_sample_neighbors import EMPTY, TimedColumns, TimedHop, check_hop, count_picks
 
 
 def temporal_sample_layer_neighbors(
@@ -44,17 +44,18 @@ def temporal_sample_layer_neighbors(
         TypeError: A tensor of another dtype.
         ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
     """
-    period = find_periods(columns, seeds, times, fanouts, windows)
-    graph = columns.arrays("indptr", "times", "earliest", "cumulative", "types")
-    wanted = (seeds.contiguous().numpy(), *period, fanouts.to(torch.int64).numpy(), replace)
-    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
-    kernels("temporal_sample_neighbors", columns.indptr).count_timed_neighbors(*graph, *wanted, offsets.numpy())
-    positions = buffers.empty(int(offsets[-1]), torch.int64)
-    kernels("temporal_sample_layer_neighbors", columns.indptr).fill_timed_layer_neighbors(
-        *graph, *columns.arrays("indices", "order"), *wanted, np.array(keys, dtype=np.uint64), np.uint64(share),
-        offsets.numpy(), positions.numpy(),
-    )  # fmt: skip
-    return Picks(offsets, positions)
+    return pick_jointly(columns, check_hop(columns, seeds, times, fanouts, windows, replace), keys, share)
+
+
+def pick_jointly(columns: TimedColumns, hop: TimedHop, keys: tuple[int, int], share: int) -> Picks:
+    """Do as `temporal_sample_layer_neighbors` what is known to make sense."""
+    module = columns.kernels("temporal_sample_layer_neighbors", hop.seeds)
+    picks = count_picks(columns, hop)
+    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
+    module.fill_timed_layer_neighbors(
+        *graph, *hop.views, np.array(keys, dtype=np.uint64), np.uint64(share), *views(hop.seeds, *picks)
+    )
+    return picks
 
 
 def temporal_sample_layers_jointly(
@@ -86,9 +87,12 @@ def temporal_sample_layers_jointly(
             0.
     """
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
-    module = kernels("temporal_sample_layer_neighbors", columns.indptr)
+    if on_gpu(seeds):
+        first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
+        return stack_timed_hops(partial(pick_jointly, share=share), columns, first, fanouts, keys, window)
+    module = columns.kernels("temporal_sample_layer_neighbors", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")
+    graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, NO_WINDOW if window is None else window, hop_keys, np.uint64(share))
 

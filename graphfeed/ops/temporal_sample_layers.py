@@ -1,6 +1,7 @@
 """Sample all hops of a mini-batch in time on a graph of one type; no two nodes are merged."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.gather import take_rows
 from graphfeed.ops.sample_layers import FIRST_EDGES, Layer, Outputs
-from graphfeed.ops.sample_neighbors import make_table
-from graphfeed.ops.temporal_sample_neighbors import TimedColumns, check_method
+from graphfeed.ops.sample_neighbors import Picks, make_table
+from graphfeed.ops.temporal_sample_neighbors import EMPTY, TimedColumns, TimedHop, check_method, pick_in_time
+from graphfeed.ops.time_order import earliest_times
 
 NO_WINDOW = -1
 
@@ -65,6 +68,44 @@ class TimedOutputs(Outputs):
         return self.layers()
 
 
+def stack_timed_hops(
+    sample: Callable[[TimedColumns, TimedHop, Any], Picks],
+    columns: TimedColumns,
+    first: TimedHop,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+    window: int | None,
+) -> list[Layer]:
+    """Make all hops of one-hop kernels, as a GPU has them.
+
+    Args:
+        sample: Takes the graph, what one hop is asked for, and its key.
+        columns: The graph.
+        first: The seeds, their times, and how all hops are sampled.
+        fanouts: One number a hop, the seeds' own hop first.
+        keys: The key of each hop.
+        window: Of all columns.
+    """
+    columns = columns._replace(earliest=None)
+    layers: list[Layer] = []
+    seeds, times = first.seeds, first.limits
+    for fanout, key in zip(fanouts, keys, strict=True):
+        firsts = EMPTY if window is None else earliest_times(times, torch.full_like(times, window))
+        hop = first._replace(seeds=seeds, firsts=firsts, limits=times, fanouts=torch.tensor([fanout]))
+        offsets, positions = sample(columns, hop, key)
+        rows = torch.cat([seeds, take_rows(columns.indices, positions)])
+        places = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
+        layers.append(Layer(seeds, rows, offsets.to(columns.indptr.dtype), places, positions))
+        if len(layers) < len(fanouts):
+            found = (
+                torch.repeat_interleave(times, offsets.diff(), output_size=positions.numel())
+                if columns.edge_times is None
+                else take_rows(columns.edge_times, positions)
+            )
+            seeds, times = rows, torch.cat([times, found])
+    return layers
+
+
 def temporal_sample_layers(
     columns: TimedColumns,
     seeds: torch.Tensor,
@@ -81,7 +122,8 @@ def temporal_sample_layers(
     The rows of a hop are its columns, then the source of each edge, doubles included. A row that an edge made has the
     time of that edge's column, or of the edge itself where `columns.edge_times` are given. Costs beside the reads of
     `sample_layers` a binary search a column, of which many run at once, and, where the graph is not in the order of
-    time, one more random read an edge; there is no map from node to position (see `python -m benchmarks sampling`).
+    time, one more random read an edge; there is no map from node to position (see `python -m benchmarks sampling`). On
+    a GPU made of single hops.
 
     Args:
         columns: The graph; types, and a window together with `earliest`, are for single hops.
@@ -103,9 +145,12 @@ def temporal_sample_layers(
     """
     check_method(columns, replace, latest)
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
-    module = kernels("temporal_sample_layers", columns.indptr)
+    if on_gpu(seeds):
+        first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
+        return stack_timed_hops(partial(pick_in_time, latest=latest), columns, first, fanouts, keys, window)
+    module = columns.kernels("temporal_sample_layers", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    graph = columns.arrays("indptr", "indices", "times", "order", "edge_times", "cumulative")
+    graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")
     table = make_table(min(max(fanouts), columns.indices.numel())).numpy()
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table)

@@ -1,15 +1,15 @@
 """Sample in-edges of nodes at times, among those that are before: one hop, not relabelled."""
 
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sample_neighbors import NO_TYPES, Picks, check_fanouts, make_table
+from graphfeed.ops.sample_neighbors import NO_TABLE, NO_TYPES, Picks, check_fanouts, make_table
 from graphfeed.ops.time_order import earliest_times
 
 EMPTY = torch.empty(0, dtype=torch.int64)
@@ -41,10 +41,36 @@ class TimedColumns(NamedTuple):
     num_types: int = 1
     """How many edge types there are."""
 
-    def arrays(self, *names: str) -> tuple[NDArray[Any], ...]:
-        """Return fields as kernels take them, empty where there is nothing."""
+    def views(self, like: torch.Tensor, *names: str) -> tuple[Any, ...]:
+        """Return fields as the kernels of a tensor's device take them, empty where there is nothing."""
         fields = ((name, getattr(self, name)) for name in names)
-        return tuple((ABSENT.get(name, EMPTY) if field is None else field).numpy() for name, field in fields)
+        return views(like, *(ABSENT.get(name, EMPTY) if field is None else field for name, field in fields))
+
+    def kernels(self, op: str, seeds: torch.Tensor, **others: torch.Tensor) -> ModuleType:
+        """Return the kernels of an op where the seeds lie, or raise where those can't read the graph or the others."""
+        fields = {f"columns.{name}": field for name, field in self._asdict().items()}
+        tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
+        return kernels(op, seeds, **tensors, **others)
+
+
+class TimedHop(NamedTuple):
+    """What is asked for in one hop, in the order in which kernels take it."""
+
+    seeds: torch.Tensor
+    """Node ids."""
+    firsts: torch.Tensor
+    """int64, one a seed: the first time that lies in its window; empty without windows."""
+    limits: torch.Tensor
+    """int64, one a seed: its time."""
+    fanouts: torch.Tensor
+    """int64: one number, or one an edge type; on the CPU."""
+    replace: bool
+    """Whether an edge may be chosen more than once."""
+
+    @property
+    def views(self) -> tuple[Any, ...]:
+        """As kernels take them."""
+        return (*views(self.seeds, *self[:-1]), self.replace)
 
 
 def check_method(columns: TimedColumns, replace: bool, latest: bool) -> None:
@@ -55,10 +81,15 @@ def check_method(columns: TimedColumns, replace: bool, latest: bool) -> None:
         raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
 
 
-def find_periods(
-    columns: TimedColumns, seeds: torch.Tensor, times: torch.Tensor, fanouts: torch.Tensor, windows: torch.Tensor | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check what one hop is asked for; return the first time of each column, empty without windows, and its end."""
+def check_hop(
+    columns: TimedColumns,
+    seeds: torch.Tensor,
+    times: torch.Tensor,
+    fanouts: torch.Tensor,
+    windows: torch.Tensor | None,
+    replace: bool,
+) -> TimedHop:
+    """Return what one hop is asked for, or raise where that makes no sense."""
     check_vector("indptr", columns.indptr)
     check_vector("seeds", seeds)
     check_vector("times", times, (torch.int64,))
@@ -67,12 +98,36 @@ def find_periods(
     for name, values in (("times", times), ("windows", times if windows is None else windows)):
         if values.numel() != seeds.numel():
             raise ValueError(f"{name} must have {seeds.numel()} values, one a seed, but has {values.numel()}")
-    if windows is None:
-        return EMPTY.numpy(), times.contiguous().numpy()
-    check_vector("windows", windows, (torch.int64,))
-    if windows.numel() and int(windows.min()) < 0:
-        raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
-    return earliest_times(times, windows).numpy(), times.contiguous().numpy()
+    if windows is not None:
+        check_vector("windows", windows, (torch.int64,))
+        if windows.numel() and int(windows.min()) < 0:
+            raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
+    firsts = EMPTY if windows is None else earliest_times(times, windows)
+    return TimedHop(seeds.contiguous(), firsts, times.contiguous(), fanouts.to("cpu", torch.int64), replace)
+
+
+def count_picks(columns: TimedColumns, hop: TimedHop) -> Picks:
+    """Return where each column's edges start, and room for them."""
+    module = columns.kernels("temporal_sample_neighbors", hop.seeds, times=hop.limits, windows=hop.firsts)
+    offsets = buffers.empty(hop.seeds.numel() + 1, torch.int64, hop.seeds.device)
+    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types")
+    module.count_timed_neighbors(*graph, *hop.views, *views(hop.seeds, offsets))
+    return Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, hop.seeds.device))
+
+
+def pick_in_time(columns: TimedColumns, hop: TimedHop, key: int, latest: bool) -> Picks:
+    """Do as `temporal_sample_neighbors` what is known to make sense."""
+    module = columns.kernels("temporal_sample_neighbors", hop.seeds)
+    picks = count_picks(columns, hop)
+    table = NO_TABLE
+    if not on_gpu(hop.seeds):
+        most = int(picks.offsets.diff().max()) if hop.seeds.numel() else 0
+        table = make_table(min(max(int(hop.fanouts.max()), 0), most))
+    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "order")
+    module.fill_timed_neighbors(
+        *graph, *hop.views, latest, np.uint64(key), *views(hop.seeds, picks.offsets, table, picks.positions)
+    )
+    return picks
 
 
 def temporal_sample_neighbors(
@@ -108,17 +163,4 @@ def temporal_sample_neighbors(
         ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
     """
     check_method(columns, replace, latest)
-    period = find_periods(columns, seeds, times, fanouts, windows)
-    module = kernels("temporal_sample_neighbors", columns.indptr)
-    graph = columns.arrays("indptr", "times", "earliest", "cumulative", "types")
-    fanout = fanouts.to(torch.int64).numpy()
-    wanted = (seeds.contiguous().numpy(), *period, fanout, replace)
-    offsets = buffers.empty(seeds.numel() + 1, torch.int64)
-    module.count_timed_neighbors(*graph, *wanted, offsets.numpy())
-    positions = buffers.empty(int(offsets[-1]), torch.int64)
-    most = int(offsets.diff().max()) if seeds.numel() else 0
-    table = make_table(min(int(fanout.max(initial=0)), most)).numpy()
-    module.fill_timed_neighbors(
-        *graph, *columns.arrays("order"), *wanted, latest, np.uint64(key), offsets.numpy(), table, positions.numpy()
-    )
-    return Picks(offsets, positions)
+    return pick_in_time(columns, check_hop(columns, seeds, times, fanouts, windows, replace), key, latest)

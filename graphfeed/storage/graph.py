@@ -7,7 +7,8 @@ from typing import Literal, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids_of_each, check_vector
+from graphfeed.ops.gather import take_rows
 from graphfeed.ops.ready import Ready
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import parse_seeds
@@ -84,8 +85,9 @@ class FusedCSCSamplingGraph(TemporalSampling):
         drawn = ops.draw_key() if key is None else key
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
-            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights
-        )
+            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights,
+            checked=self.node_type_to_id is not None,
+        )  # fmt: skip
         del returning_indices_and_original_edge_ids_are_optional
         result = self._sample(seeds, pick)
         return Ready(result) if async_op else result
@@ -144,7 +146,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
             ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
-            replace=replace, cumulative=weights,
+            replace=replace, cumulative=weights, checked=self.node_type_to_id is not None,
         )  # fmt: skip
         result = self._sample(seeds, pick)
         return Ready(result) if async_op else result
@@ -206,7 +208,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
 
     def _edge_ids(self, positions: torch.Tensor) -> torch.Tensor:
         original = self.edge_attributes.get(ORIGINAL_EDGE_ID)
-        return positions if original is None else ops.gather_rows(original, positions)
+        return positions if original is None else take_rows(original, positions)
 
     def _check_seeds(self, seeds: ByType, name: str = "seeds") -> torch.Tensor:
         if isinstance(seeds, dict):
@@ -234,9 +236,9 @@ class FusedCSCSamplingGraph(TemporalSampling):
         device = next((part.device for part in seeds.values()), self.indices.device)
         empty = torch.empty(0, dtype=self.indices.dtype, device=device)
         complete = {}
-        for kind, count in num_nodes.items():
+        for kind in num_nodes:
             complete[kind] = self._check_seeds(seeds.get(kind, empty), f"seeds of type {kind!r}")
-            check_ids(f"seeds of type {kind!r}", complete[kind], count)
+        check_ids_of_each(complete, num_nodes, "seeds of type")
         return complete
 
     def _sample(self, seeds: ByType, pick: Callable[..., ops.Picks]) -> SampledSubgraph:
@@ -244,22 +246,21 @@ class FusedCSCSamplingGraph(TemporalSampling):
             return self._sample_by_type(self._check_typed_seeds(seeds), pick)
         ids = self._check_seeds(seeds)
         picks = pick(ids)
-        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), ops.gather_rows(self.indices, picks.positions))
+        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), take_rows(self.indices, picks.positions))
         return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
 
     def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
-        assert self.node_type_offset is not None
         assert self.type_per_edge is not None
         assert self.node_type_to_id is not None
         assert self.edge_type_to_id is not None
-        offsets = dict(zip(seeds, self.node_type_offset.tolist(), strict=False))
+        offsets = dict(zip(seeds, self._first_ids(), strict=False))
         ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
         starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
         kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
         ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
         picks = pick(ids, types=self.type_per_edge, num_types=len(kinds))
         typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
-        sources = ops.gather_rows(self.indices, typed.positions)
+        sources = take_rows(self.indices, typed.positions)
         edge_ids = self._edge_ids(typed.positions)
         rows, edges = typed.bounds.tolist(), typed.starts.tolist()
         cscs, original = {}, {}

@@ -126,9 +126,19 @@ class GraphArrays(Shareable):
         """Number of nodes; by node type, in the order of their ids, if the graph has types."""
         if self.node_type_to_id is None or self.node_type_offset is None:
             return self.total_num_nodes
-        offsets = self.node_type_offset.tolist()
+        offsets = self._first_ids()
         by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
         return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
+
+    def _first_ids(self) -> list[int]:
+        """Return `node_type_offset` as numbers, for which a GPU is waited for once."""
+        assert self.node_type_offset is not None
+        if self.node_type_offset.is_cpu:
+            return self.node_type_offset.tolist()
+        known: list[int] | None = vars(self).get("_offsets")
+        if known is None:
+            known = self.__dict__["_offsets"] = self.node_type_offset.tolist()
+        return known
 
     @property
     def num_edges(self) -> int | dict[str, int]:
@@ -214,7 +224,7 @@ class GraphArrays(Shareable):
             ValueError: An array is not on the CPU, or in pieces.
         """
         check_can_pin("pin_memory_")
-        for tensor in tensors_in(self.fields()):
+        for tensor in tensors_in(vars(self)):  # with what was made of the fields
             ops.pin_in_place(tensor, self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.gather import take_rows
 from graphfeed.storage.compaction import compact_csc_format
 from graphfeed.storage.graph_arrays import GraphArrays
 from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph
@@ -199,6 +200,10 @@ class TemporalSampling(GraphArrays, SamplingGraph):
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 known = (sources, make())
                 made[place] = known
+                # What kernels read beside a page-locked graph has to be page-locked as well.
+                for tensor in known[1] if self.indices.is_pinned() else ():
+                    if tensor is not None:
+                        ops.pin_in_place(tensor, self)
         return known[1]
 
     def _join(self, node: torch.Tensor | None, edge: torch.Tensor | None, *, last: bool = True) -> torch.Tensor:
@@ -233,7 +238,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
             unknown = sorted(set(values) - set(self.node_type_to_id))
             if unknown:
                 raise KeyError(f"{name} has node type {unknown[0]!r}, but the graph has {list(self.node_type_to_id)}")
-            none = torch.empty(0, dtype=torch.int64)
+            none = no_times(values)
             by_id = sorted(self.node_type_to_id, key=self.node_type_to_id.__getitem__)
             parts = [(f"{name}[{kind!r}]", values.get(kind, none), len(seeds.get(kind, none))) for kind in by_id]
         stacked = []
@@ -308,18 +313,24 @@ class TemporalSampling(GraphArrays, SamplingGraph):
         edge_times = self.prepare_times(rule).edge_times
         assert edge_times is not None
         if not isinstance(hop.sampled_csc, dict):
-            return torch.cat([ops.as_times("seeds_timestamp", times), edge_times[picks.positions]])
+            return torch.cat([ops.as_times("seeds_timestamp", times), take_rows(edge_times, picks.positions)])
         assert self.type_per_edge is not None
         assert self.edge_type_to_id is not None
         # The edges of a type are in the order in which the graph has grouped them: column by column, then by position.
-        kinds = self.type_per_edge[picks.positions]
-        grouped = edge_times[picks.positions[kinds.argsort(stable=True)]]
+        kinds = take_rows(self.type_per_edge, picks.positions)
+        grouped = take_rows(edge_times, picks.positions[kinds.argsort(stable=True)])
         by_id = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
         counts = [len(hop.sampled_csc[kind].indices) for kind in by_id]
         own = dict(zip(by_id, torch.split(grouped, counts), strict=True))
         columns: Any = hop.original_column_node_ids
-        none = torch.empty(0, dtype=torch.int64)
+        none = no_times(times)
         rows = {kind: [ops.as_times("seeds_timestamp", times.get(kind, none))] for kind in columns}
         for edge_type in hop.sampled_csc:
             rows[edge_type.split(":")[0]].append(own[edge_type])
         return {kind: torch.cat(parts) for kind, parts in rows.items()}
+
+
+def no_times(values: Mapping[str, object]) -> torch.Tensor:
+    """Return the times of a type that has none, where those of the others lie."""
+    device = next((part.device for part in values.values() if isinstance(part, torch.Tensor)), None)
+    return torch.empty(0, dtype=torch.int64, device=device)

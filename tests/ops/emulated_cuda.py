@@ -65,6 +65,7 @@ class Pretended(torch.Tensor):
         return self.held.data_ptr()
 
     def tolist(self) -> Any:
+        EmulatedCuda.waits.append("tolist")
         return self.held.tolist()
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -92,6 +93,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": "cpu"}
     if name.startswith("copy_"):
         on_gpu = isinstance(args[0], Pretended)
+    if waits(name, args, kwargs, there=bool(pretended), crosses=on_gpu != bool(pretended) or bool(pretended and plain)):
+        EmulatedCuda.waits.append(name)
     given = {id(tensor.held): tensor for tensor in pretended}
     result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
 
@@ -101,6 +104,17 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return given[id(value)] if id(value) in given else Pretended(value)
 
     return tree_map(wrap, result)
+
+
+def waits(name: str, args: Any, kwargs: dict[str, Any], *, there: bool, crosses: bool) -> bool:
+    """Tell whether torch waits for a GPU in an operation: for a number, or a copy that is done when it returns."""
+    if name.startswith("_to_copy"):
+        return crosses and not kwargs.get("non_blocking")
+    if name.startswith("copy_"):
+        return crosses and not (len(args) > 2 and args[2])
+    if name.startswith("repeat_interleave"):
+        return there and kwargs.get("output_size") is None
+    return there and (crosses or name.startswith(("_local_scalar_dense", "nonzero")))
 
 
 def unwrap(value: Any) -> Any:
@@ -165,6 +179,8 @@ class EmulatedCuda:
     order = 0
     launches: list[tuple[str, int]] = []  # noqa: RUF012
     """Kernels started since `running`, and their threads."""
+    waits: list[str] = []  # noqa: RUF012
+    """Operations of torch since `running` for which a GPU would be waited for."""
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor on the pretended device."""
@@ -184,6 +200,7 @@ class EmulatedCuda:
         """Let ops find the device."""
         launch = import_launch()
         EmulatedCuda.launches.clear()
+        EmulatedCuda.waits.clear()
         launch.function_of.cache_clear()
         launch.module.cache_clear()
         with (
@@ -241,6 +258,13 @@ class RealCuda:
 
 
 Cuda = EmulatedCuda | RealCuda
+
+
+def device_of(cuda: Cuda) -> str:
+    """Name the device."""
+    return str(cuda.put(torch.zeros(1)).device)
+
+
 ON_THE_CPU = {"row_starts", "bounds", "starts"}
 """Results that are sizes, not data: they stay where the next op's sizes come from."""
 

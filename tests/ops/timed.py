@@ -1,6 +1,7 @@
 """Random graphs with times, which the tests of several ops share."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -63,9 +64,9 @@ class TimedGraph:
 
 
 @st.composite
-def timed_graphs(draw: st.DrawFn) -> TimedGraph:
-    """Make a graph of 1 to 8 nodes, in the order of time or not, and seeds in it."""
-    degrees = draw(st.lists(DEGREES, min_size=1, max_size=8))
+def timed_graphs(draw: st.DrawFn, most: int = 700) -> TimedGraph:
+    """Make a graph of 1 to 8 nodes of `most` edges at most, in the order of time or not, and seeds in it."""
+    degrees = draw(st.lists(DEGREES.filter(lambda degree: degree <= most), min_size=1, max_size=8))
     chance = random.Random(draw(st.integers(0, 2**32)))
     size = sum(degrees)
     spread = draw(st.sampled_from([3, 1000, 2**62]))
@@ -92,6 +93,11 @@ def timed_graphs(draw: st.DrawFn) -> TimedGraph:
         times=[moment() for _ in seeds],
         windows=[chance.choice([0, 1, 2, spread, 2**63 - 1]) for _ in seeds] if windowed else None,
     )
+
+
+def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: ops.TimedColumns) -> ops.TimedColumns:
+    """Return columns with their arrays where a function puts them."""
+    return ops.TimedColumns._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
 
 
 def split(picks: ops.Picks) -> list[list[int]]:

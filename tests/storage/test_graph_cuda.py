@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.sampled_subgraph import tensors_in
-from tests.ops.emulated_cuda import Cuda, unwrap
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, unwrap
 
 NODES, EDGES = 40, 400
 EDGE_TYPES = {"user:follows:user": 0, "user:buys:item": 1}
@@ -80,10 +80,6 @@ def batches(pipe: gf.Datapipe) -> Iterator[gf.MiniBatch]:
 
 def values(batch: gf.MiniBatch) -> list[Any]:
     return [unwrap(tensor).cpu().tolist() for tensor in tensors_in(batch)]
-
-
-def device_of(cuda: Cuda) -> str:
-    return str(cuda.put(torch.zeros(1)).device)
 
 
 @pytest.mark.parametrize("make", [graph, typed_graph])
@@ -165,3 +161,16 @@ def test_pinned_arrays_are_read_where_they_lie(cuda: Cuda, options: dict[str, An
         found = list(batches(homogeneous(put, device_of(cuda), **options)))
         assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
         assert [values(batch) for batch in found] == expected
+
+
+@pytest.mark.parametrize(("make", "once", "a_hop"), [(graph, 1, 2), (typed_graph, 1, 4)])
+def test_the_device_is_waited_for_seldom(cuda: Cuda, make: Any, once: int, a_hop: int) -> None:
+    """To check the seeds, and to learn how many edges and nodes there are; by type also how many of each."""
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("a GPU does not tell")
+    with cuda.running():
+        there = make(plain).to(device_of(cuda))
+        seeds, fanouts = by_type(there, cuda.put(torch.tensor([0, 9, 3]))), [torch.tensor([2])] * 3
+        cuda.waits.clear()
+        there.sample_layers(seeds, fanouts, [1, 2, 3])
+        assert len(cuda.waits) <= once + 3 * a_hop, cuda.waits

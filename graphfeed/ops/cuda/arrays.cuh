@@ -13,6 +13,22 @@ typedef unsigned long long u64;
 const unsigned WARP = 0xFFFFFFFFu;
 const i64 LANES = 32;
 
+// All lanes of a warp have the same item; blocks are whole warps.
+#define EACH_WARP(item, count)                                                            \
+    for (i64 item = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / LANES; item < (count); \
+         item += (i64)gridDim.x * blockDim.x / LANES)
+
+__device__ inline i64 lane() { return threadIdx.x & (LANES - 1); }
+
+// The sum of the values of this lane and those before it; all lanes of the warp must ask.
+__device__ inline i64 sum_up_to_lane(i64 value) {
+    for (i64 step = 1; step < LANES; step *= 2) {
+        i64 before = (i64)__shfl_sync(WARP, (u64)value, (int)(lane() < step ? lane() : lane() - step));
+        if (lane() >= step) value += before;
+    }
+    return value;
+}
+
 // Integers of 1 (unsigned), 2, 4 or 8 bytes.
 struct Ints {
     const void *data;

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.launch import launch, upload
 
 
 def compact(
@@ -47,9 +47,9 @@ def compact(
     before = torch.zeros(edges + 1, dtype=torch.int64, device=device)
     launch("mark_new", edges, slots, first, count, edges, before[1:])
     before.cumsum_(0)
-    shifts = _write_starts(before[neighbor_starts.to(device)].tolist(), seed_starts, sources, row_starts)
+    shifts = _write_starts(before[upload(neighbor_starts, device)].tolist(), seed_starts, sources, row_starts)
     parts = [seed_starts, row_starts, neighbor_starts, sources, shifts]
-    tables = torch.cat(parts).to(device).split([part.numel() for part in parts])
+    tables = upload(torch.cat(parts), device).split([part.numel() for part in parts])
     launch(
         "place_nodes", size, seeds, neighbors, width, count, size, slots, first, before,
         tables[0], tables[1], row_starts.numel() - 1, *tables[2:], sources.numel(), keys, rows,

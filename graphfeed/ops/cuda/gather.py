@@ -3,11 +3,10 @@
 from math import gcd
 
 from graphfeed.ops import pinned
-from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.launch import LANES, launch
 
 WIDEST = 16
 """Bytes that one thread reads at once."""
-LANES = 32
 
 
 def gather_words(values, index, out):

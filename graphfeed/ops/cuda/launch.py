@@ -16,6 +16,8 @@ from graphfeed.ops.cuda.source import device_code
 
 THREADS = 256
 """In a block: eight warps, which any device can run several blocks of at once."""
+LANES = 32
+"""In a warp."""
 MAX_BLOCKS = 1 << 16
 """Kernels stride by the grid, so that more would only take longer to start."""
 OPTIONS = ("--std=c++17", "--fmad=false")
@@ -38,6 +40,14 @@ def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = No
     blocks = min(-(-size // THREADS), MAX_BLOCKS if max_threads is None else max(max_threads // THREADS, 1))
     with cupy.cuda.Device(device.index), stream_of(device):
         function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
+
+
+def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a small tensor of the CPU's on a device, without waiting for what runs there.
+
+    CUDA sets such memory aside before the call returns, so that the tensor may change or go then.
+    """
+    return table.to(device, non_blocking=True)
 
 
 def as_argument(value: Any) -> Any:

@@ -32,6 +32,12 @@ __device__ inline bool next_segment(const Graph &graph, Segment &own) {
     return true;
 }
 
+// An edge's own weight, 1 without weights.
+__device__ inline i64 weight_of(const i64 *cumulative, const Segment &own, i64 edge) {
+    if (!cumulative) return 1;
+    return cumulative[edge] - (edge == own.low ? own.before : cumulative[edge - 1]);
+}
+
 __device__ inline i64 count_eligible(const i64 *cumulative, const Segment &own, i64 most) {
     if (!cumulative) return own.high - own.low;
     i64 before = own.before, count = 0;

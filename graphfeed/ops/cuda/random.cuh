@@ -5,6 +5,7 @@
 __device__ const u64 GOLDEN = 0x9E3779B97F4A7C15ull;
 __device__ const u64 NODE = 0xD1B54A32D192ED03ull;
 __device__ const u64 EDGE_TYPE = 0x8CB92BA72F3D8DD7ull;
+__device__ const u64 TIME = 0xE7037ED1A0B428DBull;
 __device__ const u64 TURN = 0xA0761D6478BD642Full;
 __device__ const u64 MOST = ~0ull;
 
@@ -15,6 +16,8 @@ __device__ inline u64 mix(u64 value) {
 }
 
 __device__ inline u64 node_state(u64 key, i64 node) { return mix(key ^ ((u64)node * NODE)); }
+
+__device__ inline u64 timed_state(u64 key, i64 node, i64 time) { return mix(node_state(key, node) ^ ((u64)time * TIME)); }
 
 __device__ inline u64 typed_state(u64 state, i64 edge_type) { return mix(state + ((u64)edge_type + 1) * EDGE_TYPE); }
 

@@ -2,11 +2,8 @@
 
 import torch
 
-from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.launch import LANES, launch
 from graphfeed.ops.cuda.sample_neighbors import _fanout_arguments
-
-LANES = 32
-"""A column is the work of a warp."""
 
 
 def fill_layer_neighbors(

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.cuda.launch import launch
+from graphfeed.ops.cuda.launch import launch, upload
 
 LOOK_BACK = 48
 """As in `pick.cuh`: columns of more picks look them up in a table."""
@@ -27,12 +27,11 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     `table` has no use here: each column has one of its own.
     """
     del table
-    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
     launch(
         "fill_neighbors", seeds.numel(),
         indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), seeds.numel(), offsets,
-        torch.full((slots,), -1, dtype=torch.int64, device=seeds.device), positions,
+        _make_tables(fanouts, positions), positions,
     )  # fmt: skip
 
 
@@ -51,7 +50,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     """
     del destinations
     columns, device = offsets.numel() - 1, offsets.device
-    starts, parts = column_starts.to(device), bounds.to(device)
+    starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
     common = (offsets, columns, starts, starts.numel() - 1, parts)
     launch("count_types", columns, types, types.itemsize, positions, *common, counts)
@@ -61,8 +60,14 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
 
 
+def _make_tables(fanouts, positions):
+    """Return two slots a pick, all -1, in which columns look up what they have picked; none where picks are few."""
+    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
+    return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
+
+
 def _fanout_arguments(fanouts, device):
     """Return the fan-outs of all types, or none and the one number."""
     if fanouts.numel() == 1:
         return None, int(fanouts)
-    return fanouts.to(device), 0
+    return upload(fanouts, device), 0

@@ -1,0 +1,71 @@
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
+from tests.ops.timed import NUM_TYPES, TimedGraph, put_columns, timed_graphs
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(timed_graphs(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, st.data())
+def test_picks_are_those_of_the_cpu(
+    cuda: Cuda, dtype: torch.dtype, graph: TimedGraph, fanouts: list[int], key: int, data: st.DataObject
+) -> None:
+    method = data.draw(st.sampled_from(["", "replace", "latest"]))
+    weighted, by_type = data.draw(st.booleans()) and method != "latest", data.draw(st.booleans())
+    columns = graph.columns(dtype, weighted=weighted, by_type=by_type)
+
+    def sample(put: Any) -> ops.Picks:
+        seeds, times = map(put, graph.asked(dtype))
+        return ops.temporal_sample_neighbors(
+            put_columns(put, columns),
+            seeds,
+            times,
+            torch.tensor(fanouts if by_type else fanouts[:1]),
+            key,
+            replace=method == "replace",
+            latest=method == "latest",
+            windows=None if graph.windows is None else put(torch.tensor(graph.windows, dtype=torch.int64)),
+        )
+
+    expected = sample(lambda tensor: tensor)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            check_equal(cuda, sample(cuda.put), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_second_time_is_looked_at_by_a_whole_warp(cuda: Cuda, weighted: bool) -> None:
+    torch.manual_seed(0)
+    indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
+    times = torch.cat([torch.arange(70), torch.arange(2000), torch.arange(2000), torch.arange(930)])
+    earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
+    columns = ops.TimedColumns(indptr, times % 2, times, earliest=earliest, types=types, num_types=3)
+    if weighted:
+        columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
+    seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 60, 1500])
+
+    def sample(put: Any) -> ops.Picks:
+        given = (put_columns(put, columns), put(seeds), put(at), torch.tensor([60, -1, 7]), 5)
+        return ops.temporal_sample_neighbors(*given, windows=put(torch.tensor([700, 700, 1000])))
+
+    expected = sample(lambda tensor: tensor)
+    assert expected.offsets.diff().min() > 10
+    with cuda.running():
+        check_equal(cuda, sample(cuda.put), expected)
+
+
+def test_arrays_elsewhere_are_named(cuda: Cuda) -> None:
+    seeds = torch.tensor([0])
+    columns = ops.TimedColumns(torch.tensor([0, 1]), seeds, seeds)
+    with cuda.running():
+        there = cuda.put(seeds)
+        with pytest.raises(ValueError, match=r"but columns.indptr lies on cpu"):
+            ops.temporal_sample_neighbors(columns, there, there, torch.tensor([1]), 0)
+        with pytest.raises(ValueError, match=r"but times lies on cpu"):
+            ops.temporal_sample_neighbors(put_columns(cuda.put, columns), there, seeds, torch.tensor([1]), 0)
