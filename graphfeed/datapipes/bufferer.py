@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.expected import Expected
 
 
 class Bufferer(Datapipe, name="buffer"):
@@ -43,3 +44,7 @@ class Bufferer(Datapipe, name="buffer"):
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what was there before."""
+        return before

@@ -75,6 +75,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
     runs_in: ClassVar[Process] = Process.WORKER
     needs_key: ClassVar[bool] = False
     """Whether the stage draws random numbers."""
+    reads_graph: ClassVar[bool] = False
+    """Whether the stage samples from a graph."""
     one_to_one: ClassVar[bool] = False
     """Whether the stage gives one mini-batch for each that it reads, in order."""
     inserted: ClassVar[bool] = False
@@ -103,6 +105,16 @@ class Datapipe(Fluent, IterableDataset[Any]):
         for value in vars(self).values():
             found += value if isinstance(value, (list, tuple)) else [value]
         return tuple(part for part in found if isinstance(part, Datapipe))
+
+    def expect(self, before: Any) -> Any:
+        """Return what a mini-batch is expected to hold behind this stage (`expected.Expected`), None if not known.
+
+        `DataLoader.explain()` asks for it; a stage of your own may write it.
+
+        Args:
+            before: The same of the stage before; None if not known, and where there is none or several.
+        """
+        return before if self.inserted else None
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields."""

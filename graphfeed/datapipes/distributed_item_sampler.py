@@ -7,6 +7,7 @@ from typing import Any
 from torch import distributed
 
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.minibatcher import minibatcher_default
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -112,6 +113,10 @@ class DistributedItemSampler(Datapipe):
         """Return the same sampler for a seed and an epoch, from the rank's mini-batch `start` on."""
         rank, world_size = self.place
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what the first mini-batch of all ranks holds."""
+        return self.all_ranks.expect(before)
 
     def agree(self, seed: int) -> int:
         """Return the seed of rank 0; every rank must ask.

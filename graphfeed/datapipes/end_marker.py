@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.transform import Transform
 
 
@@ -11,3 +12,7 @@ class EndMarker(Transform, name="mark_end"):
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch."""
         return minibatch
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what was there before."""
+        return before

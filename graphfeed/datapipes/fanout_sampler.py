@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
+from graphfeed.datapipes.expected import Expected, expect_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
 from graphfeed.storage.sampled_subgraph import ByType
@@ -53,6 +54,9 @@ class FanoutSampler(SubgraphSampler):
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
 
+    merges: ClassVar[bool] = True
+    """Whether a node is one row of a layer, however many edges lead to it."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.graph, SamplingGraph):
@@ -83,6 +87,11 @@ class FanoutSampler(SubgraphSampler):
         rows = layers[0].original_row_node_ids
         assert rows is not None
         return rows, layers
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what average in-degrees and the fan-outs let expect."""
+        merged = self.merges and getattr(self, "deduplicate", True)
+        return expect_layers(before, self.graph, self.layer_fanouts, replace_edges=self.replace, merged=merged)
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the weights' running sums before the graph is shared, so that workers share them too."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 from graphfeed.storage import FeatureStore
@@ -45,7 +46,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     edge_feature_keys: Names | None = None
     """Names; by edge type if the graph has types."""
     overlap_fetch: bool = True
-    """Has no effect: the loader has mini-batches in flight, so that one is fetched while others are sampled."""
+    """Whether, behind a copy to a GPU, the loader fetches ahead of the caller's step, on a stream of its own; on the
+    CPU its workers run ahead anyway."""
     cooperative: bool = False
     """Only False: there is no exchange of features between ranks."""
 
@@ -99,6 +101,21 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             if own is not None:
                 features[name if kind is None else (kind, name)] = self.feature_store.read(domain, kind, name, own)
         return features
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what is there with a row of each feature for each node and edge; None where a dtype is not known."""
+        if before is None:
+            return None
+        counts = [(key, before.nodes) for key in feature_keys("node", self.node_feature_keys)]
+        edge_keys = feature_keys("edge", self.edge_feature_keys)
+        counts += [(key, layer) for key in edge_keys for layer in before.edges]
+        total = 0.0
+        for key, count in counts:
+            feature = self.feature_store[key]
+            if feature.dtype is None or (key[1] is None) != (None in count):
+                return None
+            total += feature.dtype.itemsize * feature.size().numel() * count.get(key[1], 0)
+        return before.plus(total)
 
     def may_run_in_threads(self) -> bool:
         """Tell whether every feature lies in CPU memory, so that worker threads read it as well as the main one."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.transform import Transform
 
 
@@ -14,3 +15,7 @@ class FeatureFetcherStartMarker(Transform, name="mark_feature_fetcher_start"):
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch."""
         return minibatch
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what was there before."""
+        return before

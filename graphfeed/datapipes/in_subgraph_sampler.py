@@ -2,6 +2,7 @@
 
 import torch
 
+from graphfeed.datapipes.expected import Expected, expect_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.sampled_subgraph import ByType
@@ -37,3 +38,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         rows = layers[0].original_row_node_ids
         assert rows is not None
         return rows, layers
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what average in-degrees let expect."""
+        return expect_layers(before, self.graph, [torch.tensor([-1])], replace_edges=False, merged=True)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.expected import Expected, measure
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatcher import minibatcher_default
 from graphfeed.ops import Key, permute
@@ -86,3 +87,7 @@ class ItemSampler(Datapipe):
     def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":
         """Return the same sampler for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
+
+    def expect(self, before: Expected | None) -> Expected | None:  # noqa: ARG002
+        """Return what the first mini-batch holds; makes it, which reads its items."""
+        return measure(self.minibatch(0)) if len(self) else None

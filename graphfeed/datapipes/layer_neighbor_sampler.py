@@ -49,7 +49,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     other ones each time, draw anew: two that are d apart share all but d in so many variates. Every variate is
     uniform all the same, and a function of the seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
-    """Has no effect."""
+    """As for `NeighborSampler`."""
     num_gpu_cached_edges: int = 0
     """Has no effect: edges are read where they lie."""
     gpu_cache_threshold: int = 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 
@@ -29,3 +30,7 @@ class MiniBatchTransformer(Transform, name="transform"):
                 "return the mini-batch"
             )
         return result
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what was there before the identity; what a function makes of it is not known."""
+        return before if self.transformer is None else None

@@ -1,10 +1,12 @@
 """What all negative samplers share, and where users write their own."""
 
 import copy
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
@@ -12,6 +14,8 @@ from graphfeed.ops.random import drawing
 
 Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Seeds, labels and indexes."""
+
+LABEL_BYTES, INDEX_BYTES = 4, 8
 
 
 class NegativeSampler(Transform, name="sample_negative"):
@@ -48,6 +52,16 @@ class NegativeSampler(Transform, name="sample_negative"):
             etype: Their type; None where the seeds have no types.
         """
         raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what the usual seeds, labels and indexes take, in place of the seeds alone."""
+        if before is None:
+            return None
+        times = 1 + self.negative_ratio
+        seeds = {kind: times * count for kind, count in before.seeds.items()}
+        more = before.id_bytes * (sum(seeds.values()) - sum(before.seeds.values()))
+        more += (LABEL_BYTES + INDEX_BYTES) * times * before.seed_rows
+        return replace(before.plus(more), seeds=seeds, nodes=seeds, seed_rows=times * before.seed_rows)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""

@@ -19,7 +19,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     pipeline has no key, and gets a random one (`seed`).
 
     The last five options are those of samplers on GPUs. What would change the result is refused; what would only change
-    the speed has no effect, for the loader's workers overlap mini-batches already.
+    the speed has no effect, but for `overlap_fetch`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
@@ -38,7 +38,7 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     deduplicate: bool = True
     """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
     overlap_fetch: bool = False
-    """Has no effect."""
+    """Whether, behind a copy to a GPU, the loader samples ahead of what follows, on a stream of its own."""
     num_gpu_cached_edges: int = 0
     """Has no effect: edges are read where they lie."""
     gpu_cache_threshold: int = 1

@@ -41,11 +41,12 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
     overlap_fetch: bool = False
-    """Has no effect."""
+    """As for `NeighborSampler`; where several stages in a chain have it, they share the stream."""
     asynchronous: bool = False
     """Has no effect."""
 
     needs_key = True
+    reads_graph = True
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with one more layer."""

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
@@ -100,3 +101,7 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch without those edges."""
         return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
+
+    def expect(self, before: Expected | None) -> Expected | None:
+        """Return what was there before: few edges are taken out."""
+        return before

@@ -42,6 +42,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
     """
 
     needs_key = True
+    reads_graph = True
 
     def sample_subgraphs(
         self,

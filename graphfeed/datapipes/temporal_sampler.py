@@ -27,6 +27,8 @@ class TemporalSampler(FanoutSampler):
     hop_time: HopTime = "seed"
     """When a sampled neighbour is looked at in turn: at the time of the seed that led to it, or at that of the edge."""
 
+    merges = False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.node_timestamp_attr_name is None and self.edge_timestamp_attr_name is None:

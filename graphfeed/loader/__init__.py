@@ -17,11 +17,13 @@ from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import Elsewhere
 from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.loader.process_executor import ProcessExecutor
+from graphfeed.loader.recorded import Recorded
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.sharder import Sharder
 
@@ -35,6 +37,7 @@ __all__ = [
     "InWorkers",
     "LoaderOptions",
     "MpChannel",
+    "OnStream",
     "PeerError",
     "Pin",
     "Plan",
@@ -42,6 +45,7 @@ __all__ = [
     "PrefetcherIterDataPipe",
     "ProcessExecutor",
     "QueueTimeoutError",
+    "Recorded",
     "SampleMessage",
     "SamplerPool",
     "SamplerReceiver",

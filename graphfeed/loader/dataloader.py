@@ -16,8 +16,9 @@ from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.process_executor import ProcessExecutor
-from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.ops import set_max_uva_threads
+from graphfeed.ops.backend import check_device
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
 
@@ -49,10 +50,16 @@ class DataLoader:
 
     Args:
         datapipe: The pipeline; it is not changed.
-        num_workers: 0 runs everything in the loop's own thread; None takes as many threads as there are cores.
+        num_workers: 0 runs everything in the loop's own thread, but for what the last two options put on streams; None
+            takes as many threads as there are cores, or 0 where mini-batches are sampled on a GPU.
         persistent_workers: Whether workers outlive the epoch.
         max_uva_threads: How many threads of a GPU read pinned memory at once, so that the rest of it computes; holds
             for the process from the epoch's beginning on. No effect on the CPU.
+        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU, and what comes before them, are
+            made ahead of the caller's step, in a thread and on a CUDA stream of their own; None asks the stages
+            (`FeatureFetcher.overlap_fetch`, True). No effect on the CPU, where workers run ahead anyway.
+        overlap_graph_fetch: Whether sampling behind a copy to a GPU has a thread and a stream of its own, ahead of
+            fetching; None asks the stages (`NeighborSampler.overlap_fetch`, False).
         worker: "thread", or "process" for stages in Python that keep the interpreter busy, or that crash: processes are
             replaced when they are killed, and what they were doing is done again. Graphs and features then move to
             shared memory, at the first epoch.
@@ -60,12 +67,14 @@ class DataLoader:
             `client.get_executor()` with workers of this machine; it is not shut down. What is sent to it pickles,
             unless it is a ThreadPoolExecutor.
         seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
-        prefetch_factor: How many mini-batches are in flight for each worker.
+        prefetch_factor: How many mini-batches are in flight for each worker, and wait ready behind each thread that
+            runs ahead; on a GPU they take its memory.
         timeout: Seconds that a mini-batch may take before it fails; a process that is at it is then killed.
 
     Raises:
         TypeError: `datapipe` is no pipeline.
-        ValueError: An option out of range.
+        ValueError: An option out of range; workers, where a copy to a GPU comes before the sampler. When it runs:
+        RuntimeError: There is no such GPU.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -82,6 +91,8 @@ class DataLoader:
         persistent_workers: bool = True,
         max_uva_threads: int = 10240,
         *,
+        overlap_feature_fetch: bool | None = None,
+        overlap_graph_fetch: bool | None = None,
         worker: str = "thread",
         executor: Executor | None = None,
         seed: int | None = None,
@@ -91,9 +102,12 @@ class DataLoader:
         if not isinstance(datapipe, Datapipe):
             raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
-        num_workers = available_cores() if num_workers is None else num_workers
+        if num_workers is None:
+            needs_none = worker == "thread" and executor is None and sampled_on_device(datapipe) is not None
+            num_workers = 0 if needs_none else available_cores()
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
-        self.plan = make_plan(datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, timeout))
+        overlap = (overlap_feature_fetch, overlap_graph_fetch)
+        self.plan = make_plan(datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, timeout, *overlap))
         self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout
@@ -219,6 +233,8 @@ class DataLoader:
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
+        for stage in find(pipe, CopiesToDevice):
+            check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self._take_executor() if find(pipe, InWorkers) else None
         pipe = pipe.rewrite(lambda stage: stage.changed(executor=executor) if isinstance(stage, InWorkers) else stage)
         by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))

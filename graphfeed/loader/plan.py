@@ -4,27 +4,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.describe import describe_stage
-from graphfeed.datapipes.transform import Transform
-from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.prefetch import Prefetch
+from graphfeed.loader.explain import describe_plan, describe_written
 from graphfeed.loader.rules import (
     LoaderOptions,
+    copy_on_stream,
     cut_at_main_stages,
     fetch_in_threads,
+    overlap_feature_fetch,
+    overlap_graph_fetch,
+    pin_before_copy,
     prefetch_before_copy,
     prefetch_main_stages,
+    prefetch_on_stream,
+    refuse_idle_workers,
     shard_items,
 )
-from graphfeed.loader.sharder import Sharder
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# Where features are fetched decides where the cut falls; what runs ahead of the copy is known after the cut.
+# Where features are fetched decides where the cut falls; what runs ahead of the copy is known after the cut. A copy
+# needs no stream of its own where fetching behind it has one, and is worth pinning for where it is on a stream.
 RULES: tuple[Rule, ...] = (
+    refuse_idle_workers,
     shard_items,
     fetch_in_threads,
     cut_at_main_stages,
+    overlap_graph_fetch,
+    overlap_feature_fetch,
+    prefetch_on_stream,
+    copy_on_stream,
+    pin_before_copy,
     prefetch_before_copy,
     prefetch_main_stages,
 )
@@ -39,10 +48,19 @@ class Plan:
     applied: tuple[Rule, ...]
 
     def explain(self, *, rewritten: bool = True) -> str:
-        """Return the plan as text: where each stage runs, the last stage first, then the rules that fired."""
-        lines = list_stages(self.running if rewritten else self.written, "main", 0)
+        """Return the plan as text: a table of the stages, the last one first, then the rules that fired.
+
+        The table has where each stage runs, and what a mini-batch is expected to take behind it; on a device also which
+        one, and whose stream. Costs making one mini-batch of items; nothing is sampled, and no device is touched. The
+        bytes are right to a factor of two or three: on WordNet, where few nodes have most of the edges, 0.7 to 2.4
+        times what mini-batches take.
+
+        Args:
+            rewritten: Whether to show what runs; else the stages as they were written.
+        """
         if not rewritten:
-            return "\n".join(lines)
+            return "\n".join(describe_written(self.written))
+        lines = describe_plan(self.running)
         if self.applied:
             lines.append("rules:")
             width = max(len(rule.__name__) for rule in self.applied)
@@ -62,26 +80,3 @@ def make_plan(pipe: Datapipe, options: LoaderOptions) -> Plan:
             applied.append(rule)
         running = result
     return Plan(pipe, running, tuple(applied))
-
-
-def list_stages(stage: Datapipe, where: str, depth: int) -> list[str]:
-    """Return a line for each stage: where it runs, and what it is, deeper the nearer to the source."""
-    lines = [f"{where:<10}{'  ' * depth}{describe_stage(stage)}"]
-    inside = where
-    if isinstance(stage, Prefetch):
-        inside = "prefetch"
-    elif isinstance(stage, InWorkers):
-        return lines + list_region(stage, where, depth + 1)
-    for source in stage.inputs:
-        lines += list_stages(source, inside, depth + 1)
-    return lines
-
-
-def list_region(cut: InWorkers, outside: str, depth: int) -> list[str]:
-    """List the stages that workers run; a source that can't be sharded runs outside of them."""
-    lines = []
-    stage = cut.datapipe
-    while isinstance(stage, Transform):
-        lines.append(f"{'worker':<10}{'  ' * depth}{describe_stage(stage)}")
-        stage, depth = stage.datapipe, depth + 1
-    return lines + list_stages(stage, "worker" if isinstance(stage, Sharder) else outside, depth)

@@ -3,6 +3,7 @@
 The first line of a rule's docstring is what `explain()` prints when it changed something.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,10 +11,13 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, Process, Shardable
 from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.pin import Pin
 from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.sharder import Sharder
+from graphfeed.ops.backend import is_gpu
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,12 @@ class LoaderOptions:
     in_threads: bool = True
     """Whether workers share this process's memory."""
     prefetch_factor: int = 2
-    """How many mini-batches are in flight for each worker."""
+    """How many mini-batches are in flight for each worker, and ready before each stage that others run ahead of."""
     timeout_seconds: float = 600.0
+    overlap_feature_fetch: bool | None = None
+    """Whether features are fetched ahead on a device; None asks each stage's `overlap_fetch`."""
+    overlap_graph_fetch: bool | None = None
+    """The same of sampling."""
 
 
 PATIENCE = 2.0
@@ -62,9 +70,9 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
 
     def allow(stage: Datapipe) -> Datapipe:
-        if isinstance(stage, ReadsFeatures) and stage.runs_in is Process.MAIN and stage.may_run_in_threads():
-            return stage.changed(runs_in=Process.WORKER)
-        return stage
+        if not isinstance(stage, ReadsFeatures) or stage.runs_in is not Process.MAIN or device_of(stage) is not None:
+            return stage
+        return stage.changed(runs_in=Process.WORKER) if stage.may_run_in_threads() else stage
 
     return pipe.rewrite(allow)
 
@@ -91,28 +99,139 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     return wrap(cut)
 
 
+def device_of(pipe: Datapipe) -> torch.device | str | None:
+    """Return the GPU that a stage's mini-batches lie on, as the last copy names it; None for the CPU."""
+    if isinstance(pipe, CopiesToDevice):
+        return pipe.device if is_gpu(pipe.device) else None
+    return next((device for source in pipe.inputs if (device := device_of(source)) is not None), None)
+
+
+def sampled_on_device(pipe: Datapipe) -> tuple[torch.device | str, Datapipe] | None:
+    """Return the first stage that samples behind a copy to a GPU, and that GPU."""
+    for stage in traverse(pipe):
+        device = device_of(stage)
+        if stage.reads_graph and device is not None:
+            return device, stage
+    return None
+
+
+def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Where mini-batches are sampled on a device, the main process does it: workers are a ValueError."""
+    found = sampled_on_device(pipe)
+    if found is None or options.num_workers == 0:
+        return pipe
+    device, stage = found
+    raise ValueError(
+        f"num_workers is {options.num_workers}, but copy_to({str(device)!r}) comes before {type(stage).__name__}: "
+        "sampling on a device is the main process's work, and workers would have none. Give num_workers=0 to sample "
+        "on the device, or move copy_to behind the sampler to sample in workers"
+    )
+
+
+def run_last_on_stream(
+    pipe: Datapipe, name: str, options: LoaderOptions, wanted: Callable[[Datapipe], bool]
+) -> Datapipe:
+    """Put a part that ends with a wanted stage on a stream; what others of them come before is in that part already."""
+    covered = {id(source) for stage in traverse(pipe) if wanted(stage) for source in traverse(stage)[:-1]}
+
+    def put(stage: Datapipe) -> Datapipe:
+        device = device_of(stage)
+        if id(stage) in covered or device is None or not wanted(stage):
+            return stage
+        return OnStream(stage, name, device, options.prefetch_factor, PATIENCE * options.timeout_seconds)
+
+    return pipe.rewrite(put)
+
+
+def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Sampling on a device runs ahead of what follows it, in a thread and on a stream of its own."""
+
+    def wanted(stage: Datapipe) -> bool:
+        asked = getattr(stage, "overlap_fetch", False)
+        given = options.overlap_graph_fetch
+        return stage.reads_graph and device_of(stage) is not None and bool(asked if given is None else given)
+
+    return run_last_on_stream(pipe, "graph", options, wanted)
+
+
+def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Features are fetched on a device ahead of the caller's step, in a thread and on a stream of its own."""
+
+    def wanted(stage: Datapipe) -> bool:
+        asked = getattr(stage, "overlap_fetch", True)
+        given = options.overlap_feature_fetch
+        return (
+            isinstance(stage, ReadsFeatures)
+            and device_of(stage) is not None
+            and bool(asked if given is None else given)
+        )
+
+    return run_last_on_stream(pipe, "feature", options, wanted)
+
+
+def prefetch_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
+    """Prefetching that a pipeline asks for behind a copy to a device has a stream of its own there."""
+
+    def swap(stage: Datapipe) -> Datapipe:
+        device = device_of(stage)
+        if not isinstance(stage, Prefetch) or device is None:
+            return stage
+        return OnStream(stage.datapipe, "prefetch", device, stage.buffer_size, stage.timeout_seconds)
+
+    return pipe.rewrite(swap)
+
+
+def copy_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """What comes before the copy to a device, and the copy, run ahead in a thread, on a stream of its own."""
+    if options.num_workers == 0:
+        return pipe
+    ahead = {id(source) for stage in find(pipe, OnStream) for source in traverse(stage)[:-1]}
+
+    def wanted(stage: Datapipe) -> bool:
+        return isinstance(stage, CopiesToDevice) and is_gpu(stage.device) and id(stage) not in ahead
+
+    return run_last_on_stream(pipe, "copy", options, wanted)
+
+
+def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
+    """What is copied on a stream goes to pinned memory first, so that the copy runs while others compute."""
+
+    def pin(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or not is_gpu(stage.device):
+            return stage
+        if isinstance(stage.datapipe, Pin) or device_of(stage.datapipe) is not None:
+            return stage
+        return stage.changed(datapipe=Pin(stage.datapipe), non_blocking=True)
+
+    return pipe.rewrite(
+        lambda stage: stage.with_inputs(lambda part: part.rewrite(pin)) if isinstance(stage, OnStream) else stage
+    )
+
+
 def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """What comes before the copy to a device runs ahead of it in a thread, and for CUDA ends in pinned memory."""
+    """The main-process stages before the copy run ahead of it in a thread."""
     if options.num_workers == 0:
         return pipe
 
     def prefetch(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice):
+        if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or is_gpu(stage.device):
             return stage
-        source = stage.datapipe
-        if torch.device(stage.device).type == "cuda":
-            source = Prefetch(Pin(source), timeout_seconds=PATIENCE * options.timeout_seconds)
-            return stage.changed(datapipe=source, non_blocking=True)
         # Workers run ahead by themselves; a thread between would only pass mini-batches on.
-        if isinstance(source, InWorkers):
+        if isinstance(stage.datapipe, InWorkers):
             return stage
-        return stage.changed(datapipe=Prefetch(source, timeout_seconds=PATIENCE * options.timeout_seconds))
+        return stage.changed(datapipe=ahead(stage.datapipe, options))
 
     return pipe.rewrite(prefetch)
 
 
 def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """The main-process stages run ahead of the loop in a thread, so that they overlap the user's step."""
-    if options.num_workers == 0 or isinstance(pipe, (InWorkers, CopiesToDevice)):
+    # On a device they would be on the thread's stream, and not on the caller's.
+    if options.num_workers == 0 or isinstance(pipe, (InWorkers, CopiesToDevice)) or device_of(pipe) is not None:
         return pipe
-    return Prefetch(pipe, timeout_seconds=PATIENCE * options.timeout_seconds)
+    return ahead(pipe, options)
+
+
+def ahead(pipe: Datapipe, options: LoaderOptions) -> Prefetch:
+    """Return a part that runs in a thread."""
+    return Prefetch(pipe, options.prefetch_factor, PATIENCE * options.timeout_seconds)

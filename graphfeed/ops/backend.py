@@ -40,6 +40,28 @@ def on_gpu(tensor: torch.Tensor) -> bool:
     return not tensor.is_cpu and PACKAGES.get(tensor.device.type) == "cuda"
 
 
+def is_gpu(device: torch.device | str) -> bool:
+    """Tell whether a device is one that the CUDA kernels work on, be it there or not."""
+    return PACKAGES.get(torch.device(device).type) == "cuda"
+
+
+def check_device(name: str, device: torch.device | str) -> None:
+    """Raise a RuntimeError unless a GPU is there, or the device is none."""
+    if not is_gpu(device):
+        return
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            f"{name} needs the device {str(device)!r}, and torch {torch.__version__} finds no CUDA device: install a "
+            "torch that is built for CUDA and a driver, or leave the copy to it out"
+        )
+    count = torch.cuda.device_count()
+    if (torch.device(device).index or 0) >= count:
+        raise RuntimeError(
+            f"{name} needs the device {str(device)!r}, but torch finds {count} CUDA device{'s' if count > 1 else ''}; "
+            "count from 'cuda:0' on"
+        )
+
+
 def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType:
     """Return the kernel module of an op for the device of a tensor.
 

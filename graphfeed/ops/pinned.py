@@ -1,7 +1,12 @@
 """Page-locked memory, which kernels on a GPU read over the bus (UVA)."""
 
+import threading
 import weakref
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from mmap import PAGESIZE
 from typing import Any
 
 import torch
@@ -52,7 +57,10 @@ def check_thread_count(count: int) -> int:
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     """Page-lock memory where it lies, until its owner dies or the interpreter ends; the memory lives as long.
 
-    Nothing is copied. What is page-locked already stays as it is.
+    Nothing is copied by it. Any memory of the process will do: also what is shared with other processes, or mapped from
+    a file, be it for reading only; of a private mapping for writing, as `load_graph` makes, pages may become the
+    process's own. What is page-locked already stays as it is. Whole pages are locked, each once, for CUDA refuses what
+    it has: neighbours that share one have it until both are done.
 
     Args:
         tensor: On the CPU, contiguous.
@@ -68,19 +76,94 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
             f"with strides {tensor.stride()}; move it with .cpu().contiguous()"
         )
     check_can_pin("pin_in_place")
-    if tensor.numel() == 0 or tensor.is_pinned():
+    if tensor.numel() == 0:
         return
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    status = int(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))
-    if status != 0:
+    start = tensor.data_ptr() // PAGESIZE * PAGESIZE
+    end = -(-(tensor.data_ptr() + tensor.nbytes) // PAGESIZE) * PAGESIZE
+    with LOCK:
+        locked = sorted((part for part in LOCKED if part.start < end and start < part.end), key=lambda part: part.start)
+        # Memory that torch has pinned is in none of these.
+        if locked or not tensor.is_pinned():
+            locked += lock_between(runtime, start, end, locked, tensor)
+            for part in locked:
+                part.users += 1
+            # The tensor is among the arguments so that its memory is not freed before.
+            weakref.finalize(owner, release, runtime, locked, tensor)
+    unlock_unused()
+
+
+@dataclass(eq=False)
+class LockedPages:
+    """Pages that were locked at once."""
+
+    start: int
+    end: int
+    memory: torch.Tensor
+    """Keeps them mapped."""
+    users: int = 0
+
+
+LOCK = threading.Lock()
+LOCKED: list[LockedPages] = []
+RELEASED: deque[tuple[Any, list[LockedPages]]] = deque()
+READ_ONLY = 8
+"""Tells CUDA that a device will only read, without which it refuses memory that the process may only read."""
+
+
+def lock_between(
+    runtime: Any, start: int, end: int, locked: Sequence[LockedPages], tensor: torch.Tensor
+) -> list[LockedPages]:
+    """Lock the pages from `start` to `end` that are not among the locked ones, which are in order."""
+    made: list[LockedPages] = []
+    edges = [start, *(edge for part in locked for edge in (part.start, part.end)), end]
+    try:
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            if low < high:
+                lock(runtime, low, high - low)
+                made.append(LockedPages(low, high, tensor))
+    except RuntimeError:
+        for part in made:
+            runtime.cudaHostUnregister(part.start)
+        raise
+    LOCKED.extend(made)
+    return made
+
+
+def lock(runtime: Any, start: int, size: int) -> None:
+    """Lock whole pages, or raise."""
+    status = int(runtime.cudaHostRegister(start, size, 0))
+    if status != 0 and int(runtime.cudaHostRegister(start, size, READ_ONLY)) != 0:
+        forget_error()
         raise RuntimeError(
-            f"CUDA can't page-lock {tensor.nbytes} bytes (cudaHostRegister returned {status}); free memory, raise "
-            "the limit of locked memory (ulimit -l), or leave pin_memory_() out"
+            f"CUDA can't page-lock {size} bytes (cudaHostRegister returned {status}); free memory, raise the limit of "
+            "locked memory (ulimit -l), copy what is mapped from a file with .clone(), or leave pin_memory_() out"
         )
-    # The tensor is among the arguments so that its memory is not freed before.
-    weakref.finalize(owner, release, runtime, tensor)
+    if status != 0:
+        forget_error()
 
 
-def release(runtime: Any, tensor: torch.Tensor) -> None:
-    """End the page-locking of a tensor's memory."""
-    runtime.cudaHostUnregister(tensor.data_ptr())
+def forget_error() -> None:
+    """Take the last error out of CUDA's runtime, where the next kernel that torch starts would find it."""
+    with suppress(RuntimeError):
+        torch.ones(1, device="cuda")
+
+
+def release(runtime: Any, locked: list[LockedPages], tensor: torch.Tensor) -> None:  # noqa: ARG001
+    """End a use of pages; the collector may call this anywhere, also while this thread locks others."""
+    RELEASED.append((runtime, locked))
+    unlock_unused()
+
+
+def unlock_unused() -> None:
+    """Unlock the pages that nobody uses any more, unless somebody is at the list: they do it then."""
+    while RELEASED and LOCK.acquire(blocking=False):
+        try:
+            runtime, locked = RELEASED.popleft()
+            for part in locked:
+                part.users -= 1
+                if part.users == 0:
+                    LOCKED.remove(part)
+                    runtime.cudaHostUnregister(part.start)
+        finally:
+            LOCK.release()

@@ -70,6 +70,11 @@ class CPUCachedFeature(Feature):
         """Return the number of rows."""
         return self._fallback_feature.count()
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What rows are of."""
+        return self._dtype
+
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite rows of the fallback, and keep them; without `ids` all are overwritten and the cache is emptied.
 

@@ -97,6 +97,11 @@ class DiskBasedFeature(Feature):
         """Return the number of rows."""
         return self._shape[0]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What rows are of."""
+        return self._dtype
+
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Raise: the file is not written to."""
         raise NotImplementedError(f"{self._path} is only read; write the new rows to a file and open that")

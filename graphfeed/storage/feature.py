@@ -53,6 +53,11 @@ class Feature(ABC):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Overwrite the rows at `ids`; all rows if None."""
 
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What rows are of; None where that is not known without reading one."""
+        return None
+
     def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
         """Yield once a stage, in the last stage the rows.
 
@@ -162,6 +167,11 @@ class TorchBasedFeature(Shareable, Feature):
     def count(self) -> int:
         """Return the number of rows."""
         return self._tensor.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What rows are of."""
+        return self._tensor.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Replace the tensor, or overwrite the rows at `ids` in place."""

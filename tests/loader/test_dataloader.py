@@ -49,6 +49,25 @@ def test_an_epoch_limits_the_threads_that_read_pinned_memory(monkeypatch: pytest
         gf.DataLoader(pipe, max_uva_threads=0)
 
 
+def test_by_default_there_are_no_workers_where_sampling_is_on_a_gpu() -> None:
+    (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
+    assert isinstance(sampler, gf.NeighborSampler)
+    pipe = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, [2])
+    assert gf.DataLoader(pipe).num_workers == 0
+    for options in ({"num_workers": 2}, {"worker": "process"}, {"executor": ThreadPoolExecutor(1)}):
+        with pytest.raises(ValueError, match="Give num_workers=0 to sample on the device, or move copy_to behind"):
+            gf.DataLoader(pipe, **options)
+
+
+@pytest.mark.parametrize("device", ["cuda", torch.device("cuda:3")])
+def test_a_plan_for_a_gpu_can_be_looked_at_where_there_is_none(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with gf.DataLoader(pipelines.homogeneous().copy_to(device), 2) as loader:
+        assert f"device={device!r}" in loader.explain()
+        with pytest.raises(RuntimeError, match=r"install a torch that is built for CUDA"):
+            next(iter(loader))
+
+
 def test_set_epoch_chooses_the_next_epoch() -> None:
     with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=1) as loader:
         first, second = digests(loader), digests(loader)

@@ -25,6 +25,15 @@ def cuda() -> gf.Datapipe:
     return pipelines.homogeneous().copy_to("cuda")
 
 
+def sampled_on_cuda() -> gf.Datapipe:
+    pipe = pipelines.homogeneous()
+    (sampler,) = gf.find(pipe, gf.NeighborSampler)
+    assert isinstance(pipe, gf.FeatureFetcher)
+    assert isinstance(sampler, gf.NeighborSampler)
+    there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph, sampler.fanouts)
+    return there.fetch_feature(pipe.feature_store, ["feat"]).transform()
+
+
 def from_a_list() -> gf.Datapipe:
     (sampler,) = gf.find(pipelines.homogeneous(), gf.NeighborSampler)
     assert isinstance(sampler, gf.NeighborSampler)
@@ -38,6 +47,22 @@ def from_a_list() -> gf.Datapipe:
 def test_a_plan_reads_as_the_file_says(build: Build, kind: str) -> None:
     text = make_plan(build(), OPTIONS[kind]).explain() + "\n"
     path = PLANS / f"{build.__name__}_{kind}.txt"
+    if os.environ.get("GRAPHFEED_WRITE_PLANS"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("ahead", LoaderOptions()),
+        ("both", LoaderOptions(overlap_graph_fetch=True)),
+        ("inline", LoaderOptions(overlap_feature_fetch=False)),
+    ],
+)
+def test_a_plan_for_a_gpu_needs_none(kind: str, options: LoaderOptions) -> None:
+    text = make_plan(sampled_on_cuda(), options).explain() + "\n"
+    path = PLANS / f"sampled_on_cuda_{kind}.txt"
     if os.environ.get("GRAPHFEED_WRITE_PLANS"):
         path.write_text(text)
     assert text == path.read_text()

@@ -1,23 +1,32 @@
 import inspect
+from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.describe import describe_stage
+from graphfeed.loader.on_stream import OnStream
+from graphfeed.loader.plan import RULES, make_plan
+from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.rules import (
     LoaderOptions,
+    copy_on_stream,
     cut_at_main_stages,
+    device_of,
     fetch_in_threads,
+    overlap_feature_fetch,
+    overlap_graph_fetch,
+    pin_before_copy,
     prefetch_before_copy,
     prefetch_main_stages,
+    prefetch_on_stream,
     shard_items,
 )
 from tests import pipelines
 
 THREADS = LoaderOptions(num_workers=2)
 PROCESSES = LoaderOptions(num_workers=2, in_threads=False)
-RULES = (shard_items, fetch_in_threads, cut_at_main_stages, prefetch_before_copy, prefetch_main_stages)
 
 
 def names(pipe: gf.Datapipe) -> list[str]:
@@ -124,14 +133,134 @@ def test_workers_before_a_cpu_copy_run_ahead_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
-def test_before_a_cuda_copy_comes_pinned_memory(device: torch.device | str) -> None:
-    planned = prefetch_before_copy(AtHome(sampler()).copy_to(device), THREADS)
-    assert names(planned) == ["ItemSampler", "AtHome", "Pin", "Prefetch", "CopyTo"]
-    assert isinstance(planned, gf.CopyTo)
-    assert planned.non_blocking
+def test_what_leads_to_a_cuda_copy_runs_ahead_on_a_stream(device: torch.device | str) -> None:
+    planned = copy_on_stream(AtHome(sampler()).copy_to(device), THREADS)
+    assert names(planned) == ["ItemSampler", "AtHome", "CopyTo", "OnStream"]
+    assert isinstance(planned, OnStream)
+    assert (planned.stream, planned.device, planned.buffer_size) == ("copy", device, 2)
+
+
+def test_what_is_copied_on_a_stream_is_pinned_and_nothing_else() -> None:
+    copied = AtHome(sampler()).copy_to("cuda")
+    assert pin_before_copy(copied, THREADS) is copied
+    planned = pin_before_copy(copy_on_stream(copied.transform(), THREADS), THREADS)
+    assert names(planned) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "OnStream", "MiniBatchTransformer"]
+    (copy,) = gf.find(planned, gf.CopyTo)
+    assert isinstance(copy, gf.CopyTo)
+    assert copy.non_blocking
+    assert pin_before_copy(planned, THREADS) is planned
+    twice = pin_before_copy(copy_on_stream(copied.copy_to("cuda:1"), THREADS), THREADS)
+    assert names(twice) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "CopyTo", "OnStream"]
+
+
+def test_a_gpu_s_copy_has_no_plain_thread_before_or_behind_it() -> None:
+    for pipe in (AtHome(sampler()).copy_to("cuda"), AtHome(sampler()).copy_to("cuda").transform()):
+        assert prefetch_before_copy(pipe, THREADS) is pipe
+        assert prefetch_main_stages(pipe, THREADS) is pipe
 
 
 def test_main_stages_at_the_end_are_prefetched() -> None:
     assert names(prefetch_main_stages(AtHome(sampler()), THREADS)) == ["ItemSampler", "AtHome", "Prefetch"]
     for pipe in (cut_at_main_stages(Work(sampler()), THREADS), sampler().copy_to("cpu")):
         assert prefetch_main_stages(pipe, THREADS) is pipe
+
+
+class Samples(gf.Transform):
+    overlap_fetch: bool = False
+    reads_graph = True
+
+
+class Fetches(gf.Transform):
+    overlap_fetch: bool = True
+    runs_in = gf.Process.MAIN
+
+    def may_run_in_threads(self) -> bool:
+        return False
+
+
+def streams(pipe: gf.Datapipe, **options: Any) -> dict[str, list[str]]:
+    """Return the stages on each stream."""
+    planned = make_plan(pipe, LoaderOptions(**options)).running
+    found = {}
+    for stage in gf.find(planned, OnStream):
+        assert isinstance(stage, OnStream)
+        found[stage.stream] = names(stage)[:-1]
+    return found
+
+
+def on_a_gpu() -> gf.Datapipe:
+    return Fetches(Samples(Work(sampler()).copy_to("cuda")))
+
+
+def test_features_behind_a_copy_are_fetched_ahead_unless_that_is_refused() -> None:
+    ahead = ["ItemSampler", "Work", "Pin", "CopyTo", "Samples", "Fetches"]
+    assert streams(on_a_gpu()) == {"feature": ahead}
+    assert streams(on_a_gpu(), overlap_feature_fetch=False) == {}
+    assert streams(on_a_gpu().changed(overlap_fetch=False)) == {}
+    assert streams(on_a_gpu().changed(overlap_fetch=False), overlap_feature_fetch=True) == {"feature": ahead}
+
+
+def test_sampling_behind_a_copy_is_ahead_of_fetching_where_that_is_asked_for() -> None:
+    sampled = ["ItemSampler", "Work", "Pin", "CopyTo", "Samples"]
+    both = {"graph": sampled, "feature": [*sampled, "OnStream", "Fetches"]}
+    assert streams(on_a_gpu(), overlap_graph_fetch=True) == both
+    asking = Fetches(Samples(Work(sampler()).copy_to("cuda"), overlap_fetch=True))
+    assert streams(asking) == both
+    assert streams(asking, overlap_feature_fetch=False) == {"graph": sampled}
+    assert set(streams(asking, overlap_graph_fetch=False)) == {"feature"}
+
+
+def test_samplers_in_a_chain_share_a_stream() -> None:
+    chain = Samples(Samples(sampler().copy_to("cuda"), overlap_fetch=True), overlap_fetch=True)
+    assert streams(chain) == {"graph": ["ItemSampler", "Pin", "CopyTo", "Samples", "Samples"]}
+
+
+def test_a_copy_that_is_ahead_already_has_no_stream_of_its_own() -> None:
+    assert set(streams(Fetches(Work(sampler()).copy_to("cuda")), num_workers=2)) == {"feature"}
+    fetched = Fetches(Work(sampler())).copy_to("cuda")
+    assert set(streams(fetched, num_workers=2)) == {"copy"}
+
+
+def test_on_the_cpu_nothing_is_put_on_streams() -> None:
+    pipe = Fetches(Samples(Work(sampler()).copy_to("cpu")))
+    for rule in (overlap_graph_fetch, overlap_feature_fetch, prefetch_on_stream, copy_on_stream, pin_before_copy):
+        assert rule(pipe, LoaderOptions(2, overlap_graph_fetch=True, overlap_feature_fetch=True)) is pipe
+
+
+def test_prefetching_that_is_asked_for_on_a_gpu_has_a_stream() -> None:
+    pipe = Work(sampler()).copy_to("cuda").transform().prefetch(5)
+    planned = make_plan(pipe, LoaderOptions()).running
+    assert isinstance(planned, OnStream)
+    assert (planned.stream, planned.buffer_size) == ("prefetch", 5)
+    here = Work(sampler()).prefetch(5)
+    assert prefetch_on_stream(here, THREADS) is here
+
+
+def test_features_behind_a_copy_are_not_fetched_in_workers() -> None:
+    pipe = ReadsAnywhere(sampler().copy_to("cuda"), answer=True)
+    assert fetch_in_threads(pipe, THREADS) is pipe
+
+
+def test_the_last_copy_says_where_mini_batches_are() -> None:
+    assert device_of(Work(sampler().copy_to("cuda:1"))) == "cuda:1"
+    assert device_of(sampler().copy_to("cuda").copy_to("cpu")) is None
+    assert device_of(sampler()) is None
+
+
+@pytest.mark.parametrize("options", [THREADS, PROCESSES])
+def test_workers_that_could_not_sample_are_refused_with_two_ways_out(options: LoaderOptions) -> None:
+    with pytest.raises(
+        ValueError,
+        match=r"num_workers is 2, but copy_to\('cuda'\) comes before Samples: .* Give num_workers=0 .*, or move copy",
+    ):
+        make_plan(on_a_gpu(), options)
+    make_plan(Fetches(Samples(sampler()).copy_to("cuda")), options)
+    make_plan(Samples(sampler().copy_to("cpu")), options)
+
+
+def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> None:
+    options = LoaderOptions(2, prefetch_factor=5, timeout_seconds=3)
+    for pipe in (AtHome(sampler()), AtHome(sampler()).copy_to("cpu"), AtHome(sampler()).copy_to("cuda")):
+        planned = make_plan(pipe, options).running
+        (thread,) = [stage for stage in gf.traverse(planned) if isinstance(stage, (OnStream, Prefetch))]
+        assert (thread.buffer_size, thread.timeout_seconds) == (5, 6)

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
@@ -30,6 +31,8 @@ DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+ONE_AT_A_TIME = threading.Lock()
+"""What stands for the device is one; kernels may be started in several threads."""
 ORDERS = (0, 1, 2)
 """In which threads run: forwards, backwards, every other one first."""
 MAY_MIX = ("_to_copy", "copy_", "index.")
@@ -166,7 +169,8 @@ class EmulatedModule:
             assert len(arguments) == self.counts[name], f"{name} takes {self.counts[name]} arguments"
             assert all(value.nbytes == 8 for value in arguments)
             given = (ctypes.c_uint64 * len(arguments))(*(int(value) % 2**64 for value in arguments))
-            failure = function(grid[0], block[0], EmulatedCuda.order, given)
+            with ONE_AT_A_TIME:
+                failure = function(grid[0], block[0], EmulatedCuda.order, given)
             assert failure is None, f"{name}: {failure}"
             EmulatedCuda.launches.append((name, grid[0] * block[0]))
 

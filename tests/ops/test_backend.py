@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphfeed.ops import cpu
-from graphfeed.ops.backend import kernels, load
+from graphfeed.ops.backend import check_device, is_gpu, kernels, load
 
 
 def test_kernels_follow_the_device() -> None:
@@ -20,6 +20,28 @@ def test_kernels_follow_the_device() -> None:
 def test_a_device_without_kernels_is_named() -> None:
     with pytest.raises(ValueError, match=r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"):
         kernels("gather", torch.zeros(1, device="meta"))
+
+
+def test_a_gpu_is_known_without_one() -> None:
+    assert [is_gpu(device) for device in ("cuda", "cuda:3", torch.device("cuda"), "cpu", "meta")] == [True] * 3 + [
+        False
+    ] * 2
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    check_device("copy_to", "cpu")
+    with pytest.raises(
+        RuntimeError, match=r"copy_to needs the device 'cuda:1', and torch .* finds no CUDA device: install"
+    ):
+        check_device("copy_to", torch.device("cuda:1"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    check_device("copy_to", "cuda")
+    with pytest.raises(
+        RuntimeError, match="copy_to needs the device 'cuda:1', but torch finds 1 CUDA device; count from"
+    ):
+        check_device("copy_to", "cuda:1")
 
 
 def test_numba_is_imported_by_the_first_op() -> None:

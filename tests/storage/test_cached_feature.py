@@ -101,6 +101,11 @@ def test_features_that_share_a_cache_are_kept_apart(policy: str) -> None:
     assert 25 * ROW_BYTES < size <= 50 * ROW_BYTES
 
 
+def test_it_says_what_rows_are_of(disk: DiskBasedFeature) -> None:
+    cached = gf.cpu_cached_feature(disk, 1000)
+    assert cached.dtype is disk.dtype is cached.read(torch.tensor([0])).dtype
+
+
 def test_rows_of_other_sizes_share_no_cache() -> None:
     with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{'a': 16, 'b': 8\}"):
         cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)

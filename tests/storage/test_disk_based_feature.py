@@ -57,6 +57,11 @@ def test_the_file_is_never_written(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_it_says_what_rows_are_of_without_reading_any(path: Path) -> None:
+    feature = DiskBasedFeature(path)
+    assert feature.dtype is feature.read().dtype
+
+
 def test_it_does_not_claim_to_lie_in_memory(path: Path) -> None:
     assert not DiskBasedFeature(path).lies_in_memory()
 

@@ -29,6 +29,11 @@ def test_rows_come_in_the_order_asked_for(index: list[int], index_dtype: torch.d
     assert_same(TorchBasedFeature(rows).read(ids), rows[ids.long()])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_it_says_what_rows_are_of(dtype: torch.dtype) -> None:
+    assert TorchBasedFeature(ROWS.to(dtype)).dtype is dtype
+
+
 @pytest.mark.parametrize("shape", [(4, 1), (4, 0), (4, 2, 3), (0, 3)], ids=str)
 def test_rows_have_any_shape(shape: tuple[int, ...]) -> None:
     feature = TorchBasedFeature(torch.rand(shape))

@@ -1,0 +1,108 @@
+"""A plan as text: where each stage runs, and what a mini-batch is expected to take behind it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.describe import describe_stage
+from graphfeed.datapipes.expected import Expected
+from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes.traverse import traverse
+from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.on_stream import OnStream
+from graphfeed.loader.prefetch import Prefetch
+from graphfeed.loader.rules import device_of
+from graphfeed.loader.sharder import Sharder
+
+HEADINGS = ("where", "device", "stream", "bytes", "stage")
+ON_A_DEVICE = slice(1, 3)
+"""The columns that say something where there is a device."""
+UNITS = ("B", "kB", "MB", "GB", "TB")
+UNKNOWN = "?"
+BYTES_NOTE = "bytes: expected of a mini-batch's tensors behind the stage, by average degrees; no limit"
+UNKNOWN_NOTE = f"{UNKNOWN} is not known: a stage of your own may write expect()"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where stages run."""
+
+    where: str
+    """The caller's thread ("main"), one that runs ahead of it ("prefetch"), or workers."""
+    stream: str
+    """Whose CUDA stream they use, behind a copy to a device."""
+
+
+def describe_plan(running: Datapipe) -> list[str]:
+    """Return a table of the stages, the last one first, deeper the nearer to the source."""
+    expected = expect_all(running)
+    rows: list[tuple[str, ...]] = []
+    for stage, place, depth in list_stages(running, Place("main", "caller's"), 0):
+        device = device_of(stage)
+        on_device = ("cpu", "") if device is None else (str(device), place.stream)
+        text = "  " * depth + describe_stage(stage)
+        rows.append((place.where, *on_device, size_text(expected[id(stage)]), text))
+    table: list[tuple[str, ...]] = [HEADINGS, *rows]
+    if device_of(running) is None and all(row[1] == "cpu" for row in rows):
+        table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
+    notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[3] == UNKNOWN for row in rows) else [])]
+    return [*align(table), *notes]
+
+
+def describe_written(written: Datapipe) -> list[str]:
+    """Return the stages as they were written, a line each."""
+    return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Place("main", ""), 0)]
+
+
+def align(table: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows of cells as lines, columns as wide as they need to be, sizes at their right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        *cells, text = row
+        padded = [cell.ljust(width) for cell, width in zip(cells[:-1], widths, strict=False)]
+        lines.append("  ".join([*padded, cells[-1].rjust(widths[len(cells) - 1]), text]))
+    return lines
+
+
+def expect_all(pipe: Datapipe) -> dict[int, Expected | None]:
+    """Return what is expected behind each stage, by its id."""
+    found: dict[int, Expected | None] = {}
+    for stage in traverse(pipe):
+        before = [found[id(source)] for source in stage.inputs]
+        found[id(stage)] = stage.expect(before[0] if len(before) == 1 else None)
+    return found
+
+
+def size_text(expected: Expected | None) -> str:
+    """Return a number of bytes in two or three digits; more would promise too much."""
+    if expected is None:
+        return UNKNOWN
+    size, unit = expected.num_bytes, 0
+    while size >= 999.5 and unit < len(UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.0f} {UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {UNITS[unit]}"
+
+
+def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
+    """Yield each stage, where it runs, and how far it is from the last one."""
+    yield stage, place, depth
+    if isinstance(stage, InWorkers):
+        yield from list_region(stage, place, depth + 1)
+        return
+    if isinstance(stage, OnStream):
+        place = Place("prefetch", stage.stream)
+    elif isinstance(stage, Prefetch):
+        place = Place("prefetch", place.stream)
+    for source in stage.inputs:
+        yield from list_stages(source, place, depth + 1)
+
+
+def list_region(cut: InWorkers, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
+    """Yield the stages that workers run; a source that can't be sharded runs outside of them."""
+    inside = Place("worker", "")
+    stage = cut.datapipe
+    while isinstance(stage, Transform):
+        yield stage, inside, depth
+        stage, depth = stage.datapipe, depth + 1
+    yield from list_stages(stage, inside if isinstance(stage, Sharder) else outside, depth)
