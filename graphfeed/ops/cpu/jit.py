@@ -1,7 +1,11 @@
 """How every kernel is compiled, and the prefetch instruction that Numba lacks."""
 
 import hashlib
-from collections.abc import Callable
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +13,13 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from graphfeed.ops import random
+
+if sys.platform != "win32":
+    import fcntl
 
 AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index."""
@@ -20,6 +28,8 @@ AHEAD = 32
 PARTS = (*sorted(Path(__file__).parent.glob("*.py")), Path(random.__file__))
 SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
 """What all kernels are made of."""
+WAIT_SECONDS = 120.0
+"""How long a process waits for another one that compiles the same kernel, before it compiles it too."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -29,7 +39,53 @@ def kernel(function: Callable[..., Any]) -> Any:
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = SOURCES
+        compiled.compile = in_turn(compiled.compile, Path(cache_file._index_path).with_suffix(".lock"))
     return compiled
+
+
+def in_turn(compile_or_load: Callable[[Any], Any], lock: Path) -> Callable[[Any], Any]:
+    """Let processes that start together compile a kernel once, not once each.
+
+    Numba itself lets them, and numbers what they write the same: the one's index may come to name the other's code.
+    """
+
+    def compile_in_turn(signature: Any) -> Any:
+        with global_compiler_lock, only_one(lock):  # in this order: what compiles for a kernel may compile others
+            return compile_or_load(signature)
+
+    return compile_in_turn
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Let one process at a time in, where the file system has locks; the lock goes with the process that holds it."""
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:  # others' folder: what lies there is read, and nothing is written
+        yield
+        return
+    try:
+        give_up = time.monotonic() + WAIT_SECONDS
+        with suppress(OSError):  # no locks here
+            while not locked(descriptor) and time.monotonic() < give_up:
+                time.sleep(0.01)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+        os.close(descriptor)
+
+
+def locked(descriptor: int) -> bool:
+    """Lock an open file, unless another process has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def inlined(function: Callable[..., Any]) -> Any:
