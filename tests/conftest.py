@@ -4,6 +4,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -27,6 +28,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # for the same reason
 )
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts jobs in the background that way, and the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -77,9 +82,13 @@ class Resources:
 
 
 def own_shared_memory() -> Iterator[Path]:
-    """Return named shared memory of this project or process; other programs make some at any time."""
+    """Return named shared memory that this process may have made; others make some at any time.
+
+    Tests give graphs names with their process id in them.
+    """
     for path in Path("/dev/shm").glob("*"):
-        if "graphfeed" in path.name or str(os.getpid()) in path.name:
+        of_graphfeed = "graphfeed" in path.name and not path.name.startswith("graphfeed.")
+        if of_graphfeed or str(os.getpid()) in path.name:
             yield path
 
 
@@ -104,7 +113,7 @@ def no_leaks() -> Iterator[None]:
     resource_tracker.ensure_running()
     before = Resources()
     yield
-    give_up = time.monotonic() + 5  # a thread or process that was told to end may need a moment
+    give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left, f"left behind: {left}"

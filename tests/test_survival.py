@@ -161,6 +161,9 @@ def hang(minibatch: Any) -> Any:
 
 def test_a_mini_batch_that_hangs_is_named() -> None:
     pipe = pipeline(hang)
+    list(
+        gf.DataLoader(pipeline(), num_workers=1, worker="process")
+    )  # compiles, and starts what workers are forked from
     with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED, timeout=5) as loader:
         batches = iter(loader)
         next(batches)

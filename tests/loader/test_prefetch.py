@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
+from graphfeed.loader import prefetch
 from graphfeed.loader.prefetch import Prefetch
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -55,18 +56,19 @@ def test_a_failure_comes_after_what_was_before_it() -> None:
         next(items)
 
 
-def test_a_slow_stage_times_out_with_advice() -> None:
+def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "JOIN_SECONDS", 0.0)
     release = threading.Event()
 
     class Slow(gf.Datapipe):
         def __iter__(self) -> Iterator[int]:
-            release.wait(20)
+            release.wait(60)
             yield 0
 
     items = iter(Prefetch(Slow(), timeout_seconds=0.05))
-    threading.Timer(0.3, release.set).start()
     with pytest.raises(TimeoutError, match=r"prefetch thread gave no mini-batch for 0\.05 s.*larger timeout"):
         next(items)
+    release.set()
 
 
 def test_its_length_is_that_of_its_source() -> None:

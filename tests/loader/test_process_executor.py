@@ -46,6 +46,13 @@ def rest(seconds: float, mark: Path | None = None) -> int:
     return os.getpid()
 
 
+def hold(begun: Path, end: Path) -> int:
+    """Be at work until a file is there."""
+    begun.write_text(str(os.getpid()))
+    text_of(end)
+    return os.getpid()
+
+
 def fail(error: BaseException) -> None:
     error.add_note("a note")
     raise error
@@ -70,6 +77,12 @@ def text_of(path: Path) -> str:
     raise TimeoutError(path)
 
 
+def start_server() -> None:
+    """Start the process that workers are forked from: it takes longer than a short timeout allows a worker."""
+    with ProcessExecutor(1, timeout=SECONDS) as executor:
+        executor.submit(abs, 1).result(SECONDS)
+
+
 def is_alive(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -77,7 +90,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for_end(pids: list[int], seconds: float = 5.0) -> list[int]:
+def wait_for_end(pids: list[int], seconds: float = 30.0) -> list[int]:
     """Return who is still alive after a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and any(is_alive(pid) for pid in pids):
@@ -190,6 +203,7 @@ def test_a_worker_that_is_killed_while_it_has_nothing_to_do_is_replaced(executor
 
 
 def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
+    start_server()
     with ProcessExecutor(1, timeout=2.0) as executor:
         executor.submit(abs, 1).result(SECONDS)
         (pid,) = executor.pids()
@@ -202,27 +216,32 @@ def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_stopped_worker_is_ended_too(tmp_path: Path) -> None:
+    start_server()
     with ProcessExecutor(1, timeout=2.0) as executor:
-        future = executor.submit(rest, 0.5, tmp_path / "mark")
+        future = executor.submit(hold, tmp_path / "mark", tmp_path / "end")
         os.kill(int(text_of(tmp_path / "mark")), signal.SIGSTOP)
+        (tmp_path / "end").write_text("now")
         with pytest.raises(TimeoutError, match="worked on one call"):
             future.result(SECONDS)
 
 
 def test_a_slow_call_does_not_hold_up_the_others(executor: ProcessExecutor, tmp_path: Path) -> None:
-    slow = executor.submit(rest, 2.0, tmp_path / "mark")
+    slow = executor.submit(hold, tmp_path / "mark", tmp_path / "end")
     text_of(tmp_path / "mark")
-    wait([executor.submit(abs, number) for number in range(20)], SECONDS)
+    done, _ = wait([executor.submit(abs, number) for number in range(20)], SECONDS)
+    assert len(done) == 20
     assert not slow.done()
+    (tmp_path / "end").write_text("now")
     slow.result(SECONDS)
 
 
 def test_a_cancelled_call_is_not_done(tmp_path: Path) -> None:
     with ProcessExecutor(1, timeout=SECONDS) as executor:
-        executor.submit(rest, 0.3, tmp_path / "begun")
+        executor.submit(hold, tmp_path / "begun", tmp_path / "end")
         text_of(tmp_path / "begun")
         cancelled = executor.submit(rest, 0.0, tmp_path / "mark")
         assert cancelled.cancel()
+        (tmp_path / "end").write_text("now")
     assert not (tmp_path / "mark").exists()
 
 
@@ -250,9 +269,10 @@ def test_shutdown_with_cancel_ends_running_calls(tmp_path: Path) -> None:
 
 def test_a_forgotten_executor_ends_when_its_calls_are_done(tmp_path: Path) -> None:
     executor = ProcessExecutor(1, timeout=SECONDS)
-    future = executor.submit(rest, 0.3, tmp_path / "mark")
+    future = executor.submit(hold, tmp_path / "mark", tmp_path / "end")
     del executor
     gc.collect()
+    (tmp_path / "end").write_text("now")
     assert not wait_for_end([future.result(SECONDS)])
 
 
@@ -294,7 +314,7 @@ def test_what_a_worker_started_ends_with_it() -> None:
     assert not wait_for_end(pids)
 
 
-def test_it_may_be_shut_down_by_its_own_thread() -> None:
+def test_it_may_be_shut_down_by_its_own_thread(tmp_path: Path) -> None:
     other = ProcessExecutor(1, timeout=SECONDS)
     done: Future[str] = Future()
 
@@ -302,8 +322,8 @@ def test_it_may_be_shut_down_by_its_own_thread() -> None:
         other.shutdown(wait=True)
         done.set_result(threading.current_thread().name)
 
-    # Workers need longer to start than this does.
-    other.submit(abs, 1).add_done_callback(shut_down)
+    other.submit(hold, tmp_path / "mark", tmp_path / "end").add_done_callback(shut_down)
+    (tmp_path / "end").write_text("now")
     assert done.result(SECONDS) == "graphfeed-dispatcher"
 
 

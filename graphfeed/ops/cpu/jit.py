@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numba
 from llvmlite import ir
@@ -34,26 +35,38 @@ WAIT_SECONDS = 120.0
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile at the first call, keep the machine code on disk, release the interpreter lock while it runs."""
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     # By itself Numba takes machine code for new as long as the kernel's own file is, whatever became of its parts.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = SOURCES
-        compiled.compile = in_turn(compiled.compile, Path(cache_file._index_path).with_suffix(".lock"))
+        share(compiled, cache_file)
     return compiled
 
 
-def in_turn(compile_or_load: Callable[[Any], Any], lock: Path) -> Callable[[Any], Any]:
+def share(compiled: Any, cache_file: Any) -> None:
     """Let processes that start together compile a kernel once, not once each.
 
-    Numba itself lets them, and numbers what they write the same: the one's index may come to name the other's code.
+    Numba itself lets them, and numbers what they write alike: the index of one may come to name what another wrote.
     """
+    index = Path(cache_file._index_path)
+    compile_or_load, load, save = compiled.compile, cache_file.load, cache_file.save
 
     def compile_in_turn(signature: Any) -> Any:
-        with global_compiler_lock, only_one(lock):  # in this order: what compiles for a kernel may compile others
+        types_lock = index.with_suffix(f".{crc32(repr(signature).encode()):08x}.lock")
+        # In this order: other threads may have to compile, too, for the one that has the second lock.
+        with global_compiler_lock, only_one(types_lock):
             return compile_or_load(signature)
 
-    return compile_in_turn
+    def load_whole(key: Any) -> Any:
+        with only_one(index.with_suffix(".lock")):
+            return load(key)
+
+    def save_whole(key: Any, data: Any) -> None:
+        with only_one(index.with_suffix(".lock")):
+            save(key, data)
+
+    compiled.compile, cache_file.load, cache_file.save = compile_in_turn, load_whole, save_whole
 
 
 @contextmanager
