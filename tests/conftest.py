@@ -34,6 +34,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest where processes share the tests, so that all of them end together."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a CUDA device where there is none."""
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
@@ -112,6 +118,7 @@ def no_leaks() -> Iterator[None]:
     # It lives as long as the interpreter, once anything shared memory.
     resource_tracker.ensure_running()
     before = Resources()
+    gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
     yield
     give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
