@@ -9,6 +9,7 @@ import pytest
 import graphfeed as gf
 from graphfeed.loader import prefetch
 from graphfeed.loader.prefetch import Prefetch
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -41,9 +42,7 @@ def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
     source = Numbers(100, [])
     items = iter(Prefetch(source, buffer_size=3))
     next(items)
-    give_up = time.monotonic() + 10
-    while len(source.seen) < 4 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    wait_until(lambda: len(source.seen) >= 4)
     time.sleep(0.05)  # more than the buffer holds would come now
     assert len(source.seen) in (4, 5)
     del items
