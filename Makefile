@@ -26,8 +26,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# Each process takes up to 1.5 GB.
 test: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 
 bench: install
 	$(BIN)/python -m benchmarks sampling

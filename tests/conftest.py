@@ -4,6 +4,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -27,6 +28,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # for the same reason
 )
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts jobs in the background that way, and the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes longest where processes share the tests, so that all of them end together."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -77,9 +88,13 @@ class Resources:
 
 
 def own_shared_memory() -> Iterator[Path]:
-    """Return named shared memory of this project or process; other programs make some at any time."""
+    """Return named shared memory that this process may have made; others make some at any time.
+
+    Tests give graphs names with their process id in them.
+    """
     for path in Path("/dev/shm").glob("*"):
-        if "graphfeed" in path.name or str(os.getpid()) in path.name:
+        of_graphfeed = "graphfeed" in path.name and not path.name.startswith("graphfeed.")
+        if of_graphfeed or str(os.getpid()) in path.name:
             yield path
 
 
@@ -103,8 +118,9 @@ def no_leaks() -> Iterator[None]:
     # It lives as long as the interpreter, once anything shared memory.
     resource_tracker.ensure_running()
     before = Resources()
+    gc.freeze()  # what outlives a test takes half a second to go through each time, in a long run
     yield
-    give_up = time.monotonic() + 5  # a thread or process that was told to end may need a moment
+    give_up = time.monotonic() + 20  # a thread or process that was told to end may need a moment
     while (left := Resources().since(before)) and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not left, f"left behind: {left}"

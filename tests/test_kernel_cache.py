@@ -1,12 +1,17 @@
-"""Machine code on disk is used again, and no longer once any part of the kernels has changed."""
+"""Machine code on disk is made once for all processes, and no longer used once any part of the kernels has changed."""
 
+import fcntl
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import graphfeed
+from graphfeed.ops.cpu import jit
 
 SCRIPT = """
 import torch
@@ -16,31 +21,89 @@ print(permute(0, 3, 5000, key=1).tolist(), sum(module.permute.stats.cache_hits.v
 """
 
 
-def run(folder: Path) -> tuple[str, str]:
+def start(folder: Path) -> "subprocess.Popen[str]":
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
-    result = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
         cwd=folder,
         env=environment,
-        check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=100,
     )
-    places, _, hits = result.stdout.strip().rpartition(" ")
+
+
+def end(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    places, _, hits = output.strip().rpartition(" ")
     return places, hits
 
 
-def test_a_changed_part_makes_kernels_compile_anew(tmp_path: Path) -> None:
-    package = tmp_path / "graphfeed"
+def run(folder: Path) -> tuple[str, str]:
+    return end(start(folder))
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a copy of the package, without machine code."""
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(graphfeed.__file__).parent, package, ignore=ignored)
-    first, hits = run(tmp_path)
+    return Path(shutil.copytree(Path(graphfeed.__file__).parent, tmp_path / "graphfeed", ignore=ignored))
+
+
+def test_a_changed_part_makes_kernels_compile_anew(package: Path) -> None:
+    folder = package.parent
+    first, hits = run(folder)
     assert hits == "0"
-    assert run(tmp_path) == (first, "1")
+    assert run(folder) == (first, "1")
     part = package / "ops" / "cpu" / "random.py"
     part.write_text(part.read_text().replace("np.uint64(31)", "np.uint64(30)"))
-    changed, hits = run(tmp_path)
+    changed, hits = run(folder)
     assert hits == "0"
     assert changed != first
+
+
+def test_processes_that_start_together_compile_a_kernel_once(package: Path) -> None:
+    processes = [start(package.parent) for _ in range(2)]
+    (first, hits), (second, other_hits) = map(end, processes)
+    assert first == second
+    assert {hits, other_hits} == {"0", "1"}
+
+
+def is_free(lock: Path) -> bool:
+    with lock.open("w") as file:
+        return jit.locked(file.fileno())
+
+
+def test_one_process_at_a_time_is_let_in(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with jit.only_one(lock):
+        assert not is_free(lock)
+    assert is_free(lock)
+
+
+def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    stop = fork.Event()
+    child = fork.Process(target=stop.wait, args=(60,))
+    lock = tmp_path / "lock"
+    with jit.only_one(lock):
+        child.start()
+    assert is_free(lock)
+    stop.set()
+    child.join()
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "WAIT_SECONDS", 0.02)
+    lock = tmp_path / "lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with jit.only_one(lock):
+            assert not is_free(lock)
+        assert not is_free(lock)
+
+
+def test_where_no_lock_can_be_made_there_is_none(tmp_path: Path) -> None:
+    with jit.only_one(tmp_path / "missing" / "lock"):
+        assert list(tmp_path.iterdir()) == []

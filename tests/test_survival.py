@@ -77,7 +77,8 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors by /proc")
 def test_killing_random_workers_changes_and_leaves_nothing() -> None:
     pipe = pipeline()
@@ -161,6 +162,8 @@ def hang(minibatch: Any) -> Any:
 
 def test_a_mini_batch_that_hangs_is_named() -> None:
     pipe = pipeline(hang)
+    with gf.DataLoader(pipeline(), num_workers=1, worker="process") as loader:
+        list(loader)  # starts what workers are forked from, and compiles: both may take longer than the timeout below
     with gf.DataLoader(pipe, num_workers=2, worker="process", seed=SEED, timeout=5) as loader:
         batches = iter(loader)
         next(batches)

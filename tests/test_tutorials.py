@@ -22,11 +22,12 @@ def fresh_jupyter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fresh_jupyter")
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
 def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
     notebook = jupytext.read(path)
-    client = NotebookClient(notebook, timeout=110, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+    client = NotebookClient(notebook, timeout=280, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
     client.execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]

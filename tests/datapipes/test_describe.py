@@ -27,7 +27,7 @@ from tests.datapipes.stages import ByFields, ByMethod, Chained, Odd, make_items,
         ("x" * 200, "'" + "x" * 96 + "..."),
         (None, "None"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_values_take_few_words(value: Any, text: str) -> None:
     assert describe(value) == text

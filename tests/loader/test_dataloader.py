@@ -1,4 +1,3 @@
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +9,7 @@ from graphfeed import ops
 from graphfeed.ops import pinned
 from tests import pipelines
 from tests.digests import digest
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -83,12 +83,18 @@ def test_len_is_the_number_of_mini_batches() -> None:
 
 
 def test_state_counts_what_was_given_out_not_what_was_prefetched() -> None:
-    with gf.DataLoader(pipelines.shuffled(), num_workers=2, seed=1) as loader:
+    made: list[gf.MiniBatch] = []
+
+    def make(batch: gf.MiniBatch) -> gf.MiniBatch:
+        made.append(batch)
+        return batch
+
+    with gf.DataLoader(pipelines.shuffled().transform(make), num_workers=2, seed=1) as loader:
         assert loader.state_dict() == {"seed": 1, "epoch": 0, "index": 0}
         batches = iter(loader)
         next(batches)
         next(batches)
-        time.sleep(0.05)
+        wait_until(lambda: len(made) > 2)
         assert loader.state_dict() == {"seed": 1, "epoch": 0, "index": 2}
 
 

@@ -13,6 +13,7 @@ from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.process_executor import ProcessExecutor, make_context
 from graphfeed.loader.sharder import Sharder
 from graphfeed.loader.work import unpack_work
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -77,9 +78,7 @@ def test_at_most_a_window_of_mini_batches_is_begun(threads: ThreadPoolExecutor) 
 
     batches = iter(InWorkers(source(20).transform(count), num_workers=3, window=5, executor=threads))
     next(batches)
-    give_up = time.monotonic() + 10
-    while len(begun) < 6 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    wait_until(lambda: len(begun) >= 6)
     time.sleep(0.05)  # one more than the window would begin now
     assert len(begun) == 6
     del batches

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
+from graphfeed.loader import prefetch
 from graphfeed.loader.prefetch import Prefetch
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -40,9 +42,7 @@ def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
     source = Numbers(100, [])
     items = iter(Prefetch(source, buffer_size=3))
     next(items)
-    give_up = time.monotonic() + 10
-    while len(source.seen) < 4 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    wait_until(lambda: len(source.seen) >= 4)
     time.sleep(0.05)  # more than the buffer holds would come now
     assert len(source.seen) in (4, 5)
     del items
@@ -55,18 +55,19 @@ def test_a_failure_comes_after_what_was_before_it() -> None:
         next(items)
 
 
-def test_a_slow_stage_times_out_with_advice() -> None:
+def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "JOIN_SECONDS", 0.0)
     release = threading.Event()
 
     class Slow(gf.Datapipe):
         def __iter__(self) -> Iterator[int]:
-            release.wait(20)
+            release.wait(60)
             yield 0
 
     items = iter(Prefetch(Slow(), timeout_seconds=0.05))
-    threading.Timer(0.3, release.set).start()
     with pytest.raises(TimeoutError, match=r"prefetch thread gave no mini-batch for 0\.05 s.*larger timeout"):
         next(items)
+    release.set()
 
 
 def test_its_length_is_that_of_its_source() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.process_executor import ProcessExecutor, make_context
+from tests.waiting import wait_until
 
 SECONDS = 60.0
 
@@ -39,10 +41,10 @@ def die_at_first(code: int, mark: Path) -> str:
     return "not dead"
 
 
-def rest(seconds: float, mark: Path | None = None) -> int:
-    if mark is not None:
-        mark.write_text(str(os.getpid()))
-    time.sleep(seconds)
+def hold(begun: Path, end: Path) -> int:
+    """Be at work until a file is there."""
+    begun.write_text(str(os.getpid()))
+    text_of(end)
     return os.getpid()
 
 
@@ -62,12 +64,8 @@ def fail_for_two() -> None:
 
 def text_of(path: Path) -> str:
     """Wait for a file that another process writes."""
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
-        if path.exists() and (text := path.read_text()):
-            return text
-        time.sleep(0.01)
-    raise TimeoutError(path)
+    wait_until(lambda: path.exists() and path.read_text() != "", SECONDS)
+    return path.read_text()
 
 
 def is_alive(pid: int) -> bool:
@@ -77,11 +75,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_for_end(pids: list[int], seconds: float = 5.0) -> list[int]:
+def wait_for_end(pids: list[int], seconds: float = 30.0) -> list[int]:
     """Return who is still alive after a while."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and any(is_alive(pid) for pid in pids):
-        time.sleep(0.01)
+    with suppress(TimeoutError):
+        wait_until(lambda: not any(map(is_alive, pids)), seconds)
     return [pid for pid in pids if is_alive(pid)]
 
 
@@ -189,40 +186,46 @@ def test_a_worker_that_is_killed_while_it_has_nothing_to_do_is_replaced(executor
     assert executor.submit(abs, -2).result(SECONDS) == 2
 
 
-def test_a_call_that_hangs_is_ended(tmp_path: Path) -> None:
-    with ProcessExecutor(1, timeout=2.0) as executor:
-        executor.submit(abs, 1).result(SECONDS)
-        (pid,) = executor.pids()
-        future = executor.submit(rest, SECONDS)
-        behind = executor.submit(abs, -3)
+def test_a_call_that_hangs_is_ended(executor: ProcessExecutor) -> None:
+    executor.submit(abs, 1).result(SECONDS)  # starts what workers are forked from, which takes longer
+    with ProcessExecutor(1, timeout=2.0) as impatient:
+        impatient.submit(abs, 1).result(SECONDS)
+        (pid,) = impatient.pids()
+        future = impatient.submit(time.sleep, SECONDS)
+        behind = impatient.submit(abs, -3)
         with pytest.raises(TimeoutError, match=rf"pid {pid}\) worked on one call for 2 s and was killed"):
             future.result(SECONDS)
         assert behind.result(SECONDS) == 3
         assert not wait_for_end([pid])
 
 
-def test_a_stopped_worker_is_ended_too(tmp_path: Path) -> None:
-    with ProcessExecutor(1, timeout=2.0) as executor:
-        future = executor.submit(rest, 0.5, tmp_path / "mark")
+def test_a_stopped_worker_is_ended_too(executor: ProcessExecutor, tmp_path: Path) -> None:
+    executor.submit(abs, 1).result(SECONDS)
+    with ProcessExecutor(1, timeout=2.0) as impatient:
+        future = impatient.submit(hold, tmp_path / "mark", tmp_path / "end")
         os.kill(int(text_of(tmp_path / "mark")), signal.SIGSTOP)
+        (tmp_path / "end").write_text("now")
         with pytest.raises(TimeoutError, match="worked on one call"):
             future.result(SECONDS)
 
 
 def test_a_slow_call_does_not_hold_up_the_others(executor: ProcessExecutor, tmp_path: Path) -> None:
-    slow = executor.submit(rest, 2.0, tmp_path / "mark")
+    slow = executor.submit(hold, tmp_path / "mark", tmp_path / "end")
     text_of(tmp_path / "mark")
-    wait([executor.submit(abs, number) for number in range(20)], SECONDS)
+    done, _ = wait([executor.submit(abs, number) for number in range(20)], SECONDS)
+    assert len(done) == 20
     assert not slow.done()
+    (tmp_path / "end").write_text("now")
     slow.result(SECONDS)
 
 
 def test_a_cancelled_call_is_not_done(tmp_path: Path) -> None:
     with ProcessExecutor(1, timeout=SECONDS) as executor:
-        executor.submit(rest, 0.3, tmp_path / "begun")
+        executor.submit(hold, tmp_path / "begun", tmp_path / "end")
         text_of(tmp_path / "begun")
-        cancelled = executor.submit(rest, 0.0, tmp_path / "mark")
+        cancelled = executor.submit(Path.touch, tmp_path / "mark")
         assert cancelled.cancel()
+        (tmp_path / "end").write_text("now")
     assert not (tmp_path / "mark").exists()
 
 
@@ -238,7 +241,7 @@ def test_shutdown_finishes_what_was_submitted() -> None:
 
 def test_shutdown_with_cancel_ends_running_calls(tmp_path: Path) -> None:
     executor = ProcessExecutor(1, timeout=SECONDS)
-    running = executor.submit(rest, SECONDS, tmp_path / "mark")
+    running = executor.submit(hold, tmp_path / "mark", tmp_path / "never")
     waiting = executor.submit(abs, 1)
     pid = int(text_of(tmp_path / "mark"))
     executor.shutdown(cancel_futures=True)
@@ -250,9 +253,10 @@ def test_shutdown_with_cancel_ends_running_calls(tmp_path: Path) -> None:
 
 def test_a_forgotten_executor_ends_when_its_calls_are_done(tmp_path: Path) -> None:
     executor = ProcessExecutor(1, timeout=SECONDS)
-    future = executor.submit(rest, 0.3, tmp_path / "mark")
+    future = executor.submit(hold, tmp_path / "mark", tmp_path / "end")
     del executor
     gc.collect()
+    (tmp_path / "end").write_text("now")
     assert not wait_for_end([future.result(SECONDS)])
 
 
@@ -294,7 +298,7 @@ def test_what_a_worker_started_ends_with_it() -> None:
     assert not wait_for_end(pids)
 
 
-def test_it_may_be_shut_down_by_its_own_thread() -> None:
+def test_it_may_be_shut_down_by_its_own_thread(tmp_path: Path) -> None:
     other = ProcessExecutor(1, timeout=SECONDS)
     done: Future[str] = Future()
 
@@ -302,8 +306,8 @@ def test_it_may_be_shut_down_by_its_own_thread() -> None:
         other.shutdown(wait=True)
         done.set_result(threading.current_thread().name)
 
-    # Workers need longer to start than this does.
-    other.submit(abs, 1).add_done_callback(shut_down)
+    other.submit(hold, tmp_path / "mark", tmp_path / "end").add_done_callback(shut_down)
+    (tmp_path / "end").write_text("now")
     assert done.result(SECONDS) == "graphfeed-dispatcher"
 
 

@@ -6,6 +6,8 @@ its CUDA module, the launch, the device code.
 """
 
 import ctypes
+import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -26,10 +28,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphfeed.ops import backend
+from graphfeed.ops.cpu.jit import only_one
 
 DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+# As a GPU compiler is told: products are rounded before they are added.
+FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+LIBRARIES = HEADER.parent / "__pycache__"
 SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 ONE_AT_A_TIME = threading.Lock()
 """What stands for the device is one; kernels may be started in several threads."""
@@ -135,7 +141,6 @@ class Machine(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @cache
 def compiled(code: str) -> tuple[ctypes.CDLL, dict[str, int]]:
     """Compile device code for the CPU; return it and how many parameters each kernel has."""
-    assert COMPILER is not None
     kernels = {name: parameters.split(",") for name, parameters in SIGNATURE.findall(code)}
     parts = [f'#include "{HEADER}"', code]
     for name, parameters in kernels.items():
@@ -145,13 +150,26 @@ def compiled(code: str) -> tuple[ctypes.CDLL, dict[str, int]]:
             f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
             f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
         )
-    with TemporaryDirectory() as folder:
-        source, library = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-        source.write_text("\n".join(parts))
-        # As a GPU compiler is told: products are rounded before they are added.
-        flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC"]
-        subprocess.run([COMPILER, *flags, "-o", library, source], check=True)
-        return ctypes.CDLL(str(library)), {name: len(parameters) for name, parameters in kernels.items()}
+    library = ctypes.CDLL(str(make_library("\n".join(parts))))
+    return library, {name: len(parameters) for name, parameters in kernels.items()}
+
+
+def make_library(text: str) -> Path:
+    """Compile C++, once for all processes and until it or what it includes changes."""
+    assert COMPILER is not None
+    expand = [COMPILER, *FLAGS, "-E", "-x", "c++", "-"]
+    expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
+    digest = hashlib.blake2b("\n".join([expanded, *FLAGS]).encode(), digest_size=16).hexdigest()
+    library = LIBRARIES / f"cuda-{digest}.so"
+    LIBRARIES.mkdir(exist_ok=True)
+    with only_one(library.with_suffix(".lock")):
+        if not library.exists():
+            with TemporaryDirectory(dir=LIBRARIES) as folder:
+                source, made = Path(folder, "kernels.ii"), Path(folder, "kernels.so")
+                source.write_text(expanded)
+                subprocess.run([COMPILER, *FLAGS, "-o", made, source], check=True)
+                os.replace(made, library)
+    return library
 
 
 class EmulatedModule:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -138,11 +139,12 @@ def test_a_file_without_edges_is_refused(path: Path) -> None:
 
 @pytest.mark.usefixtures("no_leaks")
 def test_what_has_the_name_of_a_graph_and_is_none() -> None:
-    path = name_to_path("test-no-graph")
+    name = f"test-no-graph-{os.getpid()}"
+    path = name_to_path(name)
     path.write_bytes(b"something else" * 1000)
     try:
-        with pytest.raises(ValueError, match="test-no-graph is no graph that graphfeed wrote"):
-            load_from_shared_memory("test-no-graph")
+        with pytest.raises(ValueError, match=f"{name} is no graph that graphfeed wrote"):
+            load_from_shared_memory(name)
     finally:
         path.unlink()
 
@@ -174,7 +176,7 @@ def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(graph_file, "write_fields", write)
     with pytest.raises(OSError, match="No space left"):
-        make_graph().copy_to_shared_memory("test-full")
+        make_graph().copy_to_shared_memory(f"test-full-{os.getpid()}")
 
 
 @settings(max_examples=300)

@@ -1,17 +1,26 @@
 """How every kernel is compiled, and the prefetch instruction that Numba lacks."""
 
 import hashlib
-from collections.abc import Callable
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from graphfeed.ops import random
+
+if sys.platform != "win32":
+    import fcntl
 
 AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index."""
@@ -20,16 +29,76 @@ AHEAD = 32
 PARTS = (*sorted(Path(__file__).parent.glob("*.py")), Path(random.__file__))
 SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
 """What all kernels are made of."""
+WAIT_SECONDS = 120.0
+"""How long a process waits for another one that compiles the same kernel, before it compiles it too."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile at the first call, keep the machine code on disk, release the interpreter lock while it runs."""
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     # By itself Numba takes machine code for new as long as the kernel's own file is, whatever became of its parts.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = SOURCES
+        share(compiled, cache_file)
     return compiled
+
+
+def share(compiled: Any, cache_file: Any) -> None:
+    """Let processes that start together compile a kernel once, not once each.
+
+    Numba itself lets them, and numbers what they write alike: the index of one may come to name what another wrote.
+    """
+    index = Path(cache_file._index_path)
+    compile_or_load, load, save = compiled.compile, cache_file.load, cache_file.save
+
+    def compile_in_turn(signature: Any) -> Any:
+        types_lock = index.with_suffix(f".{crc32(repr(signature).encode()):08x}.lock")
+        # In this order: other threads may have to compile, too, for the one that has the second lock.
+        with global_compiler_lock, only_one(types_lock):
+            return compile_or_load(signature)
+
+    def load_whole(key: Any) -> Any:
+        with only_one(index.with_suffix(".lock")):
+            return load(key)
+
+    def save_whole(key: Any, data: Any) -> None:
+        with only_one(index.with_suffix(".lock")):
+            save(key, data)
+
+    compiled.compile, cache_file.load, cache_file.save = compile_in_turn, load_whole, save_whole
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Let one process at a time in, where the file system has locks; the lock goes with the process that holds it."""
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:  # others' folder: what lies there is read, and nothing is written
+        yield
+        return
+    try:
+        give_up = time.monotonic() + WAIT_SECONDS
+        with suppress(OSError):  # no locks here
+            while not locked(descriptor) and time.monotonic() < give_up:
+                time.sleep(0.01)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+        os.close(descriptor)
+
+
+def locked(descriptor: int) -> bool:
+    """Lock an open file, unless another process has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def inlined(function: Callable[..., Any]) -> Any:

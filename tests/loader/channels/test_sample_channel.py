@@ -18,6 +18,7 @@ from graphfeed.loader.channel import Closed
 from graphfeed.loader.channels.line import EndOfEpoch, PeerError
 from graphfeed.loader.channels.mp_channel import MpChannel
 from graphfeed.loader.channels.shm_channel import QueueTimeoutError, ShmChannel
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
@@ -207,10 +208,8 @@ def test_nothing_is_left_when_all_are_killed() -> None:
         os.kill(maker.pid, signal.SIGKILL)
         os.kill(child, signal.SIGKILL)
         maker.join(30)
-        give_up = time.monotonic() + 10
-        while address[1:] in Path("/proc/net/unix").read_text():
-            assert time.monotonic() < give_up
-    assert not [name for name in os.listdir("/dev/shm") if "graphfeed" in name]
+        wait_until(lambda: address[1:] not in Path("/proc/net/unix").read_text())
+    assert not list(Path("/dev/shm").glob("*graphfeed[!.]*"))
 
 
 def test_closing_wakes_a_thread_that_waits() -> None:
@@ -225,8 +224,7 @@ def test_closing_wakes_a_thread_that_waits() -> None:
 
     thread = threading.Thread(target=receive)
     thread.start()
-    while channel.statistics()["waiting consumers"] == 0:
-        pass
+    wait_until(lambda: channel.statistics()["waiting consumers"] > 0)
     channel.close()
     assert isinstance(failures.get(timeout=10), Closed)
     thread.join(10)

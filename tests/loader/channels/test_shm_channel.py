@@ -65,7 +65,7 @@ def test_waits_for_messages_and_for_room_have_limits(channel: ShmChannel, millis
         channel.send({"x": torch.ones(3)})
     with pytest.raises(QueueTimeoutError, match=rf"no room for {milliseconds / 1000:g} s"):
         channel.send({"x": torch.zeros(3)}, timeout_ms=milliseconds)
-    assert 2 * milliseconds / 1000 <= time.monotonic() - start < 5
+    assert time.monotonic() - start >= 2 * milliseconds / 1000
     assert [int(channel.recv()["x"].sum()) for _ in range(2)] == [3, 3]
 
 
