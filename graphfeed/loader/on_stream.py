@@ -18,7 +18,7 @@ class OnStream(Datapipe):
     """Runs what comes before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
 
     So copies, kernels and what waits for their results go on while the caller's step computes. When a mini-batch is
-    taken, the caller's current stream waits for it, but the caller doesn't. Where the caller asks for steps quicker than
+    taken, the caller's current stream waits for it, but the caller doesn't. Where the caller asks for steps faster than
     the device does them, it waits for the one that is `buffer_size` and one more steps back, so that no more than their
     mini-batches are kept for the device.
 
