@@ -2,7 +2,8 @@
 
 Rows from the device's own memory: a copy of as many bytes inside of it. Rows from pinned memory of the host: a copy of
 as many bytes over the bus. Sampling: torch reading as many values at random places of the same arrays, a kernel a
-hop. Relabelling: torch's own `unique` of the same ids, which gives no order of first appearance.
+hop. Relabelling: torch's own `unique` of the same ids, which gives no order of first appearance. Then sampled edges a
+second against one core of the CPU, and training steps with the loader beside them.
 """
 
 import time
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 
 import torch
 
+from benchmarks import steps
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
-from benchmarks.timing import Case, in_turn
+from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 
 DEVICE = torch.device("cuda")
@@ -31,8 +33,11 @@ def report(scale: Scale) -> Iterator[str]:
     features = torch.from_numpy(load_features(scale.products, scale.cache))
     yield gather_table("gather on the device; ratio to a copy of as many bytes in it", features.to(DEVICE), scale)
     yield gather_table("gather from pinned memory; ratio to a copy of as many bytes over the bus", pin(features), scale)
-    indptr, indices = (torch.from_numpy(part).to(DEVICE) for part in load_edges(scale.products, scale.cache))
+    here = [torch.from_numpy(part) for part in load_edges(scale.products, scale.cache)]
+    indptr, indices = (part.to(DEVICE) for part in here)
     yield sampling_table(indptr, indices, scale)
+    yield edges_table(here, [indptr, indices], scale)
+    yield from steps.report(scale, DEVICE, device_clock)
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
@@ -107,3 +112,34 @@ def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) ->
     edges = sum(layer.positions.numel() for layer in first)
     rows = [Row(name, "ms", own.times(1e3), own.over(times[limit])) for name, own in times.items()]
     return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)
+
+
+def edges_table(here: list[torch.Tensor], there: list[torch.Tensor], scale: Scale) -> str:
+    """Time all hops from the same seeds on one core, on the device, and there from pinned memory."""
+    seeds = torch.randint(here[0].numel() - 1, (scale.repeats, scale.batch_size))
+    pinned = [pin(part) for part in here]
+    keys = list(range(len(FANOUTS)))
+    counts: list[int] = []
+    for own in seeds:
+        layers = ops.sample_layers(here[0], here[1], own, FANOUTS, keys)
+        assert layers is not None
+        counts.append(sum(layer.positions.numel() for layer in layers))
+
+    def sample(arrays: list[torch.Tensor], own: torch.Tensor) -> Case:
+        return lambda number: ops.sample_layers(arrays[0], arrays[1], own[number], FANOUTS, keys)
+
+    def sample_here(number: int) -> object:
+        with one_core():
+            return sample(here, seeds)(number)
+
+    cases: dict[str, Case] = {
+        "one core of the CPU": sample_here,
+        "device, graph on it": sample(there, seeds.to(DEVICE)),
+        "device, graph in pinned memory": sample(pinned, seeds.to(DEVICE)),
+    }
+    times = in_turn(cases, scale.repeats, device_clock)
+    rows = []
+    for name, own in times.items():
+        rate = Times([1e-6 * count / seconds for count, seconds in zip(counts, own.values, strict=True)])
+        rows.append(Row(name, "M edges/s", rate, times["one core of the CPU"].over(own)))
+    return render(f"sampled edges a second, fan-outs {FANOUTS} from the seeds outward; ratio to one core", rows)

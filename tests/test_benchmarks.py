@@ -16,6 +16,7 @@ from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
+from tests.loader.late_streams import late_streams
 from tests.ops.emulated_cuda import COMPILER, EmulatedCuda
 
 SHAPE = graphs.Shape("small", 1_000, 20_000, 3)
@@ -159,17 +160,21 @@ def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "pretended")
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: True)
-    scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100)
-    with EmulatedCuda().running():
+    scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
+    with EmulatedCuda().running(), late_streams():
         tables = list(cuda.report(scale))
     assert tables[0] == "cuda: pretended\n"
-    assert [table.count("ops.") for table in tables[1:]] == [1, 3, 3]
+    assert [table.count("ops.") for table in tables[1:4]] == [1, 3, 3]
+    assert tables[4].count("M edges/s") == 3
+    assert [table.count("loading that the steps hide") for table in tables[5:]] == [1] * 5
 
 
 @pytest.mark.gpu
 def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["cuda", "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
-    assert "ops.sample_layers" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ops.sample_layers" in printed
+    assert printed.count("loading that the steps hide") == 5
 
 
 @pytest.mark.parametrize("what", ["sampling", "gather", "loader", "channels"])

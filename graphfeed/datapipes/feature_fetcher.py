@@ -10,6 +10,7 @@ from graphfeed.datapipes.datapipe import Process
 from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import FeatureStore
 from graphfeed.storage.sampled_subgraph import ByType
 
@@ -32,7 +33,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     """Reads features of the input nodes, and of each layer's edges. Sets `node_features` and `edge_features`.
 
     Runs in the main process, where feature caches, UVA and CUDA are at hand; the loader cuts the pipeline here. A
-    mini-batch that was not sampled gets the features of its node seeds. A type that is not in it is left out.
+    mini-batch that was not sampled gets the features of its node seeds. A type that is not in it is left out. The
+    features of a mini-batch on a GPU are there too: read from where they lie if the GPU can, else copied.
 
     Raises:
         KeyError: A feature that the store hasn't got.
@@ -99,7 +101,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(own)}; give a dict by type"
                 )
             if own is not None:
-                features[name if kind is None else (kind, name)] = self.feature_store.read(domain, kind, name, own)
+                rows = self.feature_store.read(domain, kind, name, own)
+                features[name if kind is None else (kind, name)] = rows.to(own.device) if is_gpu(own.device) else rows
         return features
 
     def expect(self, before: Expected | None) -> Expected | None:

@@ -78,13 +78,13 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     check_can_pin("pin_in_place")
     if tensor.numel() == 0:
         return
-    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     start = tensor.data_ptr() // PAGESIZE * PAGESIZE
     end = -(-(tensor.data_ptr() + tensor.nbytes) // PAGESIZE) * PAGESIZE
     with LOCK:
         locked = sorted((part for part in LOCKED if part.start < end and start < part.end), key=lambda part: part.start)
         # Memory that torch has pinned is in none of these.
         if locked or not tensor.is_pinned():
+            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             locked += lock_between(runtime, start, end, locked, tensor)
             for part in locked:
                 part.users += 1

@@ -13,13 +13,17 @@ ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
 
 
 def move(value: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
-    """Return a value with the tensors inside of dicts, lists, tuples and objects with `.to` on the device."""
+    """Return a value with the tensors inside of dicts, lists, tuples and objects with `.to` on the device.
+
+    To "pinned" go dense tensors of the CPU, and objects with `.pin_memory`; all else stays where it is.
+    """
     if isinstance(value, dict):
         return {name: move(part, device, non_blocking=non_blocking) for name, part in value.items()}
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return type(value)(move(part, device, non_blocking=non_blocking) for part in value)
-    if isinstance(value, torch.Tensor) and str(device) == "pinned":
-        return value.pin_memory()
+    if str(device) == "pinned":
+        stays = isinstance(value, torch.Tensor) and not (value.is_cpu and value.layout == torch.strided)
+        return value if stays or not hasattr(value, "pin_memory") else value.pin_memory()
     return value.to(device, non_blocking=non_blocking) if hasattr(value, "to") else value
 
 

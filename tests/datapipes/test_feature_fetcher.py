@@ -10,6 +10,7 @@ import graphfeed as gf
 from graphfeed.datapipes import Process
 from tests import pipelines
 from tests.digests import assert_same, digests
+from tests.ops.emulated_cuda import Cuda
 
 NODES = torch.arange(40)[:, None] * 10
 EDGES = torch.arange(200)[:, None]
@@ -180,6 +181,20 @@ def test_it_runs_in_the_main_process_and_says_whether_it_may_run_in_threads(tmp_
 
     store = gf.BasicFeatureStore({("node", None, "feat"): Elsewhere(NODES)})
     assert not homogeneous().fetch_feature(store, ["feat"]).may_run_in_threads()
+
+
+def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Path) -> None:
+    np.save(tmp_path / "feat.npy", NODES.numpy())
+    here = gf.TorchBasedFeature(NODES)
+    features: list[gf.Feature] = [here, gf.DiskBasedFeature(tmp_path / "feat.npy")]
+    with cuda.running():
+        given = gf.MiniBatch(seeds=cuda.put(torch.tensor([3, 1])))
+        for feature in [*features, gf.TorchBasedFeature(cuda.put(NODES))]:
+            store = gf.BasicFeatureStore({("node", None, "feat"): feature})
+            result = gf.IterableSource([]).fetch_feature(store, ["feat"])(given)
+            assert result.node_features is not None
+            assert cuda.is_there(result.node_features["feat"])
+            assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])
 
 
 def test_overlapping_changes_nothing_and_cooperation_is_refused() -> None:

@@ -1,8 +1,9 @@
 """CUDA streams without a device: what is asked of one is done as late as a device may do it.
 
-A copy that doesn't block happens when somebody waits for its stream, and reads what its source holds by then; until
-then the copy holds other values, and if its source is gone it keeps them. All else runs at once, on tensors that
-pretend to be on a GPU. So what doesn't wait, waits on the wrong stream, or drops a source early, gives wrong values.
+A copy that doesn't block happens when somebody waits for its stream, and reads what its source holds by then, if that
+is pinned; until then the copy holds other values, and if its source is gone it keeps them. All else runs at once, on
+tensors that pretend to be on a GPU. So what doesn't wait, waits on the wrong stream, or drops a source early, gives
+wrong values.
 """
 
 import threading
@@ -119,7 +120,9 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(isinstance(part, Pretended) for part in tree_leaves((args, kwargs))):
                 current_stream().work()
             return run(func, args, kwargs)
-        source, target = weakref.ref(args[0]), torch.full_like(args[0], OTHER_VALUE)
+        target = torch.full_like(args[0], OTHER_VALUE)
+        # CUDA sets other memory aside before it returns.
+        source = weakref.ref(args[0]) if getattr(args[0], "pinned", False) else args[0].clone
         Stream.log.append((current_stream().name, "copies"))
 
         def copy() -> None:
@@ -129,6 +132,13 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         current_stream().add(copy)
         return Pretended(target)
+
+
+def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Stand for pinning: return a copy that is known as pinned."""
+    pinned = tensor.clone()
+    pinned.pinned = True  # type: ignore[attr-defined]
+    return pinned
 
 
 def record_stream(tensor: Pretended, stream: Stream) -> None:
@@ -150,7 +160,7 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
             (torch.cuda, "current_device", lambda: 0),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "is_available", lambda: True),
-            (torch.Tensor, "pin_memory", torch.Tensor.clone),
+            (torch.Tensor, "pin_memory", pin_memory),
         ):
             stack.enter_context(patch.object(owner, name, value))
         stack.enter_context(patch.object(Pretended, "record_stream", record_stream, create=True))

@@ -64,3 +64,21 @@ def test_stages_show_the_device_of_what_they_give_and_whose_stream_they_use() ->
 def test_what_comes_back_from_a_device_is_on_the_cpu() -> None:
     rows = cells(pipelines.homogeneous().copy_to("cuda").copy_to("cpu"))
     assert [row[1] for row in rows[:3]] == ["cpu", "cuda", "cpu"]
+
+
+@pytest.mark.gpu
+def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
+    key = ("node", None, "feat")
+    plans = []
+    for device in ("cpu", "cuda", "pinned"):
+        pipe = pipelines.homogeneous()
+        (sampler,) = gf.find(pipe, gf.NeighborSampler)
+        assert isinstance(pipe, gf.FeatureFetcher)
+        assert isinstance(sampler, gf.NeighborSampler)
+        assert isinstance(sampler.graph, gf.FusedCSCSamplingGraph)
+        feature = pipe.feature_store[key]
+        assert isinstance(feature, gf.TorchBasedFeature)
+        store = gf.BasicFeatureStore({key: feature.to(device)})
+        there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph.to(device), sampler.fanouts)
+        plans.append(gf.DataLoader(there.fetch_feature(store, ["feat"])).explain())
+    assert plans[0] == plans[1] == plans[2]

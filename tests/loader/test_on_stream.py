@@ -14,7 +14,7 @@ from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.loader.late_streams import OTHER_VALUE, Late, late_streams
+from tests.loader.late_streams import OTHER_VALUE, Event, Late, current_stream, late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -72,6 +72,16 @@ def test_what_is_fetched_ahead_is_made_on_its_own_streams(log: Log) -> None:
         list(loader)
     assert {entry[0] for entry in log if entry[1] == "copies"} == {"side 1"}
     assert ("side 2", "records") not in log  # an epoch takes no stream of its own
+
+
+def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> None:
+    items = gf.ItemSampler(gf.ItemSet(200, names="seeds"), batch_size=10)
+    steps: list[Event] = []
+    with gf.DataLoader(items.copy_to("meta"), 1, seed=3) as loader:
+        for _ in loader:
+            assert sum(not step.done for step in steps) <= 3
+            steps.append(current_stream().record_event())
+    assert len(steps) == 20
 
 
 class Caught(RuntimeError):
