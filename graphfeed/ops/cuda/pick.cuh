@@ -128,7 +128,7 @@ __device__ inline void pick(
     }
 }
 
-// Heapsort: in place, and never slow.
+// Heapsort: in place, and never slow; at once where the places ascend, as those of whole columns do.
 __device__ inline void sift(i64 *places, i64 root, i64 count) {
     for (i64 child; (child = 2 * root + 1) < count; root = child) {
         if (child + 1 < count && places[child + 1] > places[child]) child++;
@@ -140,6 +140,9 @@ __device__ inline void sift(i64 *places, i64 root, i64 count) {
 }
 
 __device__ inline void sort(i64 *places, i64 count) {
+    i64 rising = 1;
+    while (rising < count && places[rising - 1] <= places[rising]) rising++;
+    if (rising >= count) return;
     for (i64 root = count / 2 - 1; root >= 0; root--) sift(places, root, count);
     for (i64 last = count - 1; last > 0; last--) {
         i64 held = places[0];

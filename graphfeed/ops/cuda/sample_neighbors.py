@@ -27,6 +27,12 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     `table` has no use here: each column has one of its own.
     """
     del table
+    if cumulative.numel() == 0 and int(fanouts.max()) == -1:
+        launch(
+            "fill_whole_columns", positions.numel(),
+            indptr, indptr.itemsize, seeds, seeds.itemsize, seeds.numel(), offsets, positions.numel(), positions,
+        )  # fmt: skip
+        return
     launch(
         "fill_neighbors", seeds.numel(),
         indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
@@ -52,10 +58,11 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     columns, device = offsets.numel() - 1, offsets.device
     starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
-    common = (offsets, columns, starts, starts.numel() - 1, parts)
-    launch("count_types", columns, types, types.itemsize, positions, *common, counts)
+    picks = (types, types.itemsize, positions, offsets, columns, starts, starts.numel() - 1, parts, positions.numel())
+    launch("sort_columns", columns, positions, offsets, columns)
+    launch("count_types", positions.numel(), *picks, counts)
     before = torch.cumsum(counts, 0)
-    launch("fill_types", columns, types, types.itemsize, positions, *common, before, grouped)
+    launch("fill_types", positions.numel(), *picks, before, grouped)
     lengths = parts[1:] - parts[:-1]
     indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
 
