@@ -1,4 +1,4 @@
-// A thread a column, or a pick.
+// A thread a column, or a pick; a warp a column where all its edges are looked at.
 
 #include "pick.cuh"
 
@@ -12,6 +12,20 @@ extern "C" __global__ void count_neighbors(
         Segment own = open_column(graph, nodes[column]);
         while (next_segment(graph, own)) total += count_picks(cumulative, own, replace);
         counts[column] = total;
+    }
+}
+
+// By weight a warp a column: where few edges have one, most of the column is looked at.
+extern "C" __global__ void count_weighted_neighbors(
+    const void *indptr, i64 indptr_width, const i64 *cumulative, const void *types, i64 types_width, const void *seeds,
+    i64 seeds_width, const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts) {
+    Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, fanout};
+    Ints nodes = {seeds, seeds_width};
+    EACH_WARP(column, columns) {
+        i64 total = 0;
+        Segment own = open_column(graph, nodes[column]);
+        while (next_segment(graph, own)) total += count_picks<true>(cumulative, own, replace);
+        if (lane() == 0) counts[column] = total;
     }
 }
 
@@ -29,7 +43,7 @@ extern "C" __global__ void fill_neighbors(
         u64 state = node_state(key, node);
         Segment own = open_column(graph, node);
         while (next_segment(graph, own)) {
-            i64 count = count_picks(cumulative, own, replace);
+            i64 count = fanouts ? count_picks(cumulative, own, replace) : offsets[column + 1] - at;
             u64 segment = fanouts ? typed_state(state, own.type) : state;
             if (count > 0) pick(cumulative, own, count, replace, segment, positions + at, table + 2 * at);
             at += count;
@@ -45,6 +59,18 @@ extern "C" __global__ void fill_whole_columns(
     EACH(edge, edges) {
         i64 column = part_of(offsets, columns, edge);
         positions[edge] = starts[nodes[column]] + edge - offsets[column];
+    }
+}
+
+// All edges of the columns that have a weight: a warp a column.
+extern "C" __global__ void fill_eligible_neighbors(
+    const void *indptr, i64 indptr_width, const i64 *cumulative, const void *seeds, i64 seeds_width, i64 columns,
+    const i64 *offsets, i64 *positions) {
+    Graph graph = {{indptr, indptr_width}, cumulative, {nullptr, 1}, nullptr, -1};
+    Ints nodes = {seeds, seeds_width};
+    EACH_WARP(column, columns) {
+        Segment own = open_column(graph, nodes[column]);
+        if (next_segment(graph, own)) take_eligible(cumulative, own, positions + offsets[column]);
     }
 }
 
