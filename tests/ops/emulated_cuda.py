@@ -228,6 +228,8 @@ class EmulatedCuda:
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
+            patch.object(torch.cuda, "is_available", lambda: True),
+            patch.object(torch.cuda, "device_count", lambda: 1),
             patch.object(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0)),
             Machine(),  # type: ignore[no-untyped-call]
         ):

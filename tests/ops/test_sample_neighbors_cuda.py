@@ -92,6 +92,25 @@ def test_columns_look_up_many_picks_each_by_itself(cuda: Cuda) -> None:
             check_equal(cuda, ops.sample_neighbors(cuda.put(indptr), cuda.put(seeds), fanout, key=1), expected)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fanouts", [[-1], [-1, -1], [-1, 90]], ids=str)
+def test_whole_columns_are_those_of_the_cpu(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
+    indptr, seeds, types = torch.tensor([0, 0, 700, 703]), torch.tensor([1, 0, 2, 1, 0]), torch.arange(703) // 600
+    types[700:] = torch.tensor([0, 0, 1])
+    weights = ops.cumulate_weights(indptr, torch.rand(703) > 0.8) if weighted else None
+
+    def sample(put: Any) -> list[Any]:
+        kinds = put(types.to(torch.uint8))
+        options = {"types": kinds, "num_types": 2, "cumulative": None if weights is None else put(weights)}
+        picks = ops.sample_neighbors(put(indptr), put(seeds), torch.tensor(fanouts), key=1, **options)
+        return [picks, group(picks, kinds, torch.tensor([0, 5]), torch.tensor([0, 0]))]
+
+    expected = sample(lambda tensor: tensor)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            check_equal(cuda, sample(cuda.put), expected)
+
+
 def test_a_wrong_seed_is_named(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match=r"seeds must lie in 0 .. 1, but holds 2"):
         ops.sample_neighbors(

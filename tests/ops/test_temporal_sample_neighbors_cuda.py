@@ -40,19 +40,19 @@ def test_picks_are_those_of_the_cpu(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_second_time_is_looked_at_by_a_whole_warp(cuda: Cuda, weighted: bool) -> None:
-    torch.manual_seed(0)
+@pytest.mark.parametrize("fanouts", [[60, -1, 7], [-1, -1, -1], [-1], [60]], ids=str)
+def test_hubs_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
     indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
-    times = torch.cat([torch.arange(70), torch.arange(2000), torch.arange(2000), torch.arange(930)])
+    times, order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
     earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
-    columns = ops.TimedColumns(indptr, times % 2, times, earliest=earliest, types=types, num_types=3)
+    columns = ops.TimedColumns(indptr, times % 2, times, order, earliest, types=types, num_types=3)
     if weighted:
         columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
-    seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 60, 1500])
+    seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
 
     def sample(put: Any) -> ops.Picks:
-        given = (put_columns(put, columns), put(seeds), put(at), torch.tensor([60, -1, 7]), 5)
-        return ops.temporal_sample_neighbors(*given, windows=put(torch.tensor([700, 700, 1000])))
+        given = (put_columns(put, columns), put(seeds), put(at), torch.tensor(fanouts), 5)
+        return ops.temporal_sample_neighbors(*given, windows=put(torch.tensor([700, 1400, 1000])))
 
     expected = sample(lambda tensor: tensor)
     assert expected.offsets.diff().min() > 10

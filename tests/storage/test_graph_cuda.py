@@ -74,8 +74,7 @@ def by_type(of: gf.FusedCSCSamplingGraph, seeds: torch.Tensor) -> Any:
 
 
 def batches(pipe: gf.Datapipe) -> Iterator[gf.MiniBatch]:
-    with gf.DataLoader(pipe, num_workers=0, seed=3) as loader:
-        yield from loader
+    yield from pipe.with_seed(3)
 
 
 def values(batch: gf.MiniBatch) -> list[Any]:

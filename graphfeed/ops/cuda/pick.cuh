@@ -49,10 +49,23 @@ __device__ inline i64 count_eligible(const i64 *cumulative, const Segment &own, 
     return count;
 }
 
+// The same by a whole warp, for a thread alone would be long at a hub; it may count a few more than `most`.
+__device__ inline i64 count_eligible_together(const i64 *cumulative, const Segment &own, i64 most) {
+    if (!cumulative) return own.high - own.low;
+    i64 count = 0;
+    for (i64 first = own.low; first < own.high && (most < 0 || count < most); first += LANES) {
+        i64 edge = first + lane();
+        count += __popc(__ballot_sync(WARP, edge < own.high && weight_of(cumulative, own, edge) != 0));
+    }
+    return count;
+}
+
+template <bool TOGETHER = false>
 __device__ inline i64 count_picks(const i64 *cumulative, const Segment &own, bool replace) {
     if (own.low == own.high || own.fanout == 0) return 0;
-    if (replace && own.fanout > 0) return count_eligible(cumulative, own, 1) > 0 ? own.fanout : 0;
-    i64 eligible = count_eligible(cumulative, own, own.fanout);
+    i64 most = replace && own.fanout > 0 ? 1 : own.fanout;
+    i64 eligible = TOGETHER ? count_eligible_together(cumulative, own, most) : count_eligible(cumulative, own, most);
+    if (replace && own.fanout > 0) return eligible > 0 ? own.fanout : 0;
     return own.fanout < 0 || eligible < own.fanout ? eligible : own.fanout;
 }
 
@@ -128,7 +141,20 @@ __device__ inline void pick(
     }
 }
 
-// Heapsort: in place, and never slow.
+// Write all edges of a segment that have a weight, by a whole warp; return how many.
+__device__ inline i64 take_eligible(const i64 *cumulative, const Segment &own, i64 *out) {
+    i64 number = 0;
+    for (i64 first = own.low; first < own.high; first += LANES) {
+        i64 edge = first + lane();
+        bool has = edge < own.high && weight_of(cumulative, own, edge) != 0;
+        unsigned all = __ballot_sync(WARP, has);
+        if (has) out[number + __popc(all & ((1u << lane()) - 1))] = edge;
+        number += __popc(all);
+    }
+    return number;
+}
+
+// Heapsort: in place, and never slow; at once where the places ascend, as those of whole columns do.
 __device__ inline void sift(i64 *places, i64 root, i64 count) {
     for (i64 child; (child = 2 * root + 1) < count; root = child) {
         if (child + 1 < count && places[child + 1] > places[child]) child++;
@@ -140,6 +166,9 @@ __device__ inline void sift(i64 *places, i64 root, i64 count) {
 }
 
 __device__ inline void sort(i64 *places, i64 count) {
+    i64 rising = 1;
+    while (rising < count && places[rising - 1] <= places[rising]) rising++;
+    if (rising >= count) return;
     for (i64 root = count / 2 - 1; root >= 0; root--) sift(places, root, count);
     for (i64 last = count - 1; last > 0; last--) {
         i64 held = places[0];

@@ -123,14 +123,7 @@ __device__ inline void pick_jointly(
     if (!events && count == own.high - own.low) {
         for (i64 number = lane(); number < count; number += LANES) places[number] = own.low + number;
     } else if (!events && cumulative && (own.fanout < 0 || count < own.fanout)) {
-        i64 number = 0;
-        for (i64 first = own.low; first < own.high; first += LANES) {
-            i64 edge = first + lane();
-            bool has = edge < own.high && weight_of(cumulative, own, edge) != 0;
-            unsigned all = __ballot_sync(WARP, has);
-            if (has) places[number + __popc(all & ((1u << lane()) - 1))] = edge;
-            number += __popc(all);
-        }
+        take_eligible(cumulative, own, places);
     } else {
         Heap heap = {values, units, places, count, 0};
         keep_best(sources, cumulative, own, events, shared, heap);

@@ -16,7 +16,7 @@ extern "C" __global__ void fill_layer_neighbors(
         if (at == offsets[column + 1]) continue;
         Segment own = open_column(graph, nodes[column]);
         while (next_segment(graph, own)) {
-            i64 count = count_picks(cumulative, own, replace);
+            i64 count = count_picks<true>(cumulative, own, replace);
             if (count > 0) {
                 pick_jointly(sources, cumulative, own, count, replace, shared, values + at, units + at, positions + at);
             }

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.cuda.launch import launch, upload
+from graphfeed.ops.cuda.launch import LANES, launch, upload
 
 LOOK_BACK = 48
 """As in `pick.cuh`: columns of more picks look them up in a table."""
@@ -12,8 +12,9 @@ LOOK_BACK = 48
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
     counts = offsets[1:]
+    weighted = cumulative.numel() > 0
     launch(
-        "count_neighbors", seeds.numel(),
+        "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (LANES if weighted else 1),
         indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
     )  # fmt: skip
@@ -27,10 +28,23 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     `table` has no use here: each column has one of its own.
     """
     del table
+    columns = seeds.numel()
+    if int(fanouts.max()) == -1 and cumulative.numel() > 0:
+        launch(
+            "fill_eligible_neighbors", LANES * columns,
+            indptr, indptr.itemsize, cumulative, seeds, seeds.itemsize, columns, offsets, positions,
+        )  # fmt: skip
+        return
+    if int(fanouts.max()) == -1:
+        launch(
+            "fill_whole_columns", positions.numel(),
+            indptr, indptr.itemsize, seeds, seeds.itemsize, columns, offsets, positions.numel(), positions,
+        )  # fmt: skip
+        return
     launch(
-        "fill_neighbors", seeds.numel(),
+        "fill_neighbors", columns,
         indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
-        *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), seeds.numel(), offsets,
+        *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), columns, offsets,
         _make_tables(fanouts, positions), positions,
     )  # fmt: skip
 
@@ -52,10 +66,11 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     columns, device = offsets.numel() - 1, offsets.device
     starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
-    common = (offsets, columns, starts, starts.numel() - 1, parts)
-    launch("count_types", columns, types, types.itemsize, positions, *common, counts)
+    picks = (types, types.itemsize, positions, offsets, columns, starts, starts.numel() - 1, parts, positions.numel())
+    launch("sort_columns", columns, positions, offsets, columns)
+    launch("count_types", positions.numel(), *picks, counts)
     before = torch.cumsum(counts, 0)
-    launch("fill_types", columns, types, types.itemsize, positions, *common, before, grouped)
+    launch("fill_types", positions.numel(), *picks, before, grouped)
     lengths = parts[1:] - parts[:-1]
     indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
 

@@ -29,7 +29,7 @@ extern "C" __global__ void fill_timed_layer_neighbors(
         TimedSources sources = {{indices, indices_width}, places, whole.start};
         while (next_segment(graph, whole)) {
             Segment own = cut(graph, period, column, whole);
-            i64 count = count_picks(cumulative, own, replace), *out = positions + at;
+            i64 count = count_picks<true>(cumulative, own, replace), *out = positions + at;
             if (count == 0) continue;
             pick_jointly(sources, cumulative, own, count, replace, shared, values + at, units + at, out);
             for (i64 number = lane(); number < count; number += LANES) out[number] = places(own.start, out[number]);

@@ -80,6 +80,29 @@ extern "C" __global__ void gather_late_neighbors(
     }
 }
 
+// All that is admitted: a warp a column. Where edges were gathered, columns are theirs.
+extern "C" __global__ void fill_timed_columns(
+    const void *indptr, i64 indptr_width, const i64 *times, const void *types, i64 types_width, const void *order,
+    i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
+    const i64 *fanouts, i64 fanout, i64 columns, const i64 *offsets, i64 *positions) {
+    Graph graph = {{indptr, indptr_width}, nullptr, {types, types_width}, fanouts, fanout};
+    Period period = {times, firsts, limits};
+    Places places = {found, {order, order_width}};
+    Ints nodes = {seeds, seeds_width};
+    EACH_WARP(column, columns) {
+        i64 at = offsets[column];
+        if (at == offsets[column + 1]) continue;
+        Segment whole = open_column(graph, found ? column : nodes[column]);
+        while (next_segment(graph, whole)) {
+            Segment own = cut(graph, period, column, whole);
+            for (i64 rank = own.low + lane(); rank < own.high; rank += LANES) {
+                positions[at + rank - own.low] = places(own.start, rank);
+            }
+            at += own.high - own.low;
+        }
+    }
+}
+
 // A column's part of the table begins at twice its offset. Where edges were gathered, columns are theirs.
 extern "C" __global__ void fill_timed_neighbors(
     const void *indptr, i64 indptr_width, const i64 *times, const i64 *cumulative, const void *types, i64 types_width,
@@ -98,7 +121,8 @@ extern "C" __global__ void fill_timed_neighbors(
         Segment whole = open_column(graph, found ? column : node);
         while (next_segment(graph, whole)) {
             Segment own = cut(graph, period, column, whole);
-            i64 count = count_picks(cumulative, own, replace), *out = positions + at;
+            i64 count = fanouts ? count_picks(cumulative, own, replace) : offsets[column + 1] - at;
+            i64 *out = positions + at;
             if (latest) {
                 for (i64 number = 0; number < count; number++) out[number] = own.high - count + number;
             } else if (count > 0) {

@@ -36,6 +36,13 @@ def fill_timed_neighbors(
     del table
     graph = (indptr, times, earliest, cumulative, types)
     indptr, times, cumulative, types, found = _gather_late(graph, order, (seeds, firsts, limits), fanouts)
+    if cumulative.numel() == 0 and int(fanouts.max()) == -1:
+        launch(
+            "fill_timed_columns", LANES * seeds.numel(),
+            indptr, indptr.itemsize, times, types, types.itemsize, order, order.itemsize, found, seeds, seeds.itemsize,
+            firsts, limits, *_fanout_arguments(fanouts, seeds.device), seeds.numel(), offsets, positions,
+        )  # fmt: skip
+        return
     launch(
         "fill_timed_neighbors", seeds.numel(),
         indptr, indptr.itemsize, times, cumulative, types, types.itemsize, order, order.itemsize, found,
