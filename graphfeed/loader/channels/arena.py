@@ -2,7 +2,6 @@
 
 import bisect
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,14 +157,3 @@ class Reading:
         """Return a block's bytes; it is free again once nothing views them."""
         # The loan refers to the mapping, which stays as long as anything views it.
         return np.asarray(Loan(self.marks, slot, self.address + start, size))
-
-
-def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where arrays of so many bytes lie when each is aligned, and what all take together."""
-    offsets = []
-    end = 0
-    for size in sizes:
-        start = (end + ALIGNMENT - 1) & -ALIGNMENT
-        offsets.append(start)
-        end = start + size
-    return offsets, end
