@@ -1,6 +1,7 @@
 """The loader: plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
 import os
+import threading
 import weakref
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -117,6 +118,7 @@ class DataLoader:
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
         self._pool: ThreadPoolExecutor | ProcessExecutor | None = None
+        self._starting = threading.Lock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
@@ -217,13 +219,14 @@ class DataLoader:
     def _take_executor(self) -> Executor:
         if self._executor is not None:
             return self._executor
-        if self._pool is not None:
+        if not self.persistent_workers:
+            return self._start_workers()
+        # Two threads may begin an epoch each.
+        with self._starting:
+            if self._pool is None:
+                self._pool = self._start_workers()
+                weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
-        pool = self._start_workers()
-        if self.persistent_workers:
-            self._pool = pool
-            weakref.finalize(self, pool.shutdown, wait=False, cancel_futures=True)
-        return pool
 
     def _start_workers(self) -> ThreadPoolExecutor | ProcessExecutor:
         if self.worker == "process":

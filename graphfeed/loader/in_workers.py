@@ -10,6 +10,7 @@ from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.channel import STEPS, ThreadChannel
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import detach
 from graphfeed.loader.process_executor import ProcessExecutor
@@ -30,6 +31,8 @@ class InWorkers(Datapipe):
     """How many mini-batches are in flight at most."""
     timeout_seconds: float = field(default=600.0, repr=False)
     executor: Executor | None = field(default=None, repr=False)
+    reader: ThreadChannel | None = field(default=None, repr=False)
+    """Where the mini-batches go, if that is a thread's channel: once it is closed, nobody waits for workers."""
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
@@ -67,7 +70,11 @@ class InWorkers(Datapipe):
         try:
             pending.extend((task, submit(task)) for task in islice(tasks, self.window))
             while pending:
-                minibatch = finish(self.result_of(*pending.popleft()))
+                task, future = pending.popleft()
+                if not self.wait_for(future):
+                    future.cancel()
+                    return
+                minibatch = finish(self.result_of(task, future))
                 pending.extend((task, submit(task)) for task in islice(tasks, 1))
                 yield minibatch
         finally:
@@ -87,10 +94,22 @@ class InWorkers(Datapipe):
         """Return the same stage for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
+    def wait_for(self, future: "Future[Any]") -> bool:
+        """Wait until a future is done, or time has passed; return False where nobody reads any more."""
+        if self.reader is not None:
+            return self.reader.wait_for(future, self.timeout_seconds)
+        for _ in range(STEPS):
+            try:
+                future.exception(self.timeout_seconds / STEPS)
+            except TimeoutError:
+                continue
+            break
+        return True
+
     def result_of(self, task: Any, future: "Future[Any]") -> Any:
         """Return a future's result, or say who did not answer."""
         try:
-            return future.result(self.timeout_seconds)
+            return future.result(0)
         except WorkerLostError as error:
             error.add_note(f"while it made {describe_task(task)}")
             raise
