@@ -1,6 +1,5 @@
 """The loader: plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
-import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator
@@ -16,7 +15,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.process_executor import ProcessExecutor
+from graphfeed.loader.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
@@ -32,11 +31,6 @@ class Progress:
     index: int
     """Mini-batches given out."""
     done: bool = False
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class DataLoader:

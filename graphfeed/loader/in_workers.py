@@ -11,11 +11,12 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.channel import STEPS, ThreadChannel
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import detach
 from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.sharder import Sharder
-from graphfeed.loader.work import Work, pack, work_here, work_packed
+from graphfeed.loader.work import Work, work_here, work_packed
 
 
 class InWorkers(Datapipe):
@@ -88,7 +89,7 @@ class InWorkers(Datapipe):
         packed = pickle.dumps(work, protocol=5)
         if isinstance(executor, ProcessExecutor):
             return lambda task: executor.submit(work_here, packed, task), lambda result: result
-        return lambda task: executor.submit(work_packed, packed, pack(task)), pickle.loads
+        return lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
         """Return the same stage for a seed and an epoch, from a mini-batch on."""

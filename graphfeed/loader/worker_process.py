@@ -12,10 +12,10 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import Bytes
 from graphfeed.loader.channels.mailbox import open_mailbox
 from graphfeed.loader.channels.pickling import decode
 from graphfeed.loader.worker_main import NUMBER, Reply, run_worker
+from graphfeed.storage.mapping import Bytes
 
 NAMES = itertools.count()
 ALIVE: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import ATTEMPTS, Dispatcher, Task, WorkerLostError
 from graphfeed.loader.process_executor import make_context
-from graphfeed.loader.work import pack
 from graphfeed.loader.worker_main import Call
 
 SECONDS = 60.0
 
 
 def task(function: Any, *arguments: Any) -> Task:
-    return Task(0, pack(Call(function, arguments, {})), Future())
+    return Task(0, dump(Call(function, arguments, {})), Future())
 
 
 class NoProcesses(BaseContext):
@@ -178,7 +178,7 @@ def test_a_result_whose_memory_does_not_arrive_fails_alone(monkeypatch: pytest.M
     dispatcher.put(large)
     dispatcher.put(small)
     dispatcher.finish(cancel=False)
-    monkeypatch.setattr("graphfeed.loader.channels.arena.map_memory", refuse)
+    monkeypatch.setattr("graphfeed.loader.channels.arena.map_shared", refuse)
     dispatcher.run()
     assert small.future.result(0) == 1
     with pytest.raises(RuntimeError, match="unable to mmap"):

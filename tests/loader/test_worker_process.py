@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.process_executor import make_context
-from graphfeed.loader.work import pack
 from graphfeed.loader.worker_main import Call, Reply
 from graphfeed.loader.worker_process import ALIVE, WorkerProcess
 
@@ -32,7 +32,7 @@ def replies(worker: WorkerProcess) -> list[Reply | BaseException]:
 
 def test_it_says_that_it_is_ready_and_answers(worker: WorkerProcess) -> None:
     assert replies(worker) == [Reply(None)]
-    worker.send(4, pack(Call(pow, (2, 5), {})))
+    worker.send(4, dump(Call(pow, (2, 5), {})))
     assert replies(worker) == [Reply(4, 32)]
     assert not worker.gone
 
@@ -92,7 +92,7 @@ def fork_a_child() -> int:
 def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
     worker = WorkerProcess(multiprocessing.get_context("fork"))
     replies(worker)
-    worker.send(1, pack(Call(fork_a_child, (), {})))
+    worker.send(1, dump(Call(fork_a_child, (), {})))
     (reply,) = replies(worker)
     assert isinstance(reply, Reply)
     try:

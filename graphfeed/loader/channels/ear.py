@@ -6,8 +6,8 @@ import time
 from array import array
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import Bytes
 from graphfeed.ops import poll_request, spin
+from graphfeed.storage.mapping import Bytes
 
 EXTRA_BYTES = socket.CMSG_SPACE(array("i").itemsize) if hasattr(socket, "CMSG_SPACE") else 0
 SPIN_MICROSECONDS = 100

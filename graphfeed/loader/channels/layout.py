@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from graphfeed.loader.channels.arena import ALIGNMENT, Bytes, align
+from graphfeed.storage.mapping import ALIGNMENT, Bytes, align
 
 ZEROS = bytes(ALIGNMENT)
 KNOWN = 1024

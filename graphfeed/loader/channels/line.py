@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import Bytes, Reading, map_memory
+from graphfeed.loader.channels.arena import Reading
 from graphfeed.loader.channels.ear import Ear
 from graphfeed.loader.channels.exchange import END, FAILED, NOTHING
 from graphfeed.loader.channels.hub import CANCEL, CONSUMER, ENDED, LEAVE, PRODUCER, WANT, WITHDRAW
 from graphfeed.loader.channels.layout import take_apart
 from graphfeed.loader.channels.mailbox import BLOCK, FILE, INLINE, PREFIX, RECORD_BYTES, Outbox, word
+from graphfeed.storage.mapping import Bytes, map_shared
 
 ANSWER_SECONDS = 10.0
 """How long the channel's own thread may take to answer what needs no waiting."""
@@ -162,7 +163,7 @@ class Receiver(Line):
             raise OSError("a message's memory did not arrive: this process has too many open files; raise ulimit -n")
         try:
             if kind == FILE:
-                return take_apart(map_memory(descriptor, size), header_size, count)
+                return take_apart(map_shared(descriptor, size), header_size, count)
             assert kind == BLOCK
             lent = self.reading(descriptor, rest >> 16).lend(rest & 0xFFFF, start, size)
             return take_apart(lent, header_size, count)

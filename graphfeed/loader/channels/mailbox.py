@@ -11,19 +11,11 @@ import numpy as np
 import torch
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import (
-    ARENA_BYTES,
-    Arena,
-    Bytes,
-    Reading,
-    align,
-    create_memory,
-    map_memory,
-    require_linux,
-)
+from graphfeed.loader.channels.arena import ARENA_BYTES, Arena, Reading, create_memory, require_linux
 from graphfeed.loader.channels.ear import Ear, TimeLimit
 from graphfeed.loader.channels.layout import Layout, lay_out, take_apart
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.mapping import Bytes, align, map_shared
 
 INLINE_BYTES = 1 << 14
 """Messages of up to this size go through the socket: a copy is cheaper than the account of a block."""
@@ -207,7 +199,7 @@ class Inbox:
         if descriptor is not None:
             try:
                 if kind == FILE:
-                    return take_apart(map_memory(descriptor, size), header_size, count)
+                    return take_apart(map_shared(descriptor, size), header_size, count)
                 self.reading = Reading(descriptor, rest >> 16)
             finally:
                 os.close(descriptor)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.channels.arena import ALIGNMENT, SLOTS, Arena, Block, Reading, require_linux
+from graphfeed.loader.channels.arena import SLOTS, Arena, Block, Reading, require_linux
+from graphfeed.storage.mapping import ALIGNMENT
 
 SIZE = 1 << 16
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.channels.arena import ALIGNMENT, Bytes
 from graphfeed.loader.channels.layout import lay_out, take_apart
+from graphfeed.storage.mapping import ALIGNMENT, Bytes
 
 
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=6))
