@@ -4,6 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 STEPS = 10
@@ -17,6 +18,13 @@ def wait_in_steps(changed: threading.Condition, ready: Callable[[], bool], secon
 
 class Closed(Exception):
     """The other side has closed the channel, and nothing is left in it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception on its way to the reader, where it comes out in its mini-batch's place."""
+
+    error: BaseException
 
 
 class ThreadChannel:

@@ -2,23 +2,16 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.loader.channel import Closed, ThreadChannel
+from graphfeed.loader.channel import Closed, Failure, ThreadChannel
 from graphfeed.loader.in_workers import InWorkers
 
 JOIN_SECONDS = 1.0
 """A thread whose reader is gone ends with the stage that it is at; an interrupted loop does not wait that long."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An exception on its way to the reader."""
-
-    error: BaseException
 
 
 def feed(pipe: Datapipe, channel: ThreadChannel) -> None:

@@ -112,8 +112,9 @@ class WorkerProcess:
 
     def join(self, seconds: float) -> None:
         """Wait for the end of the process, and bring it about when that takes longer."""
-        if self.process.exitcode is None:
-            self.process.join(seconds)
+        # One that is known to have ended is not waited for by the pipe that its own children may hold open.
+        seconds = seconds if self.process.exitcode is None else 0.0
+        self.process.join(seconds)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()

@@ -1,6 +1,8 @@
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -11,27 +13,44 @@ from graphfeed.loader.in_workers import InWorkers
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-class Meet(gf.Transform):
-    """Lets as many go on as were waited for, and no fewer."""
-
-    barrier: threading.Barrier
-
-    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        self.barrier.wait()
-        return minibatch
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1, thread_name_prefix="workers") as executor:
+        yield executor
 
 
-def source() -> gf.Datapipe:
-    return gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
+def pipe(executor: Any, first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
+    source: gf.Datapipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
+    return InThreads(InWorkers(source.transform(first), num_workers=1, window=3, executor=executor).transform(then))
 
 
-def test_several_mini_batches_are_worked_on_at_once_and_come_in_order() -> None:
-    pipe = InThreads(Meet(source(), threading.Barrier(2, timeout=10)), num_threads=2)
-    assert [batch.seeds.tolist() for batch in pipe] == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert len(pipe) == 4
+def same(batch: gf.MiniBatch) -> gf.MiniBatch:
+    return batch
 
 
-def test_the_workers_before_it_keep_their_executor() -> None:
+def fail_at(index: int) -> Callable[[gf.MiniBatch], gf.MiniBatch]:
+    def fail(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        if batch.key.index == index:
+            raise ValueError("no")
+        return batch
+
+    return fail
+
+
+def test_several_mini_batches_are_worked_on_at_once_and_come_in_order(executor: ThreadPoolExecutor) -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(batch: gf.MiniBatch) -> gf.MiniBatch:
+        both.wait()
+        return batch
+
+    threaded = pipe(executor, same, meet)
+    assert [batch.seeds.tolist() for batch in threaded] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert len(threaded) == 4  # type: ignore[arg-type]
+
+
+def test_workers_do_their_part_and_threads_theirs(executor: ThreadPoolExecutor) -> None:
     seen: dict[int, list[str]] = defaultdict(list)
 
     def note(batch: gf.MiniBatch) -> gf.MiniBatch:
@@ -39,27 +58,46 @@ def test_the_workers_before_it_keep_their_executor() -> None:
         seen[batch.key.index].append(threading.current_thread().name.rpartition("_")[0])
         return batch
 
-    with ThreadPoolExecutor(1, thread_name_prefix="workers") as executor:
-        first = InWorkers(source().transform(note), num_workers=1, window=2, executor=executor)
-        list(InThreads(first.transform(note), num_threads=1))
-    assert list(seen.values()) == [["workers", "graphfeed-fetch"]] * 4
+    list(pipe(executor, note, note))
+    assert [seen[index] for index in range(4)] == [["workers", "graphfeed-fetch"]] * 4
 
 
-def test_leaving_early_ends_its_threads() -> None:
-    batches = iter(InThreads(source().transform(lambda batch: batch), num_threads=2))
-    next(batches)
-    batches.close()  # type: ignore[attr-defined]
+def test_without_an_executor_all_runs_here() -> None:
+    names: set[str] = set()
 
-
-def test_a_failure_comes_in_its_place() -> None:
-    def fail(batch: gf.MiniBatch) -> gf.MiniBatch:
-        assert batch.key is not None
-        if batch.key.index == 1:
-            raise ValueError("no")
+    def note(batch: gf.MiniBatch) -> gf.MiniBatch:
+        names.add(threading.current_thread().name)
         return batch
 
-    batches = iter(InThreads(source().transform(fail), num_threads=2))
+    assert len(list(pipe(None, note, note))) == 4
+    assert names == {"MainThread"}
+
+
+@pytest.mark.parametrize("where", ["workers", "threads"])
+def test_a_failure_comes_in_its_place(executor: ThreadPoolExecutor, where: str) -> None:
+    stages = (fail_at(2), same) if where == "workers" else (same, fail_at(2))
+    batches = iter(pipe(executor, *stages))
+    next(batches)
     next(batches)
     with pytest.raises(ValueError, match="no") as caught:
         next(batches)
-    assert "mini-batch 1 of epoch 0, in worker thread graphfeed-fetch_" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert "mini-batch 2 of epoch 0, in worker thread" in note
+
+
+def test_a_mini_batch_that_is_there_waits_for_no_other_one(executor: ThreadPoolExecutor) -> None:
+    release = threading.Event()
+
+    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        if batch.key.index == 1:
+            release.wait(20)
+        return batch
+
+    batches = iter(pipe(executor, hang_at_the_second, same))
+    assert next(batches).seeds.tolist() == [0, 1]
+    assert not release.is_set()
+    batches.close()  # type: ignore[attr-defined]
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("graphfeed-fetch")]
+    release.set()
+    assert not left, "leaving does not wait for workers"
