@@ -102,9 +102,7 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
         yield from list_stages(source, place, depth + 1)
 
 
-def list_region(
-    stage: Datapipe, inside: Place, outside: Place, depth: int
-) -> Iterator[tuple[Datapipe, Place, int]]:
+def list_region(stage: Datapipe, inside: Place, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
     """Yield the stages that workers run; a source that can't be sharded runs outside of them."""
     while isinstance(stage, Transform):
         yield stage, inside, depth

@@ -396,9 +396,3 @@ def test_options_out_of_range_are_refused() -> None:
         ProcessExecutor(1, timeout=0)
     with pytest.raises(ValueError, match=r"start_method must be one of .*'thread'"):
         make_context("thread")
-
-
-def test_it_takes_the_cores_that_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(77)))
-    with ProcessExecutor() as executor:
-        assert executor._dispatcher.max_workers == 77

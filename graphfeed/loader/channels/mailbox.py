@@ -152,7 +152,9 @@ class Outbox:
 class Inbox:
     """The receiving end, for one thread of one process at a time.
 
-    It pickles to child processes of any start method; then use it there only.
+    Where messages follow each other closely it looks for the next one awake, for up to a tenth of a millisecond, before
+    it sleeps: 10 kB there and back take less than two bare sockets that wake each other. One that waits for longer
+    takes no time of a core. It pickles to child processes of any start method; then use it there only.
 
     Example:
         >>> outbox, inbox = open_mailbox()
