@@ -16,6 +16,7 @@ from graphfeed.loader.channels import (
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import Elsewhere
+from graphfeed.loader.in_threads import InThreads
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.pin import Pin
@@ -34,6 +35,7 @@ __all__ = [
     "DataLoader",
     "Elsewhere",
     "EndOfEpoch",
+    "InThreads",
     "InWorkers",
     "LoaderOptions",
     "MpChannel",

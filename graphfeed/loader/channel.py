@@ -1,13 +1,30 @@
 """A bounded queue between two threads that either may close."""
 
 import threading
-import time
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
+
+STEPS = 10
+"""A wait is made in so many: a process that is stopped and goes on later has lost one of them at most."""
+
+
+def wait_in_steps(changed: threading.Condition, ready: Callable[[], bool], seconds: float) -> bool:
+    """Wait on a condition, whose lock is held; return whether it was met in time."""
+    return any(changed.wait_for(ready, seconds / STEPS) for _ in range(STEPS))
 
 
 class Closed(Exception):
     """The other side has closed the channel, and nothing is left in it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception on its way to the reader, where it comes out in its mini-batch's place."""
+
+    error: BaseException
 
 
 class ThreadChannel:
@@ -43,16 +60,25 @@ class ThreadChannel:
             Closed: The channel is closed and empty.
             TimeoutError: Nothing came in time.
         """
-        end = time.monotonic() + timeout_seconds
         with self.changed:
-            while not self.items:
-                if self.closed:
-                    raise Closed
-                if not self.changed.wait(max(0.0, end - time.monotonic())) and not self.items:
-                    raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
+            if not wait_in_steps(self.changed, lambda: bool(self.items) or self.closed, timeout_seconds):
+                raise TimeoutError(f"nothing came for {timeout_seconds:g} s")
+            if not self.items:
+                raise Closed
             item = self.items.popleft()
             self.changed.notify_all()
             return item
+
+    def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
+        """Wait until a future is done, no longer than told; return False, sooner, where the channel is closed."""
+        future.add_done_callback(self._wake)
+        with self.changed:
+            wait_in_steps(self.changed, lambda: future.done() or self.closed, timeout_seconds)
+            return not self.closed
+
+    def _wake(self, _: object) -> None:
+        with self.changed:
+            self.changed.notify_all()
 
     def close(self) -> None:
         """End the channel for both sides; what is in it can still be read."""

@@ -1,6 +1,6 @@
 """The loader: plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
-import os
+import threading
 import weakref
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -15,7 +15,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.traverse import find, traverse
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.process_executor import ProcessExecutor
+from graphfeed.loader.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
@@ -31,11 +31,6 @@ class Progress:
     index: int
     """Mini-batches given out."""
     done: bool = False
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class DataLoader:
@@ -117,6 +112,7 @@ class DataLoader:
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
         self._pool: ThreadPoolExecutor | ProcessExecutor | None = None
+        self._starting = threading.Lock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
@@ -217,13 +213,14 @@ class DataLoader:
     def _take_executor(self) -> Executor:
         if self._executor is not None:
             return self._executor
-        if self._pool is not None:
+        if not self.persistent_workers:
+            return self._start_workers()
+        # Two threads may begin an epoch each.
+        with self._starting:
+            if self._pool is None:
+                self._pool = self._start_workers()
+                weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
-        pool = self._start_workers()
-        if self.persistent_workers:
-            self._pool = pool
-            weakref.finalize(self, pool.shutdown, wait=False, cancel_futures=True)
-        return pool
 
     def _start_workers(self) -> ThreadPoolExecutor | ProcessExecutor:
         if self.worker == "process":

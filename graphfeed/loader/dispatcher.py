@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from graphfeed.loader.channel import STEPS
 from graphfeed.loader.worker_main import GRACE_SECONDS, Reply
 from graphfeed.loader.worker_process import WorkerProcess
 
@@ -142,7 +143,7 @@ class Dispatcher:
             self.workers.append(worker)
             starting += 1
             self.selector.register(worker.inbox, selectors.EVENT_READ, worker)
-            self.selector.register(worker.process.sentinel, selectors.EVENT_READ, worker)
+            self.selector.register(worker.sentinel, selectors.EVENT_READ, worker)
 
     def give(self, worker: WorkerProcess, task: Task) -> None:
         """Let a worker begin a task."""
@@ -164,10 +165,19 @@ class Dispatcher:
         return None
 
     def wait(self) -> None:
-        """Sleep until a reply, a death, a new task or the next deadline; then deal with it."""
-        busy = [worker.since for worker in self.workers if worker in self.running or not worker.ready]
-        seconds = max(0.0, min(busy) + self.timeout - time.monotonic()) if busy else None
-        for key, _ in self.selector.select(seconds):
+        """Sleep until a reply, a death, a new task or the next deadline, a step at a time; then deal with it."""
+        busy = [worker for worker in self.workers if worker in self.running or not worker.ready]
+        begin = time.monotonic()
+        seconds = None
+        if busy:
+            left = min(worker.since for worker in busy) + self.timeout - begin
+            seconds = max(0.0, min(left, self.timeout / STEPS))
+        ready = self.selector.select(seconds)
+        # Where this process was stopped, or the machine asleep, no worker is to blame for it.
+        stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds
+        for worker in busy:
+            worker.since += max(0.0, stood_still)
+        for key, _ in ready:
             worker = key.data
             if worker is None:
                 with suppress(BlockingIOError):
@@ -253,7 +263,7 @@ class Dispatcher:
         """Close what belongs to a worker."""
         self.workers.remove(worker)
         self.selector.unregister(worker.inbox)
-        self.selector.unregister(worker.process.sentinel)
+        self.selector.unregister(worker.sentinel)
         worker.close()
 
     def end_workers(self) -> None:

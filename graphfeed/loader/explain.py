@@ -8,6 +8,7 @@ from graphfeed.datapipes.describe import describe_stage
 from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import traverse
+from graphfeed.loader.in_threads import InThreads
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.prefetch import Prefetch
@@ -28,7 +29,7 @@ class Place:
     """Where stages run."""
 
     where: str
-    """The caller's thread ("main"), one that runs ahead of it ("prefetch"), or workers."""
+    """The caller's thread ("main"), one that runs ahead of it ("prefetch"), others beside it ("thread"), or workers."""
     stream: str
     """Whose CUDA stream they use, behind a copy to a device."""
 
@@ -88,7 +89,10 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
     """Yield each stage, where it runs, and how far it is from the last one."""
     yield stage, place, depth
     if isinstance(stage, InWorkers):
-        yield from list_region(stage, place, depth + 1)
+        yield from list_region(stage.datapipe, Place("worker", ""), place, depth + 1)
+        return
+    if isinstance(stage, InThreads):
+        yield from list_region(stage.datapipe, Place("thread", place.stream), place, depth + 1)
         return
     if isinstance(stage, OnStream):
         place = Place("prefetch", stage.stream)
@@ -98,10 +102,8 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
         yield from list_stages(source, place, depth + 1)
 
 
-def list_region(cut: InWorkers, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
+def list_region(stage: Datapipe, inside: Place, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
     """Yield the stages that workers run; a source that can't be sharded runs outside of them."""
-    inside = Place("worker", "")
-    stage = cut.datapipe
     while isinstance(stage, Transform):
         yield stage, inside, depth
         stage, depth = stage.datapipe, depth + 1

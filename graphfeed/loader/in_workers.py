@@ -5,16 +5,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.channel import STEPS, Failure, ThreadChannel
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import detach
 from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.sharder import Sharder
-from graphfeed.loader.work import Work, pack, work_here, work_packed
+from graphfeed.loader.work import Work, work_here, work_packed
 
 
 class InWorkers(Datapipe):
@@ -30,6 +33,10 @@ class InWorkers(Datapipe):
     """How many mini-batches are in flight at most."""
     timeout_seconds: float = field(default=600.0, repr=False)
     executor: Executor | None = field(default=None, repr=False)
+    reader: ThreadChannel | None = field(default=None, repr=False)
+    """Where the mini-batches go, if that is a thread's channel: once it is closed, nobody waits for workers."""
+    behind: Callable[[Callable[[], Any], "Future[Any]"], "Future[Any]"] | None = field(default=None, repr=False)
+    """Takes what gives a worker's mini-batch and the future to wait for before; returns that of what becomes of it."""
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
     start: int = field(default=0, repr=False)
@@ -61,18 +68,45 @@ class InWorkers(Datapipe):
             tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in range(self.start, len(head)))
         else:
             work = Work(None, stages)
-            tasks = iter(head)
-        submit, finish = self.transport(self.executor, work)
-        pending: deque[tuple[Any, Future[Any]]] = deque()
+            tasks = with_failure(head)
+        submit = self.submitter(self.executor, work)
+        pending: deque[tuple[Any, Future[Any], Callable[[], Any]]] = deque()
         try:
-            pending.extend((task, submit(task)) for task in islice(tasks, self.window))
+            pending.extend(submit(task) for task in islice(tasks, self.window))
             while pending:
-                minibatch = finish(self.result_of(*pending.popleft()))
-                pending.extend((task, submit(task)) for task in islice(tasks, 1))
+                task, future, take = pending.popleft()
+                if isinstance(task, Failure):
+                    raise task.error
+                if not self.wait_for(future):
+                    future.cancel()
+                    return
+                minibatch = take()
+                pending.extend(submit(task) for task in islice(tasks, 1))
                 yield minibatch
         finally:
-            for _, future in pending:
+            for _, future, _ in pending:
                 future.cancel()
+
+    def submitter(
+        self, executor: Executor, work: Work
+    ) -> Callable[[Any], tuple[Any, "Future[Any]", Callable[[], Any]]]:
+        """Return how a task begins: what it is, the future to wait for, and what then gives its mini-batch."""
+        start, finish = self.transport(executor, work)
+
+        def submit(task: Any) -> tuple[Any, Future[Any], Callable[[], Any]]:
+            if isinstance(task, Failure):
+                return task, Future(), Future().result
+            future = start(task)
+
+            def take() -> Any:
+                return finish(self.result_of(task, future))
+
+            if self.behind is None:
+                return task, future, take
+            last = self.behind(take, future)
+            return task, last, partial(self.result_of, task, last)
+
+        return submit
 
     def transport(self, executor: Executor, work: Work) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
         """Return how a task is submitted and how its result is received: as it is, or as bytes by a foreign engine."""
@@ -81,22 +115,33 @@ class InWorkers(Datapipe):
         packed = pickle.dumps(work, protocol=5)
         if isinstance(executor, ProcessExecutor):
             return lambda task: executor.submit(work_here, packed, task), lambda result: result
-        return lambda task: executor.submit(work_packed, packed, pack(task)), pickle.loads
+        return lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
         """Return the same stage for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
+    def wait_for(self, future: "Future[Any]") -> bool:
+        """Wait until a future is done, or time has passed; return False where nobody reads any more."""
+        if self.reader is not None:
+            return self.reader.wait_for(future, self.timeout_seconds)
+        for _ in range(STEPS):
+            try:
+                future.exception(self.timeout_seconds / STEPS)
+            except TimeoutError:
+                continue
+            break
+        return True
+
     def result_of(self, task: Any, future: "Future[Any]") -> Any:
         """Return a future's result, or say who did not answer."""
         try:
-            return future.result(self.timeout_seconds)
-        except WorkerLostError as error:
-            error.add_note(f"while it made {describe_task(task)}")
-            raise
-        except TimeoutError as error:
+            return future.result(0)
+        except (WorkerLostError, TimeoutError) as error:
+            note = f"while it made {describe_task(task)}"
             if future.done():
-                error.add_note(f"while it made {describe_task(task)}")
+                if note not in getattr(error, "__notes__", ()):
+                    error.add_note(note)
                 raise
             raise TimeoutError(
                 f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s; "
@@ -106,6 +151,14 @@ class InWorkers(Datapipe):
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
+
+
+def with_failure(source: Datapipe) -> Iterator[Any]:
+    """Yield what a source gives; a failure of its own is the last, so that what it gave before is not lost."""
+    try:
+        yield from source
+    except Exception as error:
+        yield Failure(error)
 
 
 def describe_task(task: Any) -> str:

@@ -2,21 +2,16 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import partial
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.loader.channel import Closed, ThreadChannel
+from graphfeed.loader.channel import Closed, Failure, ThreadChannel
+from graphfeed.loader.in_workers import InWorkers
 
 JOIN_SECONDS = 1.0
-"""A thread whose reader is gone ends with the mini-batch it waits for; an interrupted loop does not wait that long."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An exception on its way to the reader."""
-
-    error: BaseException
+"""A thread whose reader is gone ends with the stage that it is at; an interrupted loop does not wait that long."""
 
 
 def feed(pipe: Datapipe, channel: ThreadChannel) -> None:
@@ -29,6 +24,11 @@ def feed(pipe: Datapipe, channel: ThreadChannel) -> None:
         channel.put(Failure(error))
     finally:
         channel.close()
+
+
+def tell_reader(stage: Datapipe, reader: ThreadChannel) -> Datapipe:
+    """Let a stage that waits for workers know when nobody reads any more."""
+    return stage.changed(reader=reader) if isinstance(stage, InWorkers) else stage
 
 
 class Prefetch(Datapipe):
@@ -47,7 +47,8 @@ class Prefetch(Datapipe):
     def __iter__(self) -> Iterator[Any]:
         """Yield what the thread makes."""
         channel = ThreadChannel(self.buffer_size)
-        thread = threading.Thread(target=feed, args=(self.datapipe, channel), name="graphfeed-prefetch", daemon=True)
+        pipe = self.datapipe.rewrite(partial(tell_reader, reader=channel))
+        thread = threading.Thread(target=feed, args=(pipe, channel), name="graphfeed-prefetch", daemon=True)
         thread.start()
         try:
             while True:

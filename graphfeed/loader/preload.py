@@ -3,6 +3,8 @@
 Only fork servers import this, since importing it runs a small pipeline.
 """
 
+import signal
+
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -24,4 +26,12 @@ def warm_up() -> int:
     return sum(1 for _ in pipe)
 
 
+def hear_interrupts() -> None:
+    """Drop an interrupt that came while the server started, when they were held back, and hear of those that come."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 warm_up()
+hear_interrupts()

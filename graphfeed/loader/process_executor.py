@@ -12,8 +12,8 @@ from concurrent.futures import Executor, Future
 from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
 
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import Dispatcher, Task
-from graphfeed.loader.work import pack
 from graphfeed.loader.worker_main import Call
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
@@ -43,7 +43,7 @@ class ProcessExecutor(Executor):
     with several in flight, and 0.6 ms there and back with one.
 
     Args:
-        max_workers: How many processes at most; None takes as many as there are cores.
+        max_workers: How many processes at most; None takes as many as there are cores that this one may use.
         start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
             "fork", which is quick but unsafe once this process runs threads that hold locks.
         timeout: Seconds that a call may take, or a worker to start.
@@ -65,7 +65,7 @@ class ProcessExecutor(Executor):
         timeout: float = 600.0,
     ) -> None:
         if max_workers is None:
-            max_workers = os.cpu_count() or 1
+            max_workers = available_cores()
         if max_workers < 1:
             raise ValueError(f"max_workers must be 1 or more, but is {max_workers}")
         if not timeout > 0:
@@ -85,7 +85,7 @@ class ProcessExecutor(Executor):
         if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked off; make another here")
         future: Future[T] = Future()
-        self._dispatcher.put(Task(next(self._numbers), pack(Call(fn, args, kwargs)), future))
+        self._dispatcher.put(Task(next(self._numbers), dump(Call(fn, args, kwargs)), future))
         return future
 
     def pids(self) -> list[int]:
@@ -98,6 +98,11 @@ class ProcessExecutor(Executor):
         # What the collector finds may be shut down in any thread.
         if wait and threading.current_thread() is not self._dispatcher.thread:
             self._dispatcher.thread.join()
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_context(start_method: str) -> BaseContext:

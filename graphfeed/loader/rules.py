@@ -12,6 +12,7 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe, Process, Shardable
 from graphfeed.datapipes.transform import Transform
 from graphfeed.datapipes.traverse import find, traverse
+from graphfeed.loader.in_threads import InThreads
 from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.on_stream import OnStream
 from graphfeed.loader.pin import Pin
@@ -97,6 +98,23 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
     cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
     return wrap(cut)
+
+
+def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Features lie in CPU memory and workers are none of its threads, so threads beside them fetch several at once."""
+    if options.num_workers == 0 or options.in_threads:
+        return pipe
+
+    def fetch(stage: Datapipe) -> Datapipe:
+        # Behind another main-process stage the threads would run that too.
+        if not isinstance(stage, Transform) or not isinstance(stage.datapipe, (InWorkers, InThreads)):
+            return stage
+        if not isinstance(stage, ReadsFeatures) or not stage.may_run_in_threads():
+            return stage
+        source = stage.datapipe
+        return InThreads(stage.changed(datapipe=source.datapipe) if isinstance(source, InThreads) else stage)
+
+    return pipe.rewrite(fetch)
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
@@ -217,7 +235,7 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or is_gpu(stage.device):
             return stage
         # Workers run ahead by themselves; a thread between would only pass mini-batches on.
-        if isinstance(stage.datapipe, InWorkers):
+        if isinstance(stage.datapipe, (InWorkers, InThreads)):
             return stage
         return stage.changed(datapipe=ahead(stage.datapipe, options))
 
@@ -226,8 +244,9 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """The main-process stages run ahead of the loop in a thread, so that they overlap the user's step."""
+    ready = isinstance(pipe, (InWorkers, InThreads, CopiesToDevice))
     # On a device they would be on the thread's stream, and not on the caller's.
-    if options.num_workers == 0 or isinstance(pipe, (InWorkers, CopiesToDevice)) or device_of(pipe) is not None:
+    if options.num_workers == 0 or ready or device_of(pipe) is not None:
         return pipe
     return ahead(pipe, options)
 

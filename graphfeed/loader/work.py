@@ -1,6 +1,5 @@
 """What a worker does: a mini-batch's index in, the finished mini-batch out."""
 
-import io
 import multiprocessing
 import pickle
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 
 from graphfeed.datapipes.datapipe import Shardable
 from graphfeed.datapipes.transform import Transform, call, worker_name
-from graphfeed.storage.shared import from_bytes, to_bytes
+from graphfeed.loader.channels.pickling import dump
 
 
 @dataclass(frozen=True)
@@ -41,23 +40,6 @@ def make(source: Shardable, seed: int, epoch: int, index: int) -> Any:
         raise
 
 
-class TensorPickler(pickle.Pickler):
-    """Pickles CPU tensors by value: the memory that torch would share dies with the worker."""
-
-    def reducer_override(self, value: Any) -> Any:
-        """Return how to rebuild a tensor; everything else as usual."""
-        if type(value) is torch.Tensor and value.device.type == "cpu" and value.layout == torch.strided:
-            return from_bytes, to_bytes(value)
-        return NotImplemented
-
-
-def pack(value: Any) -> bytes:
-    """Turn a mini-batch into bytes."""
-    buffer = io.BytesIO()
-    TensorPickler(buffer, protocol=5).dump(value)
-    return buffer.getvalue()
-
-
 @lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> Work:
     """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
@@ -75,4 +57,4 @@ def work_here(work: bytes, task: Any) -> Any:
 
 def work_packed(work: bytes, task: bytes) -> bytes:
     """Do the work in another process that takes and gives bytes."""
-    return pack(work_here(work, pickle.loads(task)))
+    return dump(work_here(work, pickle.loads(task)))

@@ -53,6 +53,8 @@ def run_worker(inbox: Inbox, outbox: Outbox) -> None:
     """Do one call after another, until the other process closes its ends or is gone."""
     # An interrupt at the terminal reaches all processes; it is the parent that decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was held back while the process started
     torch.set_num_threads(1)
     calls: Calls = queue.SimpleQueue()
     threading.Thread(target=listen, args=(inbox, calls), name="graphfeed-listen", daemon=True).start()

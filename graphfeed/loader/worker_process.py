@@ -6,14 +6,16 @@ import signal
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import Bytes
 from graphfeed.loader.channels.mailbox import open_mailbox
 from graphfeed.loader.channels.pickling import decode
 from graphfeed.loader.worker_main import NUMBER, Reply, run_worker
+from graphfeed.storage.mapping import Bytes
 
 NAMES = itertools.count()
 ALIVE: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
@@ -34,12 +36,17 @@ class WorkerProcess:
         self.since = time.monotonic()
         """When it was started, or given what it does now."""
         self.gone = False
+        self.owns_sentinel = False
         ALIVE.add(self)
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"graphfeed-{next(NAMES)}"
             self.process = make(target=run_worker, args=(inbox, outbox), name=name)
-            self.process.start()
+            if context.get_start_method() != "fork":
+                # It starts with the first process otherwise, and lets interrupts through again.
+                resource_tracker.ensure_running()
+            with interrupts_held_back():
+                self.process.start()
         except BaseException:
             self.close()
             raise
@@ -47,6 +54,8 @@ class WorkerProcess:
             inbox.close()
             outbox.close()
         self.pid = int(self.process.pid)
+        self.sentinel, self.owns_sentinel = open_sentinel(self.process, context)
+        """Readable when the process has ended."""
         self.name = f"worker process {name} (pid {self.pid})"
 
     def send(self, number: int, call: bytes) -> None:
@@ -95,15 +104,47 @@ class WorkerProcess:
     def close(self) -> None:
         """Close this side, which lets the process leave."""
         ALIVE.discard(self)
+        if self.owns_sentinel:
+            self.owns_sentinel = False
+            os.close(self.sentinel)
         self.outbox.close()
         self.inbox.close()
 
     def join(self, seconds: float) -> None:
         """Wait for the end of the process, and bring it about when that takes longer."""
+        # One that is known to have ended is not waited for by the pipe that its own children may hold open.
+        seconds = seconds if self.process.exitcode is None else 0.0
         self.process.join(seconds)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Let processes that start meanwhile hear of no interrupt at the terminal before they say what they do about it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
+    """Return a descriptor that is readable when a process has ended, and whether it has to be closed.
+
+    What `multiprocessing` has is a pipe that a child's own children inherit, so that it stays open after its death;
+    only those of a fork server, which isn't their parent, learn of it otherwise.
+    """
+    if hasattr(os, "pidfd_open") and context.get_start_method() != "forkserver":
+        try:
+            return os.pidfd_open(process.pid), True
+        except OSError:
+            pass  # an old system, or a process that has ended and been reaped already
+    return int(process.sentinel), False
 
 
 def read(message: tuple[bytes, list[Bytes]]) -> Reply | BaseException:

@@ -35,6 +35,7 @@ from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_
 from graphfeed.ops.sample_layers import Layer, sample_layers
 from graphfeed.ops.sample_negatives import sample_negatives
 from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.spin import poll_request, spin
 from graphfeed.ops.temporal_sample_layer_neighbors import (
     temporal_sample_layer_neighbors,
     temporal_sample_layers_jointly,
@@ -87,6 +88,7 @@ __all__ = [
     "pin_in_place",
     "places_in_order",
     "policy_bytes",
+    "poll_request",
     "read_bytes",
     "read_rows",
     "replace_keys",
@@ -97,6 +99,7 @@ __all__ = [
     "sample_neighbors",
     "seed",
     "set_max_uva_threads",
+    "spin",
     "take_places",
     "temporal_sample_layer_neighbors",
     "temporal_sample_layers",

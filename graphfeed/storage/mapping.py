@@ -11,6 +11,8 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
+ALIGNMENT = 64
+"""Where arrays that share a mapping begin: at a cache line each."""
 HUGE_PAGE = 2 << 20
 COLLAPSE = 25
 """Linux's MADV_COLLAPSE, from version 6.1 on."""
@@ -36,30 +38,44 @@ def load_system() -> ctypes.CDLL | None:
 SYSTEM = load_system()
 
 
+def align(size: int) -> int:
+    """Round up to where the next array may begin."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+class Mapped:
+    """Memory at an address, as NumPy takes it; it is unmapped with the last array that views it."""
+
+    def __init__(self, start: int, size: int) -> None:
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (start, False)}
+
+
 def map_shared(descriptor: int, size: int) -> Bytes:
     """Map a file of so many bytes, for reading and writing; the mapping goes with the last array that views it.
 
-    Large ones begin where a huge page may, without which the system would not use any.
+    Large ones begin where a huge page may, without which the system would not use any. No mapping holds a descriptor.
 
     Raises:
         OSError: The file can't be mapped.
     """
-    if SYSTEM is None or size < HUGE_PAGE:
+    if SYSTEM is None:
         return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
     # The system chooses the place of more than is needed; what is mapped over the middle begins at a round address.
-    reserved = SYSTEM.mmap(None, size + HUGE_PAGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    step = HUGE_PAGE if size >= HUGE_PAGE else mmap.PAGESIZE
+    room = size + step
+    reserved = SYSTEM.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
     if reserved == FAILED:
         raise OSError(ctypes.get_errno(), f"no room to map {size} bytes")
-    start = -(-reserved // HUGE_PAGE) * HUGE_PAGE
+    start = -(-reserved // step) * step
     access = mmap.PROT_READ | mmap.PROT_WRITE
     if SYSTEM.mmap(start, size, access, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) == FAILED:
         error = ctypes.get_errno()
-        SYSTEM.munmap(reserved, size + HUGE_PAGE)
+        SYSTEM.munmap(reserved, room)
         raise OSError(error, f"a file can't be mapped with {size} bytes")
-    memory = (ctypes.c_uint8 * size).from_address(start)
+    memory = Mapped(start, size)
     # Not at exit: threads of the interpreter's last moments may still read.
-    weakref.finalize(memory, SYSTEM.munmap, reserved, size + HUGE_PAGE).atexit = False
-    return np.ctypeslib.as_array(memory)
+    weakref.finalize(memory, SYSTEM.munmap, reserved, room).atexit = False
+    return np.asarray(memory)
 
 
 def collapse(memory: Bytes) -> bool:

@@ -20,9 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.mapping import collapse, map_shared
+from graphfeed.storage.mapping import ALIGNMENT, align, collapse, map_shared
 
-ALIGNMENT = 64
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
 BY_VALUE_BYTES = 1 << 13
@@ -69,7 +68,7 @@ class SharedBlock:
         places, size = [], 0
         for tensor in tensors:
             places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
-            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+            size += align(tensor.nbytes)
         size = max(size, ALIGNMENT)
         descriptor, path = open_memory(size)
         block = cls(descriptor, Handle(path, os.fstat(descriptor).st_ino, size, tuple(places)))

@@ -1,5 +1,6 @@
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -89,3 +90,31 @@ def test_nothing_is_lost_or_doubled_between_several_threads() -> None:
     for thread in consumers:
         thread.join(20)
     assert sorted(taken) == [first + item for first in (0, 1000, 2000) for item in range(200)]
+
+
+class Stopped(threading.Condition):
+    """Returns from its first wait when the time for it is long over, as in a process that was stopped."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return super().wait(0.001 if self.waits == 1 else timeout)
+
+
+def test_a_process_that_was_stopped_for_long_goes_on_waiting() -> None:
+    channel = ThreadChannel(capacity=1)
+    channel.changed = Stopped()
+    threading.Timer(0.3, channel.put, ("late",)).start()
+    assert channel.get(30) == "late"
+
+
+def test_a_wait_for_a_future_ends_with_it_or_with_the_channel() -> None:
+    channel = ThreadChannel(capacity=1)
+    first, second = Future[int](), Future[int]()
+    threading.Timer(0.05, first.set_result, (1,)).start()
+    assert channel.wait_for(first, 30)
+    assert first.done()
+    assert channel.wait_for(second, 0.01)
+    threading.Timer(0.05, channel.close).start()
+    assert not channel.wait_for(second, 30)

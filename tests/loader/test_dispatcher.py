@@ -4,21 +4,22 @@ import signal
 import threading
 from concurrent.futures import Future, wait
 from multiprocessing.context import BaseContext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import ATTEMPTS, Dispatcher, Task, WorkerLostError
 from graphfeed.loader.process_executor import make_context
-from graphfeed.loader.work import pack
 from graphfeed.loader.worker_main import Call
 
 SECONDS = 60.0
 
 
 def task(function: Any, *arguments: Any) -> Task:
-    return Task(0, pack(Call(function, arguments, {})), Future())
+    return Task(0, dump(Call(function, arguments, {})), Future())
 
 
 class NoProcesses(BaseContext):
@@ -133,6 +134,9 @@ class OneProcess(BaseContext):
     def __init__(self) -> None:
         self.makers = [make_context("forkserver").Process]  # type: ignore[attr-defined]
 
+    def get_start_method(self, allow_none: bool = False) -> str:
+        return "forkserver"
+
     def Process(self, **options: Any) -> Any:
         if not self.makers:
             raise BlockingIOError("too many processes")
@@ -174,8 +178,39 @@ def test_a_result_whose_memory_does_not_arrive_fails_alone(monkeypatch: pytest.M
     dispatcher.put(large)
     dispatcher.put(small)
     dispatcher.finish(cancel=False)
-    monkeypatch.setattr("graphfeed.loader.channels.arena.map_memory", refuse)
+    monkeypatch.setattr("graphfeed.loader.channels.arena.map_shared", refuse)
     dispatcher.run()
     assert small.future.result(0) == 1
     with pytest.raises(RuntimeError, match="unable to mmap"):
         large.future.result(0)
+
+
+class Busy:
+    """A worker that has been at its task since the beginning of a clock."""
+
+    ready = True
+    since = 0.0
+
+
+@pytest.mark.parametrize("stopped", [0.0, 3600.0])
+def test_no_worker_is_blamed_for_a_time_in_which_this_process_was_stopped(
+    stopped: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def select(seconds: float) -> list[Any]:
+        clock[0] += seconds + stopped
+        return []
+
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    worker: Any = Busy()
+    dispatcher.workers = [worker]
+    dispatcher.running = {worker: task(abs, 1)}
+    monkeypatch.setattr("graphfeed.loader.dispatcher.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(dispatcher.selector, "select", select)
+    dispatcher.wait()
+    assert clock[0] - worker.since == pytest.approx(SECONDS / 10)
+    dispatcher.workers, dispatcher.running = [], {}
+    monkeypatch.undo()
+    dispatcher.finish(cancel=True)
+    dispatcher.run()

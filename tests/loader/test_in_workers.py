@@ -165,3 +165,15 @@ def test_a_source_that_does_not_pickle_stays_here() -> None:
     with ProcessExecutor(1) as executor:
         given = InWorkers(Stamp(batches), 1, 2, executor=executor)  # type: ignore[arg-type]
         assert seeds(iter(given)) == [0, 1, 2, 3]
+
+
+def test_a_failure_of_the_source_loses_nothing_that_came_before(threads: ThreadPoolExecutor) -> None:
+    def give_two() -> Iterator[gf.MiniBatch]:
+        for number in range(2):
+            yield gf.MiniBatch(seeds=torch.tensor([number]))
+        raise ValueError("no more")
+
+    batches = iter(InWorkers(gf.IterableSource(give_two()).transform(), 3, 6, executor=threads))
+    assert [int(next(batches).seeds), int(next(batches).seeds)] == [0, 1]
+    with pytest.raises(ValueError, match="no more"):
+        next(batches)

@@ -2,12 +2,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import graphfeed as gf
 from graphfeed.loader import prefetch
+from graphfeed.loader.in_workers import InWorkers
 from graphfeed.loader.prefetch import Prefetch
 from tests.waiting import wait_until
 
@@ -68,6 +70,25 @@ def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(TimeoutError, match=r"prefetch thread gave no mini-batch for 0\.05 s.*larger timeout"):
         next(items)
     release.set()
+
+
+def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
+    release = threading.Event()
+
+    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        if batch.key.index > 0:
+            release.wait(20)
+        return batch
+
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang_at_the_second)
+    with ThreadPoolExecutor(1) as executor:
+        items = iter(Prefetch(InWorkers(pipe, num_workers=1, window=2, executor=executor)))
+        next(items)
+        items.close()  # type: ignore[attr-defined]
+        left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+        release.set()
+    assert not left
 
 
 def test_its_length_is_that_of_its_source() -> None:

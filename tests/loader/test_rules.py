@@ -14,6 +14,7 @@ from graphfeed.loader.rules import (
     copy_on_stream,
     cut_at_main_stages,
     device_of,
+    fetch_beside_processes,
     fetch_in_threads,
     overlap_feature_fetch,
     overlap_graph_fetch,
@@ -92,6 +93,23 @@ def test_fetching_moves_into_threads_only() -> None:
     for answer, options in ((False, THREADS), (True, PROCESSES)):
         pipe = ReadsAnywhere(sampler(), answer=answer)
         assert fetch_in_threads(pipe, options) is pipe
+
+
+def test_beside_processes_threads_fetch() -> None:
+    cut = cut_at_main_stages(ReadsAnywhere(Work(sampler()), answer=True), PROCESSES)
+    beside = fetch_beside_processes(cut, PROCESSES)
+    assert names(beside) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "InThreads"]
+    twice = fetch_beside_processes(ReadsAnywhere(cut, answer=True), PROCESSES)
+    assert names(twice) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "ReadsAnywhere", "InThreads"]
+    assert prefetch_main_stages(beside, PROCESSES) is beside
+    assert prefetch_before_copy(beside.copy_to("cpu"), PROCESSES).inputs == (beside,)
+    assert fetch_beside_processes(cut, THREADS) is cut
+
+
+@pytest.mark.parametrize(("answer", "before"), [(False, Work), (True, AtHome)])
+def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there(answer: bool, before: type) -> None:
+    cut = cut_at_main_stages(ReadsAnywhere(before(Work(sampler())), answer=answer), PROCESSES)
+    assert fetch_beside_processes(cut, PROCESSES) is cut
 
 
 def test_the_cut_falls_before_the_first_main_stage() -> None:

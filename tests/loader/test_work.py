@@ -5,7 +5,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.datapipe import Shardable
-from graphfeed.loader.work import Work, pack, work_packed
+from graphfeed.loader.channels.pickling import dump
+from graphfeed.loader.work import Work, work_packed
 from tests import pipelines
 from tests.digests import digest
 
@@ -34,14 +35,14 @@ def add_one(minibatch: gf.MiniBatch) -> gf.MiniBatch:
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (4, 3)])
 def test_a_tensor_of_any_dtype_and_shape_survives_packing(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = torch.ones(shape).to(dtype)
-    copy = pickle.loads(pack({"a": tensor}))["a"]
+    copy = pickle.loads(dump({"a": tensor}))["a"]
     assert copy.dtype == dtype
     assert torch.equal(copy, tensor)
 
 
 def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:
     view = torch.arange(100_000).reshape(1000, 100)[::10, 3]
-    packed = pack(view)
+    packed = dump(view)
     assert len(packed) < 2000
     assert torch.equal(pickle.loads(packed), view)
 
@@ -62,7 +63,7 @@ def test_work_as_bytes_gives_the_same_mini_batch() -> None:
     assert isinstance(stages[0], Shardable)
     work = Work(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
     packed = pickle.dumps(work)
-    assert digest(pickle.loads(work_packed(packed, pack((5, 1, 3))))) == digest(work((5, 1, 3)))
+    assert digest(pickle.loads(work_packed(packed, dump((5, 1, 3))))) == digest(work((5, 1, 3)))
 
 
 def test_a_failing_source_is_noted_with_the_index() -> None:

@@ -5,13 +5,12 @@ from typing import Any
 import torch
 
 from graphfeed.loader.channels.mailbox import open_mailbox
-from graphfeed.loader.channels.pickling import decode
-from graphfeed.loader.work import pack
+from graphfeed.loader.channels.pickling import decode, dump
 from graphfeed.loader.worker_main import NUMBER, Call, Calls, Reply, answer, listen
 
 
 def ask(number: int, function: Any, *arguments: Any) -> Reply:
-    reply: Reply = decode(*answer(NUMBER.pack(number) + pack(Call(function, arguments, {}))))
+    reply: Reply = decode(*answer(NUMBER.pack(number) + dump(Call(function, arguments, {}))))
     return reply
 
 

@@ -1,12 +1,14 @@
+import multiprocessing
 import os
 import selectors
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.process_executor import make_context
-from graphfeed.loader.work import pack
 from graphfeed.loader.worker_main import Call, Reply
 from graphfeed.loader.worker_process import ALIVE, WorkerProcess
 
@@ -30,7 +32,7 @@ def replies(worker: WorkerProcess) -> list[Reply | BaseException]:
 
 def test_it_says_that_it_is_ready_and_answers(worker: WorkerProcess) -> None:
     assert replies(worker) == [Reply(None)]
-    worker.send(4, pack(Call(pow, (2, 5), {})))
+    worker.send(4, dump(Call(pow, (2, 5), {})))
     assert replies(worker) == [Reply(4, 32)]
     assert not worker.gone
 
@@ -76,3 +78,30 @@ def test_one_that_does_not_leave_is_killed(worker: WorkerProcess) -> None:
     worker.close()
     worker.join(0.0)
     assert worker.fate() == "was killed by SIGKILL"
+
+
+def fork_a_child() -> int:
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    return child
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
+    worker = WorkerProcess(multiprocessing.get_context("fork"))
+    replies(worker)
+    worker.send(1, dump(Call(fork_a_child, (), {})))
+    (reply,) = replies(worker)
+    assert isinstance(reply, Reply)
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+        with selectors.DefaultSelector() as selector:
+            selector.register(worker.sentinel, selectors.EVENT_READ)
+            assert selector.select(10)
+        assert worker.fate() == "was killed by SIGKILL"
+    finally:
+        os.kill(reply.result, signal.SIGKILL)
+        worker.close()
+        worker.join(0.0)

@@ -2,25 +2,16 @@
 
 import bisect
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
+from graphfeed.storage.mapping import Bytes, align, map_shared
 
-ALIGNMENT = 64
 ARENA_BYTES = 1 << 28
 """Address space, not memory: pages come when they are first written, and the lowest free ones are taken."""
 SLOTS = 1024
 """Blocks of an arena that may be out at once; each has a byte that its reader sets when it is done."""
-
-
-def align(size: int) -> int:
-    """Round up to where the next array may begin."""
-    return (size + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def require_linux() -> None:
@@ -34,12 +25,6 @@ def create_memory(size: int) -> int:
     descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
     os.truncate(descriptor, size)
     return descriptor
-
-
-def map_memory(descriptor: int, size: int) -> Bytes:
-    """Map a memory file; the mapping holds no descriptor, and goes with the last array that views it."""
-    memory: Bytes = torch.from_file(f"/proc/self/fd/{descriptor}", shared=True, size=size, dtype=torch.uint8).numpy()
-    return memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +51,7 @@ class Arena:
     def __init__(self, size: int = ARENA_BYTES) -> None:
         self.size = max(align(size), SLOTS)
         self.descriptor = create_memory(self.size)
-        self.memory = map_memory(self.descriptor, self.size)
+        self.memory = map_shared(self.descriptor, self.size)
         self.marks = self.memory[:SLOTS]
         self.starts = [SLOTS]
         self.stops = [self.size]
@@ -151,21 +136,10 @@ class Reading:
 
     def __init__(self, descriptor: int, size: int) -> None:
         # The marks lie at its beginning.
-        self.marks = map_memory(descriptor, size)
+        self.marks = map_shared(descriptor, size)
         self.address = self.marks.ctypes.data
 
     def lend(self, slot: int, start: int, size: int) -> Bytes:
         """Return a block's bytes; it is free again once nothing views them."""
         # The loan refers to the mapping, which stays as long as anything views it.
         return np.asarray(Loan(self.marks, slot, self.address + start, size))
-
-
-def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where arrays of so many bytes lie when each is aligned, and what all take together."""
-    offsets = []
-    end = 0
-    for size in sizes:
-        start = (end + ALIGNMENT - 1) & -ALIGNMENT
-        offsets.append(start)
-        end = start + size
-    return offsets, end

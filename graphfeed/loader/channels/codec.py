@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from graphfeed.loader.channels.arena import Bytes
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.mapping import Bytes
 from graphfeed.storage.shared import from_bytes
 
 SampleMessage = dict[str, torch.Tensor]

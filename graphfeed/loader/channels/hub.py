@@ -13,8 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from graphfeed.loader.channels.arena import require_linux
+from graphfeed.loader.channels.ear import EXTRA_BYTES
 from graphfeed.loader.channels.exchange import FAILED, NOTHING, OK, STATE, Exchange, Item, Peer, Reply
-from graphfeed.loader.channels.mailbox import EXTRA_BYTES, PREFIX, RECORD_BYTES, with_descriptor
+from graphfeed.loader.channels.mailbox import PREFIX, RECORD_BYTES, with_descriptor, word
 
 PRODUCER, CONSUMER, WITHDRAW, ENDED, LEAVE, WANT, CANCEL, LOOK = range(16, 24)
 """What a client says, beside the records of its messages: who it is, and what it wants."""
@@ -125,7 +126,7 @@ class Hub:
             self._heed(caller, record, memory)
 
     def _heed(self, caller: Caller, record: bytes, memory: Memory | None) -> None:
-        kind, size, _, _ = PREFIX.unpack_from(record)
+        kind, size, *_ = PREFIX.unpack_from(record)
         peer, exchange = caller.peer, self.exchange
         if kind in (PRODUCER, CONSUMER):
             role = "producer" if kind == PRODUCER else "consumer"
@@ -180,7 +181,7 @@ class Hub:
                 self._reply(caller, kind, what or "")
 
     def _reply(self, caller: Caller, kind: int, text: str = "") -> None:
-        self._send(caller, PREFIX.pack(kind, 0, 0, 0) + text.encode(), None)
+        self._send(caller, word(kind) + text.encode(), None)
 
     def _send(self, caller: Caller, record: bytes, memory: Memory | None) -> None:
         # One that is gone is heard of by its connection's end.

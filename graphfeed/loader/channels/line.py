@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 import weakref
-from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -13,20 +12,13 @@ import numpy as np
 import torch
 
 from graphfeed.loader.channel import Closed
-from graphfeed.loader.channels.arena import Bytes, Reading, map_memory
+from graphfeed.loader.channels.arena import Reading
+from graphfeed.loader.channels.ear import Ear
 from graphfeed.loader.channels.exchange import END, FAILED, NOTHING
 from graphfeed.loader.channels.hub import CANCEL, CONSUMER, ENDED, LEAVE, PRODUCER, WANT, WITHDRAW
-from graphfeed.loader.channels.mailbox import (
-    BLOCK,
-    EXTRA_BYTES,
-    FILE,
-    INLINE,
-    PREFIX,
-    RECORD_BYTES,
-    Outbox,
-    TimeLimit,
-    unpack,
-)
+from graphfeed.loader.channels.layout import take_apart
+from graphfeed.loader.channels.mailbox import BLOCK, FILE, INLINE, PREFIX, RECORD_BYTES, Outbox, word
+from graphfeed.storage.mapping import Bytes, map_shared
 
 ANSWER_SECONDS = 10.0
 """How long the channel's own thread may take to answer what needs no waiting."""
@@ -49,7 +41,7 @@ class Line:
 
     def __init__(self, address: str) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.limit = TimeLimit(self.sock, socket.SO_RCVTIMEO)
+        self.ear = Ear(self.sock)
         try:
             self.sock.connect(address)
         except ConnectionError as error:
@@ -63,7 +55,7 @@ class Line:
     def say(self, kind: int, text: str = "") -> None:
         """Send a word."""
         try:
-            self.sock.sendmsg([PREFIX.pack(kind, 0, 0, 0) + text.encode()], [], socket.MSG_NOSIGNAL)
+            self.sock.send(word(kind) + text.encode(), socket.MSG_NOSIGNAL)
         except OSError as error:
             raise Closed("the channel is closed: the process that made it closed it or is gone") from error
 
@@ -75,20 +67,14 @@ class Line:
             TimeoutError: It did not answer in time.
         """
         record = np.empty(RECORD_BYTES, dtype=np.uint8)
-        try:
-            flags = self.limit.flags(timeout_seconds) | socket.MSG_CMSG_CLOEXEC
-            size, extra, _, _ = self.sock.recvmsg_into([record.data], EXTRA_BYTES, flags)
-        except BlockingIOError as error:
-            raise TimeoutError(f"no answer came for {timeout_seconds:g} s") from error
-        except ConnectionError:
-            size, extra = 0, []
+        size, descriptor = self.ear.hear(record, timeout_seconds)
         if not size:
             raise Closed("the channel is closed: the process that made it closed it or is gone")
         record = record[:size]
         kind = int(PREFIX.unpack_from(record.data)[0])
         if kind == FAILED:
             raise PeerError(text_of(record))
-        return kind, record, array("i", extra[0][2])[0] if extra else None
+        return kind, record, descriptor
 
     def ask(self, kind: int) -> tuple[int, Bytes, int | None]:
         """Say something and return the answer."""
@@ -167,19 +153,20 @@ class Receiver(Line):
 
     def open(self, record: Bytes, descriptor: int | None) -> tuple[bytes, list[Bytes]]:
         """Return the message that a record stands for."""
-        kind, size, start, rest = PREFIX.unpack_from(record.data)
+        kind, size, start, rest, header_size, count = PREFIX.unpack_from(record.data)
         if kind == INLINE:
             # Unlike NumPy's, torch's memory is aligned to 64 bytes.
             memory = torch.empty(size, dtype=torch.uint8).numpy()
-            memory[: record.size - PREFIX.size] = record[PREFIX.size :]
-            return unpack(memory)
+            memory[:] = record[PREFIX.size :]
+            return take_apart(memory, header_size, count)
         if descriptor is None:
             raise OSError("a message's memory did not arrive: this process has too many open files; raise ulimit -n")
         try:
             if kind == FILE:
-                return unpack(map_memory(descriptor, size))
+                return take_apart(map_shared(descriptor, size), header_size, count)
             assert kind == BLOCK
-            return unpack(self.reading(descriptor, rest >> 16).lend(rest & 0xFFFF, start, size))
+            lent = self.reading(descriptor, rest >> 16).lend(rest & 0xFFFF, start, size)
+            return take_apart(lent, header_size, count)
         finally:
             os.close(descriptor)
 

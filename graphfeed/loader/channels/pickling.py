@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.loader.channels.arena import Bytes
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.mapping import Bytes
 
 NUMPY = {
     dtype: torch.empty(0, dtype=dtype).numpy().dtype.str
@@ -53,9 +53,14 @@ def encode(value: Any) -> tuple[bytes, list[Bytes]]:
         buffers.append(np.frombuffer(raw, dtype=np.uint8))
         return False
 
+    return dump(value, keep), buffers
+
+
+def dump(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
+    """Pickle a value as `encode` does; without `keep`, with all bytes inside, and `pickle.loads` reads it."""
     file = io.BytesIO()
-    OutOfBand(file, protocol=5, buffer_callback=keep).dump(value)
-    return file.getvalue(), buffers
+    ByValue(file, protocol=5, buffer_callback=keep).dump(value)
+    return file.getvalue()
 
 
 def decode(header: bytes, buffers: Sequence[Bytes]) -> Any:
@@ -63,8 +68,8 @@ def decode(header: bytes, buffers: Sequence[Bytes]) -> Any:
     return pickle.loads(header, buffers=buffers)
 
 
-class OutOfBand(pickle.Pickler):
-    """Puts the bytes of tensors and arrays aside."""
+class ByValue(pickle.Pickler):
+    """Pickles tensors and arrays as their bytes, which may be put aside, and not as torch would share their memory."""
 
     def reducer_override(self, value: Any) -> Any:
         """Return how to make a tensor or an array again; everything else as usual."""
@@ -97,14 +102,14 @@ def make_empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
-def make_tensor(buffer: Bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+def make_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     """Return a tensor of any dtype over a buffer."""
-    return torch.from_numpy(buffer).view(dtype).reshape(shape)
+    return torch.from_numpy(np.frombuffer(buffer, np.uint8)).view(dtype).reshape(shape)
 
 
-def make_usual_tensor(buffer: Bytes, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+def make_usual_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
     """Return one whose dtype NumPy has."""
-    return torch.from_numpy(buffer.view(dtype).reshape(shape))
+    return torch.from_numpy(np.frombuffer(buffer, dtype).reshape(shape))
 
 
 def make_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:

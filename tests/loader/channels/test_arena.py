@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.channels.arena import ALIGNMENT, SLOTS, Arena, Block, Reading, layout, require_linux
+from graphfeed.loader.channels.arena import SLOTS, Arena, Block, Reading, require_linux
+from graphfeed.storage.mapping import ALIGNMENT
 
 SIZE = 1 << 16
 
@@ -110,8 +111,3 @@ def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(RuntimeError, match="channels between processes need Linux; use threads"):
         require_linux()
-
-
-def test_a_layout_is_aligned_and_in_order() -> None:
-    assert layout([1, 0, 64, 65, 3]) == ([0, 64, 64, 128, 256], 259)
-    assert layout([]) == ([], 0)

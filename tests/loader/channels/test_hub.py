@@ -7,7 +7,7 @@ import pytest
 
 from graphfeed.loader.channels.exchange import NOTHING, OK, STATE, Exchange
 from graphfeed.loader.channels.hub import CANCEL, CONSUMER, ENDED, LOOK, PRODUCER, WANT, WITHDRAW, Hub
-from graphfeed.loader.channels.mailbox import PREFIX
+from graphfeed.loader.channels.mailbox import INLINE, PREFIX, word
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -30,7 +30,7 @@ def call(hub: Hub, *kinds: int) -> socket.socket:
         sock.close()
         raise
     for kind in kinds:
-        sock.send(PREFIX.pack(kind, 0, 0, 0))
+        sock.send(word(kind))
     return sock
 
 
@@ -41,7 +41,7 @@ def hear(sock: socket.socket) -> int:
 
 def test_a_message_goes_from_a_producer_to_a_consumer(hub: Hub) -> None:
     with call(hub, PRODUCER) as producer, call(hub, CONSUMER, WANT) as consumer:
-        message = PREFIX.pack(0, 3, 0, 0) + b"abc"
+        message = PREFIX.pack(INLINE, 3, 0, 0, 0, 0) + b"abc"
         producer.send(message)
         assert hear(producer) == OK
         assert consumer.recv(1000) == message
@@ -50,12 +50,12 @@ def test_a_message_goes_from_a_producer_to_a_consumer(hub: Hub) -> None:
 def test_questions_may_be_taken_back(hub: Hub) -> None:
     with call(hub, CONSUMER, WANT, CANCEL) as consumer, call(hub, PRODUCER) as producer:
         assert hear(consumer) == NOTHING
-        producer.send(PREFIX.pack(0, 3, 0, 0) + b"abc")
+        producer.send(PREFIX.pack(INLINE, 3, 0, 0, 0, 0) + b"abc")
         assert hear(producer) == OK
-        producer.send(PREFIX.pack(0, 3, 0, 0) + b"def")
-        producer.send(PREFIX.pack(WITHDRAW, 0, 0, 0))
+        producer.send(PREFIX.pack(INLINE, 3, 0, 0, 0, 0) + b"def")
+        producer.send(word(WITHDRAW))
         assert hear(producer) == NOTHING
-        producer.send(PREFIX.pack(ENDED, 0, 0, 0))
+        producer.send(word(ENDED))
         assert hear(producer) == OK
 
 
