@@ -2,17 +2,24 @@
 
 What competes is a value over a unit (the weight, or 1). Such fractions are compared by their cross products in 128
 bits, so that no two of them look equal that aren't. A column's best so far are a heap, the worst of them on top.
+
+Nearly all edges are passed by on the upper half of their variate alone, which vector instructions compute: so a column
+costs little more than to read it.
 """
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, prefetch
+from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, pasted, prefetch
+from graphfeed.ops.cpu.lanes import LANES, first_mark, mark_small
 from graphfeed.ops.cpu.pick import count_picks, first_above, take_eligible
-from graphfeed.ops.cpu.random import draw_bits, shared_state
+from graphfeed.ops.cpu.random import TURN, draw_bits, mix, shared_state, short_bits
 from graphfeed.ops.cpu.sample_layers import close_hop, forget, open_hop, place_seeds
 
 MOST = np.uint64(2**64 - 1)
 HALF = np.uint64(2**63)
+SHORT = np.uint64(32)
+HEAVIEST = np.uint64(31)
+"""No weight has more units than 2**31."""
 ONE = np.uint64(1)
 TIME_BITS = 48
 """Fractional bits of a waiting time."""
@@ -23,10 +30,11 @@ FEW = 48
 """Up to so many picks, those that may be among them are gathered first and sorted then."""
 ROOM = 4 * FEW
 """For how many that may be among them."""
-COLUMNS_AHEAD = 4
-EDGES_AHEAD = 64
-"""How much of a coming column is asked for; the machine finds the rest of a run by itself."""
-LINE_EDGES = 8
+LINE = 64
+"""Bytes of a cache line."""
+LINES_AHEAD = 16
+"""How far ahead a column is asked for, across the pages at which the machine's own prefetching ends."""
+COLUMNS_AHEAD = 2
 AHEAD = 16
 
 
@@ -83,21 +91,77 @@ def widen(limit):
     return MOST if limit > (MOST >> WIDER) else limit << WIDER
 
 
+@pasted
+def mark_likely(indices, edge, high, first, second, turn, limit):
+    """Return which of the `LANES` edges from `edge` on have variates whose upper halves are up to a limit, as bits.
+
+    Args:
+        indices: Source node of each edge.
+        edge: The first edge.
+        high: Where the column ends.
+        first: The first key, mixed.
+        second: The second key, mixed.
+        turn: Nodes whose bits under `TURN` are below it draw by the second key.
+        limit: What an upper half may be at most.
+    """
+    left = high - edge
+    marks = np.uint64(0)
+    if edge + LANES > indices.size:
+        for number in range(left):
+            node = indices[np.uintp(edge + number)]
+            key = second if short_bits(TURN, node) < turn else first
+            marks |= np.uint64(short_bits(key, node) <= limit) << np.uint64(number)
+        return marks
+    marks = mark_small(indices, np.intp(edge), first, limit)
+    if turn != 0:
+        gone = mark_small(indices, np.intp(edge), TURN, turn - ONE)
+        marks = (marks & ~gone) | (mark_small(indices, np.intp(edge), second, limit) & gone)
+    return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
+
+
+@pasted
+def ask_for(values, first, count):
+    """Ask for the cache lines of so many values."""
+    for number in range(0, count, LINE // values.itemsize):
+        prefetch(values, np.intp(first + number))
+
+
+@pasted
+def ask_ahead(indices, block, high):
+    """Ask for the edges of a column that come after a block."""
+    ahead = block + LINES_AHEAD * (LINE // indices.itemsize)
+    if ahead < high:
+        ask_for(indices, ahead, LANES)
+
+
+@pasted
+def short_limit(limit, per, bits):
+    """Return what the upper half is at most of a value that over a unit up to `2**bits` is not above `limit / per`."""
+    whole = limit // per
+    return MOST >> SHORT if whole >= MOST >> bits else ((whole + ONE) << bits) >> SHORT
+
+
 @inlined
 def pick_smallest(indices, low, high, first, second, share, values, units, places):
     """Choose as many edges as `places` holds: those of the smallest variates, of equal ones the first."""
     count = places.size
     start = likely_limit(count, high - low)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit = start
         held = 0
-        for edge in range(low, high):
-            value = shared_state(first, second, share, indices[np.uintp(edge)])
-            if value > limit or (value == limit and held == count):
-                continue
-            held = keep(values, units, places, held, value, ONE, edge)
-            if held == count:
-                limit = values[0]
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, limit >> SHORT)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                value = shared_state(first, second, share, indices[np.uintp(edge)])
+                if value > limit or (value == limit and held == count):
+                    continue
+                held = keep(values, units, places, held, value, ONE, edge)
+                if held == count:
+                    limit = values[0]
         if held == count:
             return
         start = widen(start)
@@ -105,16 +169,36 @@ def pick_smallest(indices, low, high, first, second, share, values, units, place
 
 @inlined
 def gather_small(indices, low, high, limit, first, second, share, values, found):
-    """Write the variates up to a limit and their edges; return how many, or that there is no room for all."""
-    size = np.uintp(0)
-    most = np.uintp(found.size - 1)
-    for edge in range(low, high):
-        value = shared_state(first, second, share, indices[np.uintp(edge)])
-        # No branch: whether a variate is small can't be predicted, so both stores are made always.
-        values[size] = value
-        found[size] = edge
-        size = min(size + np.uintp(value <= limit), most)
-    return np.int64(size)
+    """Write the variates up to a limit, and some just above it, and their edges; return how many, up to the room."""
+    size = np.int64(0)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
+    for block in range(low, high, LANES):
+        ask_ahead(indices, block, high)
+        marks = mark_likely(indices, block, high, mixed, other, turn, limit >> SHORT)
+        while marks != 0:
+            if size == found.size:
+                return size
+            edge = block + first_mark(marks)
+            marks &= marks - ONE
+            values[np.uintp(size)] = shared_state(first, second, share, indices[np.uintp(edge)])
+            found[np.uintp(size)] = edge
+            size += 1
+    return size
+
+
+@inlined
+def drop_last(values, found, kept, count):
+    """Of `kept` entries in ascending order leave `count`: what is too many are the last ones of the largest value."""
+    if kept == count:
+        return
+    most = values[:kept].max()
+    while kept > count:
+        last = kept - 1
+        while values[last] != most:
+            last -= 1
+        for number in range(last, kept - 1):
+            values[number], found[number] = values[number + 1], found[number + 1]
+        kept -= 1
 
 
 @inlined
@@ -122,28 +206,21 @@ def pick_few(indices, low, high, first, second, share, values, best, found, plac
     """Do as `pick_smallest`, where few are wanted; return whether it could."""
     count = places.size
     size = gather_small(indices, low, high, likely_limit(count, high - low), first, second, share, values, found)
-    if size < count or size == found.size - 1:
+    if size < count or size == found.size:
         return False
+    # No branch: which of them are chosen can't be predicted, so each is compared with all, and stored always.
+    kept = np.int64(0)
     for number in range(size):
         value = values[np.uintp(number)]
-        if number >= count and value >= best[count - 1]:
-            continue
-        at = min(number, count - 1)
-        while at > 0 and best[np.uintp(at - 1)] > value:
-            best[np.uintp(at)] = best[np.uintp(at - 1)]
-            at -= 1
-        best[np.uintp(at)] = value
-    last = best[count - 1]
-    equal = 1
-    while equal < count and best[count - 1 - equal] == last:
-        equal += 1
-    at = 0
-    for number in range(size):
-        value = values[np.uintp(number)]
-        if value < last or (value == last and equal > 0):
-            equal -= np.int64(value == last)
-            places[np.uintp(at)] = found[np.uintp(number)]
-            at += 1
+        below = np.int64(0)
+        for other in range(size):
+            below += np.int64(values[np.uintp(other)] < value)
+        best[np.uintp(kept)] = value
+        found[np.uintp(kept)] = found[np.uintp(number)]
+        kept += np.int64(below < count)
+    drop_last(best, found, kept, count)
+    for number in range(count):
+        places[np.uintp(number)] = found[np.uintp(number)]
     return True
 
 
@@ -167,23 +244,29 @@ def pick_by_weight(indices, cumulative, low, high, before, first, second, share,
     """Choose as many edges as `places` holds: those of the smallest variates over weights, of equal ones the first."""
     count = places.size
     start = likely_limit(count, cumulative[high - 1] - before)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit, per = start, ONE
+        short = short_limit(limit, per, HEAVIEST)
         held = 0
-        end = before
-        for edge in range(low, high):
-            unit = np.uint64(cumulative[edge] - end)
-            end = cumulative[edge]
-            if unit == 0:
-                continue
-            value = shared_state(first, second, share, indices[np.uintp(edge)])
-            if less_product(limit, unit, value, per):
-                continue
-            if held == count and not less_product(value, per, limit, unit):
-                continue
-            held = keep(values, units, places, held, value, unit, edge)
-            if held == count:
-                limit, per = values[0], units[0]
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, short)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                unit = np.uint64(cumulative[edge] - (before if edge == low else cumulative[edge - 1]))
+                if unit == 0:
+                    continue
+                value = shared_state(first, second, share, indices[np.uintp(edge)])
+                if less_product(limit, unit, value, per):
+                    continue
+                if held == count and not less_product(value, per, limit, unit):
+                    continue
+                held = keep(values, units, places, held, value, unit, edge)
+                if held == count:
+                    limit, per = values[0], units[0]
+                    short = short_limit(limit, per, HEAVIEST)
         if held == count:
             return
         start = widen(start)
@@ -217,32 +300,41 @@ def pick_with_replacement(indices, cumulative, low, high, before, first, second,
     came before. The processes are those of the neighbours, faster or slower.
     """
     count = places.size
-    total = cumulative[high - 1] - before if cumulative.size > 0 else high - low
-    start = likely_limit(count, total) >> (FROM_BITS_TO_TIME - ONE)
+    weighted = cumulative.size > 0
+    total = cumulative[high - 1] - before if weighted else high - low
+    # Bits of a state exceed the time that they draw by so many, and a unit of 1 by as many as a weight may have.
+    most = FROM_BITS_TO_TIME + (HEAVIEST if weighted else np.uint64(0))
+    start = (likely_limit(count, total) >> (FROM_BITS_TO_TIME - ONE)) | ONE
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit, per = start, ONE
+        short = short_limit(limit, per, most)
         held = 0
-        end = before
-        for edge in range(low, high):
-            unit = ONE
-            if cumulative.size > 0:
-                unit = np.uint64(cumulative[edge] - end)
-                end = cumulative[edge]
-            if unit == 0:
-                continue
-            state = shared_state(first, second, share, indices[np.uintp(edge)])
-            # The time is at least this, for -log2(1 - x) >= x.
-            if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
-                continue
-            time = waiting_time(state)
-            number = 0
-            while less_product(time, per, limit, unit):
-                held = keep(values, units, places, held, time, unit, edge)
-                if held == count:
-                    limit, per = values[0], units[0]
-                step = waiting_time(draw_bits(state, number))
-                time = time + step if time < MOST - step else MOST
-                number += 1
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, short)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                unit = ONE
+                if weighted:
+                    unit = np.uint64(cumulative[edge] - (before if edge == low else cumulative[edge - 1]))
+                if unit == 0:
+                    continue
+                state = shared_state(first, second, share, indices[np.uintp(edge)])
+                # The time is at least this, for -log2(1 - x) >= x.
+                if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
+                    continue
+                time = waiting_time(state)
+                number = 0
+                while less_product(time, per, limit, unit):
+                    held = keep(values, units, places, held, time, unit, edge)
+                    if held == count:
+                        limit, per = values[0], units[0]
+                        short = short_limit(limit, per, most)
+                    step = waiting_time(draw_bits(state, number))
+                    time = time + step if time < MOST - step else MOST
+                    number += 1
         if held == count:
             return
         start = widen(start)
@@ -319,8 +411,7 @@ def fill_jointly(indices, cumulative, fanout, replace, keys, share, starts, degr
     values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
     for row in range(out_indptr.size - 1):
         coming = min(row + COLUMNS_AHEAD, last)
-        for edge in range(0, min(degrees[coming], EDGES_AHEAD), LINE_EDGES):
-            prefetch(indices, np.intp(starts[coming] + edge))
+        ask_for(indices, starts[coming], min(degrees[coming], LINES_AHEAD * (LINE // indices.itemsize)))
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
         if at < to:
             low, high = starts[row], starts[row] + degrees[row]
