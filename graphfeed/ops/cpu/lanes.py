@@ -82,6 +82,28 @@ def mark_small_from(typing_context: Any, node: Any, key: Any, limit: Any) -> Any
 
 
 @intrinsic
+def mark_up_to(typing_context: Any, values: Any, limit: Any) -> Any:
+    """Return which of the first `LANES` values of a uint32 array are up to a limit, which must be uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.bitcast(view.data, SHORTS.as_pointer())
+        return mark(builder, builder.load(place, align=4), arguments[1])
+
+    return types.uint64(values, types.uint64), generate
+
+
+@intrinsic
+def count_marks(typing_context: Any, marks: Any) -> Any:
+    """Return how many bits of a uint64 are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
 def first_mark(typing_context: Any, marks: Any) -> Any:
     """Return the place of the lowest bit that is set, of a uint64 that is not 0."""
 
