@@ -57,8 +57,8 @@ def fill_timed_layer_neighbors(
             count = count_picks(weights, 0, many, before, fanout, replace)
             if count > 0:
                 pick_jointly(
-                    own, weights, 0, many, before, replace, fanout, keys[0], keys[1], share, values, units, room, uppers,
-                    positions[at : at + count],
+                    own, weights, 0, many, before, replace, fanout, keys[0], keys[1], share, values, units, room,
+                    uppers, positions[at : at + count],
                 )  # fmt: skip
             for edge in range(at, at + count):
                 rank = found[positions[edge]] if late.size > 0 else bottom + positions[edge]
