@@ -19,12 +19,15 @@ from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
+from graphfeed.ops.cpu.jit import kernel
 
 FANOUTS = (5, 10, 15)
 """Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
 GOAL = 1.5
 LAYER_SAMPLER = "graphfeed, neighbours shared by the columns"
-"""Fewer nodes and edges than the others, but all edges of each column are read to choose them."""
+"""Fewer nodes and edges than the others, but chosen from all edges of each column."""
+COLUMNS = "the columns that those are chosen from, read whole"
+LAYER_GOAL = 2.0
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,15 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
         pipe.graph, FANOUTS, variant.replace, "weight" if variant.weighted else None
     )
     batches = list(pipe.datapipe)
+    shared = [together(batch) for batch in batches]
+    columns = [columns_of(batch, indptr) for batch in shared]
     places = [places_of(pipe(batch), sources) for batch in batches]
     arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
     reads = [RandomReads(array, seed) for seed, array in enumerate(arrays)]
     cases: dict[str, Case] = {
         "graphfeed": lambda number: pipe(batches[number]),
         LAYER_SAMPLER: lambda number: together(batches[number]),
+        COLUMNS: lambda number: sum(sum_columns(indptr, sources, nodes) for nodes in columns[number]),
         "random reads": lambda number: read_at_random(reads, places[number]),
         # Half a cycle away, so that no cache still holds the lines from the batch itself.
         "the same reads": lambda number: replay(arrays, places[number - len(places) // 2]),
@@ -105,7 +111,10 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
         seeds = [np.asarray(batch.seeds) for batch in batches]
         cases["plain NumPy"] = lambda number: sampler.sample(seeds[number], FANOUTS[::-1])
     times = in_turn(cases, len(batches))
-    return [*limit_rows(reads, places, times), *rows(variant, times)]
+    edges = [
+        len(place.edges) / len(places_of(batch, sources).edges) for place, batch in zip(places, shared, strict=True)
+    ]
+    return [*limit_rows(reads, places, times), *rows(variant, times), *layer_rows(variant, times, edges)]
 
 
 def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> gf.NeighborSampler:
@@ -131,6 +140,25 @@ def places_of(batch: gf.MiniBatch, sources: Array) -> Places:
     ids = [(layer.original_column_node_ids, layer.original_edge_ids) for layer in layers]
     columns, edges = (np.concatenate(hops) for hops in zip(*ids, strict=True))
     return Places(columns, edges, sources[edges])
+
+
+def columns_of(batch: gf.MiniBatch, indptr: Array) -> list[Array]:
+    """Return the columns of each hop that have more edges than its fan-out."""
+    found = []
+    for layer, fanout in zip(batch.sampled_subgraphs or [], FANOUTS, strict=True):
+        nodes = np.asarray(layer.original_column_node_ids)
+        found.append(nodes[indptr[nodes + 1] - indptr[nodes] > fanout])
+    return found
+
+
+@kernel
+def sum_columns(indptr: Array, sources: Array, nodes: Array) -> int:
+    """Add up the sources of all edges of some columns."""
+    total = 0
+    for node in nodes:
+        for edge in range(indptr[node], indptr[node + 1]):
+            total += sources[np.uintp(edge)]
+    return total
 
 
 def read_always(read: RandomReads, count: int) -> Case:
@@ -174,3 +202,22 @@ def rows(variant: Variant, times: dict[str, Times]) -> list[Row]:
     ratios = {name: single.over(times["random reads"]) for name, single in times.items()}
     goals = {"graphfeed": Goal(ratios["graphfeed"], GOAL)} if variant.has_goal else {}
     return [Row(name, "ms", single.times(1e3), ratios[name], goals.get(name)) for name, single in times.items()]
+
+
+def layer_rows(variant: Variant, times: dict[str, Times], edges: list[float]) -> list[Row]:
+    """Return what layer-neighbour sampling costs beside its two measures.
+
+    Args:
+        variant: What is sampled.
+        times: The seconds of every case.
+        edges: How many times as many edges the uniform sampler has chosen, a round.
+    """
+    pairs = zip(times[LAYER_SAMPLER].values, times["graphfeed"].values, edges, strict=True)
+    by_edge = Times([more * mine / its for mine, its, more in pairs])
+    mine = times[LAYER_SAMPLER]
+    whole = Times([own / read for own, read in zip(mine.values, times[COLUMNS].values, strict=True)])
+    goal = Goal(by_edge.median, LAYER_GOAL) if variant.has_goal else None
+    return [
+        Row("neighbours shared, to reading those columns", "times", whole),
+        Row("neighbours shared, an edge to one of the uniform sampler", "times", by_edge, by_edge.median, goal),
+    ]

@@ -23,6 +23,7 @@ from graphfeed.ops.csc import (
 )
 from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows, index_select
+from graphfeed.ops.hub_index import HubIndex, index_hubs
 from graphfeed.ops.isin import isin
 from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
@@ -51,6 +52,7 @@ __all__ = [
     "Columns",
     "Compacted",
     "Found",
+    "HubIndex",
     "Key",
     "Layer",
     "Picks",
@@ -75,6 +77,7 @@ __all__ = [
     "find_keys",
     "gather_rows",
     "group_by_type",
+    "index_hubs",
     "index_select",
     "indptr_edge_ids",
     "isin",

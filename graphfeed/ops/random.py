@@ -4,6 +4,9 @@ Every draw is `hash(seed, epoch, mini-batch, stage, hop, node, draw number)`. Th
 64-bit key here; a kernel folds the node into a state and counts its draws from there (`ops/cpu/random.py`). The
 mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
 OOPSLA 2014). Integers only, so that every back end gives the same bits.
+
+What neighbours are compared by in layer-neighbour sampling is drawn in two halves. The upper one, which decides alone
+unless two are equal, takes 32-bit arithmetic only, so that a processor mixes eight or more nodes at a time.
 """
 
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from typing import ClassVar
 import torch
 
 MASK = (1 << 64) - 1
+SHORT = (1 << 32) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 """Odd increment between the draws of one state: 2**64 over the golden ratio."""
 NODE = 0xD1B54A32D192ED03
@@ -25,6 +29,10 @@ TIME = 0xE7037ED1A0B428DB
 """Odd multiplier that sets the times of one node apart."""
 TURN = 0xA0761D6478BD642F
 """Sets the point at which a node goes from one key to the next apart from its draws."""
+UPPER = 0x9E3779B1
+"""Odd multiplier that spreads the upper halves of node ids."""
+LAST = 0xD35A2D97
+"""Odd multiplier at the end of short bits, from Hash Prospector (Wellons, public domain)."""
 UNNAMED_HOPS = 1 << 32
 """The first hop number of draws that nobody has given a number."""
 
@@ -62,17 +70,32 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None, time: i
     return mix(state + (number + 1) * GOLDEN)
 
 
+def short_bits(key: int, node: int) -> int:
+    """Return 32 random bits of a node, by two products of 32 bits; one to one for ids below 2**32.
+
+    The lower half of the key is added without carries and the upper one is a factor, so that the bits of two nodes,
+    however near, are as good as independent. Keys must be mixed: such as differ little give bits that do.
+    """
+    bits = ((node ^ key) & SHORT) + (node >> 32) * UPPER & SHORT
+    bits = (bits ^ (bits >> 16)) * (key >> 32 | 1) & SHORT
+    bits = (bits ^ (bits >> 15)) * LAST & SHORT
+    return bits ^ (bits >> 15)
+
+
 def shared_state(keys: tuple[int, int], share: int, node: int) -> int:
     """Return the 64 random bits of a neighbour that all columns share; its further draws count from there.
 
+    The upper half are short bits, the lower one those of the node's state.
+
     Args:
         keys: This key, and the one that comes after it.
-        share: Which part of the nodes, in units of 2**-64, has gone over to the second key. As it grows, each goes
-            over once, so that two shares leave the bits of most nodes alone, and those of each node are uniform.
+        share: Which part of the nodes, in units of 2**-64, has gone over to the second key, to 32 bits. As it grows,
+            each goes over once, so that two shares leave the bits of most nodes alone, and those of each node are
+            uniform.
         node: Id in the graph's single id space.
     """
-    gone = mix(TURN ^ (node * NODE)) < share
-    return mix(keys[gone] ^ (node * NODE))
+    key = keys[short_bits(TURN, node) < share >> 32]
+    return short_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & SHORT
 
 
 def bounded(bits: int, bound: int) -> int:

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.hub_index import HubIndex
 from graphfeed.ops.sample_layers import Layer, Outputs, expected_sizes, run_hops, stack_hops
 from graphfeed.ops.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts
+
+NO_HUBS = HubIndex(*(torch.empty(0, dtype=torch.int64) for _ in range(4)))
 
 
 def sample_layer_neighbors(
@@ -91,6 +94,7 @@ def sample_layers_jointly(
     share: int = 0,
     replace: bool = False,
     cumulative: torch.Tensor | None = None,
+    hubs: HubIndex | None = None,
 ) -> list[Layer] | None:
     """Sample hop after hop by `sample_layer_neighbors`, each from all nodes found so far, and relabel.
 
@@ -103,6 +107,8 @@ def sample_layers_jointly(
         share: Which part of the nodes draws by the second key, in units of 2**-64.
         replace: Whether an edge may be chosen more than once.
         cumulative: Fixed-point weights, as `cumulate_weights` gives them.
+        hubs: What `index_hubs` makes of the graph: spares reading large columns, and changes no result. Of use on the
+            CPU, without weights and replacement.
 
     Returns:
         A `Layer` a hop, the seeds' own first; None where the graph's dense node map would exceed the memory limit.
@@ -126,7 +132,8 @@ def sample_layers_jointly(
     module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices)
     edges, rows = expected_sizes(num_nodes, indices.numel(), seeds.numel(), fanouts)
     out = Outputs(len(fanouts), seeds.numpy(), indptr.numpy().dtype, edges, rows)
-    graph = (indptr.numpy(), indices.numpy(), (NO_WEIGHTS if cumulative is None else cumulative).numpy())
+    index = tuple(array.numpy() for array in (NO_HUBS if hubs is None else hubs))
+    graph = (indptr.numpy(), indices.numpy(), (NO_WEIGHTS if cumulative is None else cumulative).numpy(), index)
     hop_fanouts = np.array(fanouts, dtype=np.int64)
     hop_keys = np.array(keys, dtype=np.uint64)
 

@@ -195,6 +195,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
                 share=pairs[0][1],
                 replace=replace,
                 cumulative=None if probs_name is None else self.prepare_weights(probs_name),
+                hubs=None if probs_name is not None or replace else self.prepare_hubs(),
             )
             if layers is not None:
                 return self._subgraphs(layers)

@@ -1,5 +1,6 @@
 import random
 import re
+import threading
 from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.ops.random import UPPER, mix, short_bits
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
 
@@ -80,10 +82,51 @@ def test_equal_to_the_reference(
     )
 
 
+@pytest.mark.parametrize("share", [0, 2**63])
+def test_ids_above_32_bits_are_told_apart(share: int) -> None:
+    """Nodes in pairs whose variates have equal upper halves under the first key: the lower halves decide."""
+    keys, rng = (7, 8), random.Random(0)
+    half, key = 2**32, mix(7)
+    below = [rng.randrange(half) for _ in range(40)]
+    above = [half + ((((node ^ key) % half) - UPPER) % half ^ key % half) for node in below]
+    assert [short_bits(key, node) for node in below] == [short_bits(key, node) for node in above]
+    for fanout in range(1, 9):
+        indices = rng.sample(below + above, 80)
+        graph = (torch.tensor([0, 80]), torch.tensor(indices), torch.tensor([0]))
+        picks = ops.sample_layer_neighbors(*graph, torch.tensor([fanout]), keys, share=share)
+        expected = reference.sample_layer_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
+        assert split(picks) == expected
+
+
+def test_weights_beyond_all_limits_are_sampled() -> None:
+    """Of a column of 2**56 units so few events lie below its first limit that the limit is 0, and has to grow."""
+    cumulative = torch.tensor([2**55, 2**56])
+    made: list[ops.Picks] = []
+
+    def sample() -> None:
+        graph = (torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0]))
+        made.append(
+            ops.sample_layer_neighbors(*graph, torch.tensor([3]), (1, 2), replace=True, cumulative=cumulative)
+        )  # fmt: skip
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    thread.join(timeout=100)
+    assert not thread.is_alive(), "it never ends"
+    units = [2**55, 2**55]
+    assert split(made[0]) == reference.sample_layer_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
 @pytest.mark.parametrize("first_edges", [1, 1 << 22])
 @given(st.integers(0, 2**32), st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=3), SHARES, st.data())
 def test_all_hops_are_single_hops(
-    first_edges: int, seed: int, hops: list[tuple[int, tuple[int, int]]], share: int, data: st.DataObject
+    by_index: bool,
+    first_edges: int,
+    seed: int,
+    hops: list[tuple[int, tuple[int, int]]],
+    share: int,
+    data: st.DataObject,
 ) -> None:
     replace, weighted = data.draw(st.booleans()), data.draw(st.booleans())
     generator = torch.Generator().manual_seed(seed)
@@ -95,7 +138,10 @@ def test_all_hops_are_single_hops(
     fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("graphfeed.ops.sample_layers"), "FIRST_EDGES", first_edges)
-        layers = ops.sample_layers_jointly(indptr, indices, seeds, fanouts, keys, **options)
+        patch.setattr(import_module("graphfeed.ops.hub_index"), "LEAST_EDGES", 8)
+        patch.setattr(import_module("graphfeed.ops.hub_index"), "PART", 1)
+        hubs = ops.index_hubs(indptr, indices) if by_index else None
+        layers = ops.sample_layers_jointly(indptr, indices, seeds, fanouts, keys, hubs=hubs, **options)
     assert layers is not None
     for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
         picks = ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([fanout]), pair, **options)

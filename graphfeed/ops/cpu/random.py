@@ -12,6 +12,9 @@ TIME = np.uint64(random.TIME)
 TURN = np.uint64(random.TURN)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
+UPPER = np.uint64(random.UPPER)
+LAST = np.uint32(random.LAST)
+HALF = np.uint64(32)
 
 
 @pasted
@@ -41,13 +44,21 @@ def typed_state(state, edge_type):
 
 
 @pasted
+def short_bits(key, node):
+    """Return 32 random bits of a node, as a uint64."""
+    bits = np.uint32((np.uint64(node) ^ key) + (np.uint64(node) >> HALF) * UPPER)
+    bits = np.uint32((bits ^ (bits >> np.uint32(16))) * (np.uint32(key >> HALF) | np.uint32(1)))
+    bits = np.uint32((bits ^ (bits >> np.uint32(15))) * LAST)
+    return np.uint64(np.uint32(bits ^ (bits >> np.uint32(15))))
+
+
+@pasted
 def shared_state(first, second, share, node):
     """Return the bits of a neighbour that all columns share, under the second key for a share of the nodes."""
-    spread = np.uint64(node) * NODE
     key = first
-    if share != 0 and mix(TURN ^ spread) < share:
+    if share >> HALF != 0 and short_bits(TURN, node) < share >> HALF:
         key = second
-    return mix(key ^ spread)
+    return short_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
 
 
 @pasted

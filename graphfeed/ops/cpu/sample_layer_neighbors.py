@@ -2,17 +2,27 @@
 
 What competes is a value over a unit (the weight, or 1). Such fractions are compared by their cross products in 128
 bits, so that no two of them look equal that aren't. A column's best so far are a heap, the worst of them on top.
+
+Nearly all edges are passed by on the upper half of their variate alone, which vector instructions compute: so a column
+costs little more than to read it. Those of the largest columns are found without reading these, by an index.
 """
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, prefetch
+from graphfeed.ops.cpu.hub_index import fill_buckets, find_hub
+from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, pasted, prefetch
+from graphfeed.ops.cpu.lanes import LANES, count_marks, first_mark, mark_small, mark_up_to
 from graphfeed.ops.cpu.pick import count_picks, first_above, take_eligible
-from graphfeed.ops.cpu.random import draw_bits, shared_state
+from graphfeed.ops.cpu.random import TURN, draw_bits, mix, shared_state, short_bits
 from graphfeed.ops.cpu.sample_layers import close_hop, forget, open_hop, place_seeds
 
 MOST = np.uint64(2**64 - 1)
 HALF = np.uint64(2**63)
+SHORT = np.uint64(32)
+FULL = np.uint32(2**32 - 1)
+TOP = np.uint64(1 << 63)
+HEAVIEST = np.uint64(31)
+"""No weight has more units than 2**31."""
 ONE = np.uint64(1)
 TIME_BITS = 48
 """Fractional bits of a waiting time."""
@@ -23,10 +33,11 @@ FEW = 48
 """Up to so many picks, those that may be among them are gathered first and sorted then."""
 ROOM = 4 * FEW
 """For how many that may be among them."""
-COLUMNS_AHEAD = 4
-EDGES_AHEAD = 64
-"""How much of a coming column is asked for; the machine finds the rest of a run by itself."""
-LINE_EDGES = 8
+LINE = 64
+"""Bytes of a cache line."""
+LINES_AHEAD = 16
+"""How far ahead a column is asked for, across the pages at which the machine's own prefetching ends."""
+COLUMNS_AHEAD = 2
 AHEAD = 16
 
 
@@ -83,68 +94,165 @@ def widen(limit):
     return MOST if limit > (MOST >> WIDER) else limit << WIDER
 
 
+@pasted
+def mark_likely(indices, edge, high, first, second, turn, limit):
+    """Return which of the `LANES` edges from `edge` on have variates whose upper halves are up to a limit, as bits.
+
+    Args:
+        indices: Source node of each edge.
+        edge: The first edge.
+        high: Where the column ends.
+        first: The first key, mixed.
+        second: The second key, mixed.
+        turn: Nodes whose bits under `TURN` are below it draw by the second key.
+        limit: What an upper half may be at most.
+    """
+    left = high - edge
+    marks = np.uint64(0)
+    if edge + LANES > indices.size:
+        for number in range(left):
+            node = indices[np.uintp(edge + number)]
+            key = second if short_bits(TURN, node) < turn else first
+            marks |= np.uint64(short_bits(key, node) <= limit) << np.uint64(number)
+        return marks
+    marks = mark_small(indices, np.intp(edge), first, limit)
+    if turn != 0:
+        gone = mark_small(indices, np.intp(edge), TURN, turn - ONE)
+        marks = (marks & ~gone) | (mark_small(indices, np.intp(edge), second, limit) & gone)
+    return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
+
+
+@pasted
+def ask_for(values, first, count):
+    """Ask for the cache lines of so many values."""
+    for number in range(0, count, LINE // values.itemsize):
+        prefetch(values, np.intp(first + number))
+
+
+@pasted
+def ask_ahead(indices, block, high):
+    """Ask for the edges of a column that come after a block."""
+    ahead = block + LINES_AHEAD * (LINE // indices.itemsize)
+    if ahead < high:
+        ask_for(indices, ahead, LANES)
+
+
+@pasted
+def short_limit(limit, per, bits):
+    """Return what the upper half is at most of a value that over a unit up to `2**bits` is not above `limit / per`."""
+    whole = limit // per
+    return MOST >> SHORT if whole >= MOST >> bits else ((whole + ONE) << bits) >> SHORT
+
+
 @inlined
 def pick_smallest(indices, low, high, first, second, share, values, units, places):
     """Choose as many edges as `places` holds: those of the smallest variates, of equal ones the first."""
     count = places.size
     start = likely_limit(count, high - low)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit = start
         held = 0
-        for edge in range(low, high):
-            value = shared_state(first, second, share, indices[np.uintp(edge)])
-            if value > limit or (value == limit and held == count):
-                continue
-            held = keep(values, units, places, held, value, ONE, edge)
-            if held == count:
-                limit = values[0]
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, limit >> SHORT)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                value = shared_state(first, second, share, indices[np.uintp(edge)])
+                if value > limit or (value == limit and held == count):
+                    continue
+                held = keep(values, units, places, held, value, ONE, edge)
+                if held == count:
+                    limit = values[0]
         if held == count:
             return
         start = widen(start)
 
 
 @inlined
-def gather_small(indices, low, high, limit, first, second, share, values, found):
-    """Write the variates up to a limit and their edges; return how many, or that there is no room for all."""
-    size = np.uintp(0)
-    most = np.uintp(found.size - 1)
-    for edge in range(low, high):
-        value = shared_state(first, second, share, indices[np.uintp(edge)])
-        # No branch: whether a variate is small can't be predicted, so both stores are made always.
-        values[size] = value
-        found[size] = edge
-        size = min(size + np.uintp(value <= limit), most)
-    return np.int64(size)
+def gather_small(indices, low, high, limit, first, second, share, found):
+    """Write the edges whose variates' upper halves are up to a limit, as a bucket has them; return how many there are.
+
+    What exceeds the room is lost, and so may be the last entries.
+    """
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
+    size, most = np.int64(0), np.int64(found.size - 2)
+    for block in range(low, high, LANES):
+        ask_ahead(indices, block, high)
+        marks = mark_likely(indices, block, high, mixed, other, turn, limit)
+        # Two at a time without a branch: how many there are can't be predicted.
+        while marks != 0:
+            rest = marks & (marks - ONE)
+            to = min(size, most)
+            found[np.uintp(to)] = np.uint64(block + first_mark(marks))
+            found[np.uintp(to + 1)] = np.uint64(block + first_mark(rest | TOP))
+            size += 1 + np.int64(rest != 0)
+            marks = rest & (rest - np.uint64(rest != 0))
+    for number in range(min(size, most)):
+        edge = found[np.uintp(number)]
+        node = indices[np.uintp(edge)]
+        key = other if turn != 0 and short_bits(TURN, node) < turn else mixed
+        found[np.uintp(number)] = (short_bits(key, node) << SHORT) | (edge - np.uint64(low))
+    return size
 
 
 @inlined
-def pick_few(indices, low, high, first, second, share, values, best, found, places):
-    """Do as `pick_smallest`, where few are wanted; return whether it could."""
+def pick_from_lanes(bucket, uppers, low, places):
+    """Do as `pick_from_bucket`, of up to `LANES` edges; return whether one upper half divides them."""
     count = places.size
-    size = gather_small(indices, low, high, likely_limit(count, high - low), first, second, share, values, found)
-    if size < count or size == found.size - 1:
+    for number in range(LANES):
+        uppers[np.uintp(number)] = np.uint32(bucket[np.uintp(number)] >> SHORT) if number < bucket.size else FULL
+    chosen = np.uint64(0)
+    for number in range(bucket.size):
+        marks = mark_up_to(uppers, np.uint64(uppers[np.uintp(number)]))
+        chosen = marks if count_marks(marks) == count else chosen
+    if chosen == 0:
         return False
-    for number in range(size):
-        value = values[np.uintp(number)]
-        if number >= count and value >= best[count - 1]:
-            continue
-        at = min(number, count - 1)
-        while at > 0 and best[np.uintp(at - 1)] > value:
-            best[np.uintp(at)] = best[np.uintp(at - 1)]
-            at -= 1
-        best[np.uintp(at)] = value
-    last = best[count - 1]
-    equal = 1
-    while equal < count and best[count - 1 - equal] == last:
-        equal += 1
-    at = 0
-    for number in range(size):
-        value = values[np.uintp(number)]
-        if value < last or (value == last and equal > 0):
-            equal -= np.int64(value == last)
-            places[np.uintp(at)] = found[np.uintp(number)]
-            at += 1
+    for number in range(count):
+        places[np.uintp(number)] = low + np.int64(np.uint32(bucket[np.uintp(first_mark(chosen))]))
+        chosen &= chosen - ONE
     return True
+
+
+@inlined
+def pick_from_bucket(indices, bucket, uppers, low, places):
+    """Choose as many edges as `places` holds of a bucket that has as many; return whether they are surely the right.
+
+    They are not where upper halves that are equal are of several nodes: then the lower halves have to be compared.
+    """
+    count = places.size
+    if bucket.size <= LANES and pick_from_lanes(bucket, uppers, low, places):
+        return True
+    kept, most, least = np.int64(0), np.uint64(0), MOST
+    for number in range(bucket.size):
+        value = bucket[np.uintp(number)]
+        below = np.int64(0)
+        for other in range(bucket.size):
+            below += np.int64(bucket[np.uintp(other)] < value)
+        if below < count:
+            places[np.uintp(kept)] = low + np.int64(np.uint32(value))
+            most = max(most, value)
+            kept += 1
+        else:
+            least = min(least, value)
+    if most >> SHORT < least >> SHORT:
+        return True
+    node = indices[low + np.int64(np.uint32(most))]
+    for value in bucket:
+        if value >> SHORT == most >> SHORT and indices[low + np.int64(np.uint32(value))] != node:
+            return False
+    return True
+
+
+@inlined
+def pick_few(indices, low, high, first, second, share, found, uppers, places):
+    """Do as `pick_smallest`, where few are wanted; return whether it could."""
+    limit = likely_limit(places.size, high - low) >> SHORT
+    size = gather_small(indices, low, high, limit, first, second, share, found)
+    if size < places.size or size > found.size - 2:
+        return False
+    return pick_from_bucket(indices, found[:size], uppers, low, places)
 
 
 @inlined
@@ -167,23 +275,29 @@ def pick_by_weight(indices, cumulative, low, high, before, first, second, share,
     """Choose as many edges as `places` holds: those of the smallest variates over weights, of equal ones the first."""
     count = places.size
     start = likely_limit(count, cumulative[high - 1] - before)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit, per = start, ONE
+        short = short_limit(limit, per, HEAVIEST)
         held = 0
-        end = before
-        for edge in range(low, high):
-            unit = np.uint64(cumulative[edge] - end)
-            end = cumulative[edge]
-            if unit == 0:
-                continue
-            value = shared_state(first, second, share, indices[np.uintp(edge)])
-            if less_product(limit, unit, value, per):
-                continue
-            if held == count and not less_product(value, per, limit, unit):
-                continue
-            held = keep(values, units, places, held, value, unit, edge)
-            if held == count:
-                limit, per = values[0], units[0]
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, short)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                unit = np.uint64(cumulative[edge] - (before if edge == low else cumulative[edge - 1]))
+                if unit == 0:
+                    continue
+                value = shared_state(first, second, share, indices[np.uintp(edge)])
+                if less_product(limit, unit, value, per):
+                    continue
+                if held == count and not less_product(value, per, limit, unit):
+                    continue
+                held = keep(values, units, places, held, value, unit, edge)
+                if held == count:
+                    limit, per = values[0], units[0]
+                    short = short_limit(limit, per, HEAVIEST)
         if held == count:
             return
         start = widen(start)
@@ -217,32 +331,41 @@ def pick_with_replacement(indices, cumulative, low, high, before, first, second,
     came before. The processes are those of the neighbours, faster or slower.
     """
     count = places.size
-    total = cumulative[high - 1] - before if cumulative.size > 0 else high - low
-    start = likely_limit(count, total) >> (FROM_BITS_TO_TIME - ONE)
+    weighted = cumulative.size > 0
+    total = cumulative[high - 1] - before if weighted else high - low
+    # Bits of a state exceed the time that they draw by so many, and a unit of 1 by as many as a weight may have.
+    most = FROM_BITS_TO_TIME + (HEAVIEST if weighted else np.uint64(0))
+    start = (likely_limit(count, total) >> (FROM_BITS_TO_TIME - ONE)) | ONE
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
     while True:
         limit, per = start, ONE
+        short = short_limit(limit, per, most)
         held = 0
-        end = before
-        for edge in range(low, high):
-            unit = ONE
-            if cumulative.size > 0:
-                unit = np.uint64(cumulative[edge] - end)
-                end = cumulative[edge]
-            if unit == 0:
-                continue
-            state = shared_state(first, second, share, indices[np.uintp(edge)])
-            # The time is at least this, for -log2(1 - x) >= x.
-            if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
-                continue
-            time = waiting_time(state)
-            number = 0
-            while less_product(time, per, limit, unit):
-                held = keep(values, units, places, held, time, unit, edge)
-                if held == count:
-                    limit, per = values[0], units[0]
-                step = waiting_time(draw_bits(state, number))
-                time = time + step if time < MOST - step else MOST
-                number += 1
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, short)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                unit = ONE
+                if weighted:
+                    unit = np.uint64(cumulative[edge] - (before if edge == low else cumulative[edge - 1]))
+                if unit == 0:
+                    continue
+                state = shared_state(first, second, share, indices[np.uintp(edge)])
+                # The time is at least this, for -log2(1 - x) >= x.
+                if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
+                    continue
+                time = waiting_time(state)
+                number = 0
+                while less_product(time, per, limit, unit):
+                    held = keep(values, units, places, held, time, unit, edge)
+                    if held == count:
+                        limit, per = values[0], units[0]
+                        short = short_limit(limit, per, most)
+                    step = waiting_time(draw_bits(state, number))
+                    time = time + step if time < MOST - step else MOST
+                    number += 1
         if held == count:
             return
         start = widen(start)
@@ -250,7 +373,21 @@ def pick_with_replacement(indices, cumulative, low, high, before, first, second,
 
 @inlined
 def pick_jointly(
-    indices, cumulative, low, high, before, replace, fanout, first, second, share, values, units, found, places
+    indices,
+    cumulative,
+    low,
+    high,
+    before,
+    replace,
+    fanout,
+    first,
+    second,
+    share,
+    values,
+    units,
+    found,
+    uppers,
+    places,
 ):
     """Write the edges, as many as `places` holds by `count_picks`, that a segment is sampled to, in ascending order."""
     count = places.size
@@ -263,7 +400,7 @@ def pick_jointly(
             places[number] = low + number
         return
     elif cumulative.size == 0:
-        if count <= FEW and pick_few(indices, low, high, first, second, share, values, units, found, places):
+        if count <= FEW and pick_few(indices, low, high, first, second, share, found, uppers, places):
             return
         pick_smallest(indices, low, high, first, second, share, values, units, places)
     elif fanout < 0 or count < fanout:
@@ -291,7 +428,8 @@ def fill_layer_neighbors(
     last = seeds.size - 1
     by_type = fanouts.size > 1
     most = max(longest(offsets), ROOM)
-    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.uint64)
+    uppers = np.empty(LANES, np.uint32)
     for column in range(seeds.size):
         prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
         start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
@@ -305,34 +443,92 @@ def fill_layer_neighbors(
             if count > 0:
                 pick_jointly(
                     indices, cumulative, low, high, before, replace, fanout, keys[0], keys[1], share, values, units,
-                    found, positions[at : at + count],
+                    found, uppers, positions[at : at + count],
                 )  # fmt: skip
             at += count
             low = high
 
 
 @inlined
-def fill_jointly(indices, cumulative, fanout, replace, keys, share, starts, degrees, out_indptr, positions):
+def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
+    """Find the neighbours of small variates of all rows that are hubs, if that is less work than to read those.
+
+    Args:
+        hubs: The arrays of a `HubIndex`; empty ones are none.
+        nodes: Ids of the rows.
+        fanout: How many edges each row takes.
+        first: The first key.
+        second: The second key.
+        share: Which part of the nodes draws by it.
+        degrees: How many edges each row has.
+        row_hubs: Written: the bucket of each row, or -1.
+
+    Returns:
+        How many edges each bucket ought to hold, the buckets one after the other, and the room of each.
+    """
+    columns, sizes, starts, entries = hubs
+    row_hubs[:] = -1
+    reads, used = np.int64(0), np.int64(0)
+    if columns.size > 0 and 0 < fanout <= FEW:
+        slots = np.full(columns.size, -1, np.int32)
+        for row in range(nodes.size):
+            if degrees[row] >= sizes[0] and degrees[row] > fanout:
+                hub = find_hub(columns, sizes, nodes[row], degrees[row])
+                if hub >= 0:
+                    reads += degrees[row]
+                    if slots[hub] < 0:
+                        slots[hub] = used
+                        used += 1
+                    row_hubs[row] = slots[hub]
+    if used == 0 or reads < starts.size:
+        row_hubs[:] = -1
+        return np.empty(0, np.int64), np.empty(0, np.uint64), np.int64(0)
+    limits = np.empty(columns.size, np.uint32)
+    for hub in range(columns.size):
+        limits[hub] = np.uint32(likely_limit(fanout, sizes[hub]) >> SHORT)
+    counts = np.zeros(used, np.int64)
+    room = 2 * (fanout + 2 * np.int64(np.sqrt(fanout)) + 8)
+    buckets = np.empty(used * room, np.uint64)
+    fill_buckets(starts, entries, limits, slots, first, second, share, counts, room, buckets)
+    return counts, buckets, room
+
+
+@inlined
+def fill_jointly(
+    indices, cumulative, hubs, nodes, fanout, replace, keys, share, starts, degrees, out_indptr, positions
+):  # fmt: skip
     """Write the sampled edges of each node of a hop."""
     last = out_indptr.size - 2
     most = max(longest(out_indptr), ROOM)
-    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.uint64)
+    uppers = np.empty(LANES, np.uint32)
+    row_hubs = np.empty(nodes.size, np.int32)
+    by_index = fanout if cumulative.size == 0 and not replace else -1
+    counts, buckets, room = open_buckets(hubs, nodes, by_index, keys[0], keys[1], share, degrees, row_hubs)
     for row in range(out_indptr.size - 1):
         coming = min(row + COLUMNS_AHEAD, last)
-        for edge in range(0, min(degrees[coming], EDGES_AHEAD), LINE_EDGES):
-            prefetch(indices, np.intp(starts[coming] + edge))
+        if row_hubs[coming] < 0:
+            ask_for(indices, starts[coming], min(degrees[coming], LINES_AHEAD * (LINE // indices.itemsize)))
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
-        if at < to:
-            low, high = starts[row], starts[row] + degrees[row]
-            pick_jointly(
-                indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units,
-                found, positions[at:to],
-            )  # fmt: skip
+        if at == to:
+            continue
+        low, high = starts[row], starts[row] + degrees[row]
+        places = positions[at:to]
+        hub = row_hubs[row]
+        if hub >= 0 and to - at <= counts[hub] <= room:
+            bucket = buckets[hub * room : hub * room + counts[hub]]
+            if pick_from_bucket(indices, bucket, uppers, low, places):
+                sort(places)
+                continue
+        pick_jointly(
+            indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units, found, uppers,
+            places,
+        )  # fmt: skip
 
 
 @kernel
 def sample_layers_jointly(
-    indptr, indices, cumulative, fanouts, replace, keys, share, node_map, hop,
+    indptr, indices, cumulative, hubs, fanouts, replace, keys, share, node_map, hop,
     nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
     """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
@@ -347,7 +543,10 @@ def sample_layers_jointly(
             return hop
         rows = out_indptr[row : row + node_counts[hop] + 1]
         picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
-        fill_jointly(indices, cumulative, fanouts[hop], replace, keys[hop], share, starts, degrees, rows, picked)
+        columns = nodes[: node_counts[hop]]
+        fill_jointly(
+            indices, cumulative, hubs, columns, fanouts[hop], replace, keys[hop], share, starts, degrees, rows, picked
+        )  # fmt: skip
         close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors)
         hop += 1
     forget(node_map, nodes[: node_counts[hop]])

@@ -4,6 +4,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.admit import close_timed_hop, cut, gather, most_edges, open_timed_hop, weight_before
 from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.lanes import LANES
 from graphfeed.ops.cpu.pick import count_picks
 from graphfeed.ops.cpu.sample_layer_neighbors import ROOM, longest, pick_jointly
 from graphfeed.ops.cpu.time_order import run_end
@@ -29,7 +30,8 @@ def fill_timed_layer_neighbors(
     windowed = firsts.size > 0
     late = earliest if windowed else earliest[:0]
     most = max(longest(offsets), ROOM)
-    values, units, room = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    values, units, room = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.uint64)
+    uppers = np.empty(LANES, np.uint32)
     size = most_edges(indptr, seeds)
     sources = np.empty(size, indices.dtype)
     found, sums = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -56,7 +58,7 @@ def fill_timed_layer_neighbors(
             if count > 0:
                 pick_jointly(
                     own, weights, 0, many, before, replace, fanout, keys[0], keys[1], share, values, units, room,
-                    positions[at : at + count],
+                    uppers, positions[at : at + count],
                 )  # fmt: skip
             for edge in range(at, at + count):
                 rank = found[positions[edge]] if late.size > 0 else bottom + positions[edge]
@@ -71,7 +73,8 @@ def fill_hop(
 ):  # fmt: skip
     """Write the ranks of the sampled edges of each node of a hop."""
     most = max(longest(out_indptr), ROOM)
-    values, units, room = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.int64)
+    values, units, room = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.uint64)
+    uppers = np.empty(LANES, np.uint32)
     size = np.int64(0)
     for row in range(starts.size):
         size = max(size, sizes[row])
@@ -89,7 +92,7 @@ def fill_hop(
         weights = cumulative[low:high] if cumulative.size > 0 else cumulative
         before = weight_before(cumulative, bases[row], low)
         pick_jointly(
-            own, weights, 0, high - low, before, replace, fanout, keys[0], keys[1], share, values, units, room,
+            own, weights, 0, high - low, before, replace, fanout, keys[0], keys[1], share, values, units, room, uppers,
             positions[at:to],
         )  # fmt: skip
         for edge in range(at, to):
