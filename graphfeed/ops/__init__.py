@@ -10,6 +10,7 @@ from graphfeed.ops.cache_policy import (
     policy_bytes,
     replace_keys,
 )
+from graphfeed.ops.cache_sets import CacheSets, clear_sets, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.copy_rows import copy_rows
 from graphfeed.ops.csc import (
@@ -49,6 +50,7 @@ from graphfeed.ops.weights import cumulate_weights
 
 __all__ = [
     "POLICIES",
+    "CacheSets",
     "Columns",
     "Compacted",
     "Found",
@@ -66,6 +68,7 @@ __all__ = [
     "check_edge_types",
     "check_joined",
     "clear_policy",
+    "clear_sets",
     "compact",
     "coo_to_csc",
     "copy_rows",
@@ -74,6 +77,7 @@ __all__ = [
     "draw_key",
     "draw_unkeyed",
     "expand_indptr",
+    "find_in_sets",
     "find_keys",
     "gather_rows",
     "group_by_type",
@@ -86,6 +90,7 @@ __all__ = [
     "match_pairs",
     "max_uva_threads",
     "new_policy",
+    "new_sets",
     "order_by_time",
     "permute",
     "pin_in_place",
@@ -94,6 +99,7 @@ __all__ = [
     "poll_request",
     "read_bytes",
     "read_rows",
+    "replace_in_sets",
     "replace_keys",
     "sample_layer_neighbors",
     "sample_layers",
