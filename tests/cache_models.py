@@ -152,10 +152,9 @@ def distinct(keys: Iterable[int]) -> list[int]:
 class Sets:
     """Sets of places, each a list of keys with the request that used them last."""
 
-    def __init__(self, capacity: int) -> None:
-        sets = -(-capacity // 32)
-        self.ways = capacity // sets if sets else 0
-        self.places: list[list[tuple[int, int]]] = [[(-1, -1)] * self.ways for _ in range(sets)]
+    def __init__(self, sets: int, ways: int) -> None:
+        self.ways = ways
+        self.places: list[list[tuple[int, int]]] = [[(-1, -1)] * ways for _ in range(sets)]
 
     def own(self, key: int) -> int:
         """Return which set a key may lie in."""

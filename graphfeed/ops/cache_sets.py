@@ -1,6 +1,7 @@
 """Which rows a cache in a GPU's memory keeps: a key may lie in few places, so that one warp looks at all of them."""
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -46,16 +47,16 @@ def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
 
 
 def set_shape(capacity: int) -> tuple[int, int]:
-    """Return how many sets there are of how many places.
+    """Return how many sets there are of how many places, so that no more than a few are left out.
 
     Example:
-        >>> set_shape(70)
-        (3, 23)
+        >>> set_shape(70), set_shape(1000)
+        ((3, 23), (31, 32))
     """
     if capacity < 0:
         raise ValueError(f"capacity must be 0 or more, but is {capacity}")
-    sets = -(-capacity // WAYS)
-    return sets, capacity // max(1, sets)
+    full, some = capacity // WAYS, -(-capacity // WAYS)
+    return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
 
 def clear_sets(sets: CacheSets) -> None:
