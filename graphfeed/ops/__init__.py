@@ -26,6 +26,7 @@ from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows, index_select
 from graphfeed.ops.hub_index import HubIndex, index_hubs
 from graphfeed.ops.isin import isin
+from graphfeed.ops.kept_edges import NOT_KEPT, KeptEdges, read_edges
 from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
@@ -49,12 +50,14 @@ from graphfeed.ops.unique import unique_and_compact
 from graphfeed.ops.weights import cumulate_weights
 
 __all__ = [
+    "NOT_KEPT",
     "POLICIES",
     "CacheSets",
     "Columns",
     "Compacted",
     "Found",
     "HubIndex",
+    "KeptEdges",
     "Key",
     "Layer",
     "Picks",
@@ -98,6 +101,7 @@ __all__ = [
     "policy_bytes",
     "poll_request",
     "read_bytes",
+    "read_edges",
     "read_rows",
     "replace_in_sets",
     "replace_keys",
