@@ -298,7 +298,7 @@ FLUENT = {
 
 NO_FETCH = "samplers read a pinned graph themselves, over the bus"
 NO_STREAM = "kernels run on torch's current stream"
-NO_CACHE = "there is no cache on a GPU yet"
+NO_CACHE = "samplers make one, by num_gpu_cached_edges"
 NO_RANKS = "ranks don't exchange seeds or features yet; each samples for itself"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
 

@@ -247,8 +247,18 @@ class FusedCSCSamplingGraph(TemporalSampling):
             return self._sample_by_type(self._check_typed_seeds(seeds), pick)
         ids = self._check_seeds(seeds)
         picks = pick(ids)
-        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), take_rows(self.indices, picks.positions))
-        return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
+        sources, edge_ids = self._read_edges(ids, picks)
+        return SampledSubgraph(CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), sources), ids, None, edge_ids)
+
+    def _read_edges(
+        self,
+        ids: torch.Tensor,  # noqa: ARG002
+        picks: ops.Picks,
+        typed: ops.TypedPicks | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sources and the ids of the edges that were picked for some nodes, by type where they are so."""
+        positions = picks.positions if typed is None else typed.positions
+        return take_rows(self.indices, positions), self._edge_ids(positions)
 
     def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
         assert self.type_per_edge is not None
@@ -261,8 +271,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
         picks = pick(ids, types=self.type_per_edge, num_types=len(kinds))
         typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
-        sources = take_rows(self.indices, typed.positions)
-        edge_ids = self._edge_ids(typed.positions)
+        sources, edge_ids = self._read_edges(ids, picks, typed)
         rows, edges = typed.bounds.tolist(), typed.starts.tolist()
         cscs, original = {}, {}
         for kind, number in self.edge_type_to_id.items():
