@@ -2,17 +2,22 @@
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.gather import take_rows
-from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, Hop
 from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, tensors_in
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.turns import Turns
+
+READ = ("indices", ORIGINAL_EDGE_ID)
+"""What is read of the edges that were picked; the rest is read to pick them."""
 
 
 class GPUGraphCache:
@@ -120,15 +125,35 @@ class CachedGraph(FusedCSCSamplingGraph):
             self, seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name
         )
 
-    def _read_edges(
-        self, ids: torch.Tensor, picks: ops.Picks, typed: ops.TypedPicks | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        edges = self._cache.look_up(ids)
-        read = {name: ops.read_edges(own, picks) for name, own in edges.items()}
+    def _open_hop(self, ids: torch.Tensor) -> Hop:
+        return KeptHop(self, ids, self._cache.look_up(ids))
+
+
+class KeptHop(Hop):
+    """A hop whose edges are read from copies of their columns where there are such."""
+
+    def __init__(self, graph: FusedCSCSamplingGraph, ids: torch.Tensor, edges: dict[str, ops.KeptEdges]) -> None:
+        super().__init__(graph, ids)
+        self.edges = edges
+
+    def given(self, values: Any) -> Any:
+        """Return values of the graph's edges with their copies, and anything else as it is."""
+        return next((own for own in self.edges.values() if own.values is values), values)
+
+    def pick(self, pick: Callable[..., ops.Picks], **types: Any) -> ops.Picks:
+        """Choose edges; what the op is given of the graph's edges it gets with the copies."""
+        if isinstance(pick, partial):
+            named = {name: self.given(value) for name, value in pick.keywords.items()}
+            pick = partial(pick.func, *map(self.given, pick.args), **named)
+        return pick(self.ids, **types)
+
+    def read(self, picks: ops.Picks, typed: ops.TypedPicks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sources and the ids of the edges that were picked, by type where they were grouped so."""
+        read = {name: ops.read_edges(own, *picks) for name, own in self.edges.items() if name in READ}
         sources, edge_ids = read["indices"], read.get(ORIGINAL_EDGE_ID, picks.positions)
         if typed is None:
             return sources, edge_ids
-        order = read["types"].argsort(stable=True)
+        order = ops.read_edges(self.edges["types"], *picks).argsort(stable=True)
         return sources[order], edge_ids[order]
 
 
@@ -142,7 +167,7 @@ def with_gpu_cache(
     """Return a graph that gives the same bits, with a cache on the seeds' GPU where that reads the graph over the bus.
 
     The cache lasts as long as the graph, and as its arrays are these: samplers of one graph that ask for the same
-    number of edges and the same threshold share it.
+    number of edges, the same threshold and the same weights share it.
 
     Args:
         graph: Any; what lies on the GPU itself, or is not in memory, is returned as it is.
@@ -155,13 +180,12 @@ def with_gpu_cache(
     there = num_edges > 0 and all(map(on_gpu, parts))
     if not there or not parts or not isinstance(graph, FusedCSCSamplingGraph) or not graph.indices.is_cpu:
         return graph
-    if probs_name is not None:
-        graph.prepare_weights(probs_name)
-    key = (parts[0].device, num_edges, threshold)
+    weights = None if probs_name is None else graph.prepare_weights(probs_name)
+    key = (parts[0].device, num_edges, threshold, probs_name)
     with CACHED_LOCK:
         views = CACHED.setdefault(graph, {})
         if key not in views or not same_arrays(views[key], graph):
-            views[key] = make_view(graph, num_edges, threshold, parts[0].device)
+            views[key] = make_view(graph, weights, num_edges, threshold, parts[0].device)
         return views[key]
 
 
@@ -172,15 +196,23 @@ def same_arrays(view: FusedCSCSamplingGraph, graph: FusedCSCSamplingGraph) -> bo
     return names[0] == names[1] and mine == its
 
 
-def make_view(graph: FusedCSCSamplingGraph, num_edges: int, threshold: int, device: torch.device) -> CachedGraph:
+def make_view(
+    graph: FusedCSCSamplingGraph,
+    weights: torch.Tensor | None,
+    num_edges: int,
+    threshold: int,
+    device: torch.device,
+) -> CachedGraph:
     """Return a graph of the same arrays with an empty cache."""
-    edges = {"indices": graph.indices}
-    if graph.type_per_edge is not None:
-        edges["types"] = graph.type_per_edge
-    if ORIGINAL_EDGE_ID in graph.edge_attributes:
-        edges[ORIGINAL_EDGE_ID] = graph.edge_attribute(ORIGINAL_EDGE_ID)
+    edges = {
+        "indices": graph.indices,
+        "types": graph.type_per_edge,
+        "weights": weights,
+        ORIGINAL_EDGE_ID: graph.edge_attributes.get(ORIGINAL_EDGE_ID),
+    }
+    there = {name: values for name, values in edges.items() if values is not None}
     view = CachedGraph(**graph.fields())
     # Of the same weights, so that their running sums are made once.
     view._cumulative = graph._cumulative
-    view._cache = GPUGraphCache(graph.csc_indptr, edges, num_edges, threshold, device)
+    view._cache = GPUGraphCache(graph.csc_indptr, there, num_edges, threshold, device)
     return view

@@ -29,20 +29,20 @@ def make_case(columns: list[tuple[int, bool]], dtype: torch.dtype) -> Case:
 @given(COLUMNS, st.sampled_from(DTYPES))
 def test_copies_are_read_as_what_they_copy(columns: list[tuple[int, bool]], dtype: torch.dtype) -> None:
     values, kept, picks, shifts = make_case(columns, dtype)
-    assert torch.equal(read_edges(KeptEdges(values, kept, shifts), picks), values[picks.positions])
+    assert torch.equal(read_edges(KeptEdges(values, kept, shifts), *picks), values[picks.positions])
 
 
 def test_where_there_is_a_copy_it_is_read() -> None:
     values, kept, picks, shifts = make_case([(3, True), (2, False), (4, True)], torch.int64)
-    found = read_edges(KeptEdges(values, kept + 1000, shifts), picks)
+    found = read_edges(KeptEdges(values, kept + 1000, shifts), *picks)
     assert (found - values[picks.positions]).tolist() == [1000, 1000, 0, 1000, 1000]
 
 
 def test_wrong_arguments_are_named() -> None:
     values, kept, picks, shifts = make_case([(3, True)], torch.int64)
     with pytest.raises(TypeError, match=r"kept must be torch.int64 as values, but is torch.int32"):
-        read_edges(KeptEdges(values, kept.int(), shifts), picks)
+        read_edges(KeptEdges(values, kept.int(), shifts), *picks)
     with pytest.raises(TypeError, match=r"shifts must be torch.int64, but is torch.int32"):
-        read_edges(KeptEdges(values, kept, shifts.int()), picks)
+        read_edges(KeptEdges(values, kept, shifts.int()), *picks)
     with pytest.raises(ValueError, match="shifts must have 1 values, one a column, but has 2"):
-        read_edges(KeptEdges(values, kept, shifts.repeat(2)), picks)
+        read_edges(KeptEdges(values, kept, shifts.repeat(2)), *picks)

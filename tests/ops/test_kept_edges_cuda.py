@@ -15,12 +15,12 @@ from tests.ops.test_kept_edges import COLUMNS, DTYPES, make_case
 @given(COLUMNS, st.sampled_from(DTYPES))
 def test_values_are_those_of_the_cpu(cuda: Cuda, columns: list[tuple[int, bool]], dtype: torch.dtype) -> None:
     values, kept, picks, shifts = make_case(columns, dtype)
-    expected = read_edges(KeptEdges(values, kept, shifts), picks)
+    expected = read_edges(KeptEdges(values, kept, shifts), *picks)
     for order in cuda.each_order():
         with order, cuda.running():
             given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
             edges = KeptEdges(cuda.put(values), cuda.put(kept), cuda.put(shifts))
-            check_equal(cuda, read_edges(edges, given), expected)
+            check_equal(cuda, read_edges(edges, *given), expected)
 
 
 def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
@@ -34,5 +34,5 @@ def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
     ):
         given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
         edges = KeptEdges(values, cuda.put(kept), cuda.put(shifts))
-        check_equal(cuda, read_edges(edges, given), values[picks.positions])
+        check_equal(cuda, read_edges(edges, *given), values[picks.positions])
         assert cuda.launches == [("read_edges", 256)]

@@ -26,7 +26,7 @@ from graphfeed.storage import (
     wrap_with_cached_feature,
 )
 from tests.digests import assert_same
-from tests.ops.emulated_cuda import Cuda, check_equal, unwrap
+from tests.ops.emulated_cuda import Cuda, RealCuda, check_equal, unwrap
 
 ROWS = torch.arange(400.0).reshape(100, 4)
 PLACE_BYTES = 32
@@ -37,15 +37,15 @@ def device_of(cuda: Cuda) -> torch.device:
     return cuda.put(torch.zeros(1)).device
 
 
-def pinned_memory() -> AbstractContextManager[Any]:
+def pinned_memory(cuda: Cuda) -> AbstractContextManager[Any]:
     """Let tensors of the CPU count as pinned where there is no device to pin them for."""
-    if torch.cuda.is_available():
+    if isinstance(cuda, RealCuda):
         return nullcontext()
     return patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu)
 
 
-def pinned(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.pin_memory() if torch.cuda.is_available() else tensor
+def pinned(cuda: Cuda, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.pin_memory() if isinstance(cuda, RealCuda) else tensor
 
 
 @contextmanager
@@ -55,8 +55,8 @@ def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
         np.save(folder / "feat.npy", ROWS.numpy())
     disk = DiskBasedFeature(folder / "feat.npy", num_threads=2) if "disk" in kind else None
     if kind == "pinned":
-        with pinned_memory():
-            yield TorchBasedFeature(pinned(ROWS.clone()))
+        with pinned_memory(cuda):
+            yield TorchBasedFeature(pinned(cuda, ROWS.clone()))
     elif kind == "device":
         yield TorchBasedFeature(cuda.put(ROWS))
     elif kind == "memory over disk":
@@ -113,8 +113,8 @@ def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.Monke
         return read(feature, ids)
 
     monkeypatch.setattr(TorchBasedFeature, "read", note)
-    with cuda.running(), pinned_memory():
-        feature = gpu_cached_feature(TorchBasedFeature(pinned(ROWS.clone())), 3000, device_of(cuda))
+    with cuda.running(), pinned_memory(cuda):
+        feature = gpu_cached_feature(TorchBasedFeature(pinned(cuda, ROWS.clone())), 3000, device_of(cuda))
         asked.clear()
         feature.read(torch.tensor([4, 2, 4]))
     assert [unwrap(ids).tolist() for ids in asked] == [[4, 2]]
@@ -191,18 +191,27 @@ def pipe_of(features: Feature, device: torch.device) -> gf.Datapipe:
     items = gf.ItemSet(torch.arange(100), names="seeds")
     store = gf.BasicFeatureStore({("node", None, "feat"): features})
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=30, shuffle=True).sample_neighbor(graph, [3, 3])
-    return pipe.copy_to(device).fetch_feature(store, ["feat"])
+    # The loader puts a copy to a GPU on a stream, for which nothing stands here.
+    moved = pipe.copy_to(device) if device.type == "cuda" else pipe.transform(lambda batch: batch.to(device))
+    return moved.fetch_feature(store, ["feat"])
 
 
 def test_minibatches_are_those_without_it(cuda: Cuda) -> None:
-    with gf.DataLoader(pipe_of(TorchBasedFeature(ROWS), torch.device("cpu")), num_workers=0, seed=1) as loader:
-        expected = [batch.node_features["feat"] for batch in loader]
+    expected = [batch.node_features["feat"] for batch in pipe_of(TorchBasedFeature(ROWS), torch.device("cpu"))]
     with cuda.running():
         feature = gpu_cached_feature(TorchBasedFeature(ROWS), 20 * PLACE_BYTES, device_of(cuda))
-        with gf.DataLoader(pipe_of(feature, device_of(cuda)), num_workers=0, seed=1) as loader:
-            for batch, rows in zip(loader, expected, strict=True):
-                check_equal(cuda, batch.node_features["feat"], rows)
+        for batch, rows in zip(pipe_of(feature, device_of(cuda)), expected, strict=True):
+            check_equal(cuda, batch.node_features["feat"], rows)
     assert 0 < feature.miss_rate < 1
+
+
+@pytest.mark.gpu
+def test_a_loader_fetches_ahead_through_it() -> None:
+    expected = [batch.node_features["feat"] for batch in pipe_of(TorchBasedFeature(ROWS), torch.device("cpu"))]
+    feature = gpu_cached_feature(TorchBasedFeature(ROWS), 20 * PLACE_BYTES)
+    with gf.DataLoader(pipe_of(feature, torch.device("cuda")), num_workers=0, seed=0) as loader:
+        for batch, rows in zip(loader, expected, strict=True):
+            assert torch.equal(batch.node_features["feat"].cpu(), rows)
 
 
 def test_it_pickles_with_an_empty_cache_that_is_still_shared() -> None:

@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -16,16 +16,15 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.gpu_graph_cache import CACHED, CachedGraph, GPUGraphCache, with_gpu_cache
 from graphfeed.storage.sampled_subgraph import tensors_in
-from tests.ops.emulated_cuda import Cuda, unwrap
-from tests.storage.test_graph_cuda import NODES, batches, graph, plain, typed_graph, values
+from tests.ops.emulated_cuda import Cuda, RealCuda, unwrap
+from tests.storage.test_graph_cuda import NODES, graph, plain, typed_graph, values
 
 
 @contextmanager
 def pinned_memory(cuda: Cuda) -> Iterator[Any]:
     """Yield what puts tensors in pinned memory, or what stands for that."""
-    if torch.cuda.is_available():
-        with cuda.running(), nullcontext():
-            yield torch.Tensor.pin_memory
+    if isinstance(cuda, RealCuda):
+        yield torch.Tensor.pin_memory
     else:
         with cuda.running(), patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu):
             yield plain
@@ -41,10 +40,12 @@ def pipe_of(own: gf.FusedCSCSamplingGraph, device: torch.device, name: str, **op
     if own.node_type_to_id is not None:
         items = gf.HeteroItemSet({"item": gf.ItemSet(torch.arange(10), names="seeds")})
         fanouts = [torch.tensor([2, 3]), torch.tensor([-1, 2])]
-    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=6, shuffle=True).copy_to(device)
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=6, shuffle=True).transform(lambda batch: batch.to(device))
     sampled: gf.Datapipe = getattr(pipe, name)(own, fanouts, **options)
     return sampled
 
+
+EDGE_ID = gf.ORIGINAL_EDGE_ID
 
 SAMPLERS: list[tuple[str, dict[str, Any]]] = [
     ("sample_neighbor", {}),
@@ -58,11 +59,11 @@ SAMPLERS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("make", [graph, typed_graph])
 def test_minibatches_are_those_without_a_cache(cuda: Cuda, make: Any, threshold: int, size: int) -> None:
     for name, options in SAMPLERS:
-        expected = [values(batch) for batch in batches(pipe_of(make(plain), torch.device("cpu"), name, **options))]
+        expected = [values(batch) for batch in pipe_of(make(plain), torch.device("cpu"), name, **options)]
         limits = {"num_gpu_cached_edges": size, "gpu_cache_threshold": threshold}
         with pinned_memory(cuda) as put:
             own = make(put)
-            found = list(batches(pipe_of(own, device_of(cuda), name, **options, **limits)))
+            found = list(pipe_of(own, device_of(cuda), name, **options, **limits))
             assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
             assert [values(batch) for batch in found] == expected
             (view,) = CACHED[own].values()
@@ -115,18 +116,28 @@ def degree(own: gf.FusedCSCSamplingGraph, node: int) -> int:
     return end - start
 
 
-def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda) -> None:
+@pytest.mark.parametrize("name", ["sample_neighbors", "sample_layer_neighbors"])
+@pytest.mark.parametrize("make", [graph, typed_graph])
+def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, name: str) -> None:
+    """Neither what is sampled, nor what it is chosen by."""
+    chosen_by = {"key": 1} if name == "sample_neighbors" else {"random_seed": [1]}
     with pinned_memory(cuda) as put:
-        own = graph(put)
-        seeds = cuda.put(torch.arange(NODES))
-        view = with_gpu_cache(own, seeds, 10_000, 1)
-        fanouts = torch.tensor([3])
-        expected = view.sample_neighbors(seeds, fanouts, key=1)
-        own.indices.fill_(0)
-        again = view.sample_neighbors(seeds, fanouts, key=1)
-        assert [unwrap(part).tolist() for part in tensors_in(again)] == [
-            unwrap(part).tolist() for part in tensors_in(expected)
-        ]
+        own = make(put)
+        ids = cuda.put(torch.arange(10))
+        seeds = ids if own.node_type_to_id is None else {"user": ids, "item": ids}
+        fanouts = torch.tensor([3]) if own.node_type_to_id is None else torch.tensor([3, 2])
+        view = with_gpu_cache(own, seeds, 10_000, 1, "weight")
+        first, again = (sample(view, name, seeds, fanouts, **chosen_by) for _ in range(2))
+        assert again == first
+        for part in (own.indices, own.type_per_edge, own.prepare_weights("weight"), own.edge_attribute(EDGE_ID)):
+            if part is not None:
+                part.fill_(1)
+        assert sample(view, name, seeds, fanouts, **chosen_by) == first
+
+
+def sample(own: Any, name: str, seeds: Any, fanouts: torch.Tensor, **options: Any) -> list[Any]:
+    hop = getattr(own, name)(seeds, fanouts, False, "weight", **options)
+    return [unwrap(part).tolist() for part in tensors_in(hop)]
 
 
 def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: Cuda) -> None:
@@ -137,9 +148,11 @@ def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: C
         assert isinstance(first, CachedGraph)
         assert with_gpu_cache(own, seeds, 10, 2) is first
         assert with_gpu_cache(own, seeds, 10, 3) is not first
-        assert with_gpu_cache(own, seeds, 10, 2, "weight") is first
-        assert first.prepare_weights("weight") is own.prepare_weights("weight")
-        own.add_edge_attribute("_ORIGINAL_EDGE_ID", put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
+        weighted = with_gpu_cache(own, seeds, 10, 2, "weight")
+        assert isinstance(weighted, CachedGraph)
+        assert weighted is not first
+        assert weighted.prepare_weights("weight") is own.prepare_weights("weight")
+        own.add_edge_attribute(EDGE_ID, put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
         second = with_gpu_cache(own, seeds, 10, 2)
         assert second is not first
         own.indices = put(own.indices.clone())
@@ -164,7 +177,7 @@ def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:
 
 def test_a_graph_that_is_not_pinned_is_refused(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match=r"page-lock it with pin_memory_\(\)"):
-        list(batches(pipe_of(graph(plain), device_of(cuda), "sample_neighbor", num_gpu_cached_edges=10)))
+        list(pipe_of(graph(plain), device_of(cuda), "sample_neighbor", num_gpu_cached_edges=10))
 
 
 @pytest.mark.parametrize("name", ["sample_neighbor", "sample_layer_neighbor"])

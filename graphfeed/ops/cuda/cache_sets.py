@@ -2,10 +2,7 @@
 
 import torch
 
-from graphfeed.ops.cuda.launch import launch
-
-LANES = 32
-"""A key, or a set, is the work of a warp."""
+from graphfeed.ops.cuda.launch import LANES, launch
 
 
 def find_in_sets(keys, uses, wanted, request, slots):
