@@ -9,7 +9,8 @@ import torch
 from graphfeed.ops import buffers, clear_sets, compact, copy_rows, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cache_sets import BYTES_PER_PLACE
-from graphfeed.storage.row_cache import Reader, RowCache
+from graphfeed.ops.checks import check_vector
+from graphfeed.storage.row_cache import Reader, RowCache, out_of_range
 from graphfeed.storage.turns import Turns
 
 
@@ -182,7 +183,7 @@ class GPUFeatureCache(RowCache):
         return type(self), self._arguments
 
     def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
-        self._check_keys(keys, offset)
+        check_vector("keys", keys)
         given = keys.to(self.device)
         wanted = given.long() + offset
         values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
@@ -195,7 +196,12 @@ class GPUFeatureCache(RowCache):
             copy_rows(
                 self._rows, slots.clamp(min=0), values, targets.masked_fill(missing, -1), distinct=True
             )  # fmt: skip
-        index = missing.nonzero().flatten()
+        # Together, for each alone would wait for the device.
+        before = missing.cumsum(0)
+        count, least = torch.stack([before[-1], wanted.min()]).tolist() if wanted.numel() else (0, 0)
+        if least < 0:
+            raise out_of_range(least - offset, offset)
+        index = torch.searchsorted(before, torch.arange(1, count + 1, device=self.device))
         return LookedUp(version, request, values, index, given[index])
 
     def _distinct(self, found: LookedUp) -> tuple[torch.Tensor, torch.Tensor]:

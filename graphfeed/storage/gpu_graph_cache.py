@@ -61,22 +61,25 @@ class GPUGraphCache:
     def look_up(self, ids: torch.Tensor) -> dict[str, ops.KeptEdges]:
         """Return the edges, with the copies of the columns of some nodes; make those that are due first.
 
+        Until the cache is full that waits for the device once, and more often where there are copies to make.
+
         Args:
             ids: Nodes of the graph, on the GPU; one that occurs twice was asked for once.
         """
         with self._turns.take():
             if self._used < self._size:
-                self._keep_often_asked(ops.compact(ids[:0], ids).rows)
+                self._keep_often_asked(ids)
             shifts = take_rows(self._shifts, ids).clamp_(min=ops.NOT_KEPT)
         return {name: ops.KeptEdges(values, self._kept[name], shifts) for name, values in self._edges.items()}
 
     def _keep_often_asked(self, ids: torch.Tensor) -> None:
-        """Count what is asked for, and copy in this order what is due and finds room."""
+        """Count what is asked for, and copy what is due and finds room, in order of first appearance."""
         known = take_rows(self._shifts, ids)
-        missing = known <= ops.NOT_KEPT
-        ids, counts = ids[missing], known[missing] - 1
-        self._shifts[ids.long()] = counts
-        due = ids[counts <= ops.NOT_KEPT - self._threshold].long()
+        self._shifts[ids.long()] = torch.where(known <= ops.NOT_KEPT, known - 1, known)
+        asked = ids[known <= ops.NOT_KEPT - self._threshold + 1]
+        if asked.numel() == 0:
+            return
+        due = ops.compact(asked[:0], asked).rows.long()
         starts, ends = (take_rows(self._indptr, nodes).long() for nodes in (due, due + 1))
         room = self._size - self._used
         fitting = ends - starts <= room

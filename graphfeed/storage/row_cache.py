@@ -78,7 +78,7 @@ class RowCache(ABC):
         check_vector("keys", keys)
         least = int(keys.min()) if keys.numel() else 0
         if least + offset < 0:
-            raise IndexError(f"keys must be 0 or more with the offset {offset}, but one is {least}")
+            raise out_of_range(least, offset)
 
     def _check_rows(self, values: torch.Tensor, keys: torch.Tensor) -> None:
         if values.shape[0] != keys.numel():
@@ -88,3 +88,8 @@ class RowCache(ABC):
                 f"rows of values must have {self._row_bytes} bytes as those of the cache, but are {values.dtype} of "
                 f"shape {tuple(values.shape[1:])}"
             )
+
+
+def out_of_range(key: int, offset: int) -> IndexError:
+    """Return what is wrong with a key."""
+    return IndexError(f"keys must be 0 or more with the offset {offset}, but one is {key}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from graphfeed.ops.cache_sets import set_shape
 from graphfeed.storage import GPUFeatureCache
 from tests.cache_models import Sets, distinct
-from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, check_equal
 
 FAR = torch.arange(3000.0).reshape(1000, 3)
 BATCHES = st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=10)
@@ -114,6 +114,28 @@ def test_offsets_keep_keys_apart() -> None:
     assert torch.equal(cache.query(torch.tensor([0, 1, 2, 3]))[0], FAR[[0, 1, 5, 6]])
     assert torch.equal(cache.query(torch.tensor([1]), offset=2)[0], FAR[[6]])
     assert torch.equal(cache.query_and_replace(torch.tensor([1]), read, 2), FAR[[6]])
+
+
+def test_keys_below_zero_are_named_and_leave_the_rows_as_they_were() -> None:
+    cache = cache_of(3)
+    cache.replace(torch.tensor([0, 1]), FAR[:2])
+    for wrong in (-1, -7):
+        with pytest.raises(IndexError, match=f"keys must be 0 or more with the offset 0, but one is {wrong}"):
+            cache.query_and_replace(torch.tensor([1, wrong]), read)
+    assert torch.equal(cache.query(torch.tensor([0, 1]))[0], FAR[:2])
+    assert torch.equal(cache.query_and_replace(torch.tensor([5, 6, 5]), read), FAR[[5, 6, 5]])
+
+
+def test_a_device_is_waited_for_once_where_nothing_is_missing(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("nothing counts how often a device is waited for")
+    with cuda.running():
+        cache = GPUFeatureCache((50, 3), torch.float32, DEVICE)
+        keys = cuda.put(torch.arange(10))
+        for waits in (2, 1):
+            cuda.waits.clear()
+            cache.query_and_replace(keys, lambda missing: cuda.put(FAR)[:10])
+            assert len(cuda.waits) == waits
 
 
 def test_what_is_used_now_and_then_stays() -> None:

@@ -16,7 +16,7 @@ import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.gpu_graph_cache import CACHED, CachedGraph, GPUGraphCache, with_gpu_cache
 from graphfeed.storage.sampled_subgraph import tensors_in
-from tests.ops.emulated_cuda import Cuda, RealCuda, unwrap
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, RealCuda, unwrap
 from tests.storage.test_graph_cuda import NODES, graph, plain, typed_graph, values
 
 
@@ -138,6 +138,20 @@ def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, name: s
 def sample(own: Any, name: str, seeds: Any, fanouts: torch.Tensor, **options: Any) -> list[Any]:
     hop = getattr(own, name)(seeds, fanouts, False, "weight", **options)
     return [unwrap(part).tolist() for part in tensors_in(hop)]
+
+
+def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("nothing counts how often a device is waited for")
+    with pinned_memory(cuda) as put:
+        own, ids, waits = graph(put), cuda.put(torch.arange(NODES)), []
+        for size in (0, 10_000):
+            view = with_gpu_cache(own, ids, size, 1)
+            for _ in range(2):
+                cuda.waits.clear()
+                view.sample_neighbors(ids, torch.tensor([3]), key=1)
+            waits.append(len(cuda.waits))
+    assert waits[0] == waits[1]
 
 
 def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: Cuda) -> None:
