@@ -37,6 +37,7 @@ bench: install
 	$(BIN)/python -m benchmarks cache
 	$(BIN)/python -m benchmarks channels
 	$(BIN)/python -m benchmarks cuda
+	$(BIN)/python -m benchmarks gpu_cache
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,9 +1,9 @@
-"""python -m benchmarks sampling|gather|loader|cache|channels|cuda: medians, and ratios to this machine's own limits."""
+"""python -m benchmarks WHAT: medians, and ratios to this machine's own limits."""
 
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, cuda, gather, loader, sampling
+from benchmarks import cache, channels, cuda, gather, gpu_cache, loader, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -15,6 +15,7 @@ REPORTS = {
     "cache": cache.report,
     "channels": channels.report,
     "cuda": cuda.report,
+    "gpu_cache": gpu_cache.report,
 }
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from graphfeed.ops.random import bounded, mix
+
 
 class Model(Protocol):
     """A policy as its paper has it: one request after the other."""
@@ -145,3 +147,36 @@ def ask(model: Model, capacity: int, batch: Sequence[int]) -> list[int]:
 def distinct(keys: Iterable[int]) -> list[int]:
     """Return each key once, in order of first appearance."""
     return list(dict.fromkeys(keys))
+
+
+class Sets:
+    """Sets of places, each a list of keys with the request that used them last."""
+
+    def __init__(self, sets: int, ways: int) -> None:
+        self.ways = ways
+        self.places: list[list[tuple[int, int]]] = [[(-1, -1)] * ways for _ in range(sets)]
+
+    def own(self, key: int) -> int:
+        """Return which set a key may lie in."""
+        return bounded(mix(key), len(self.places))
+
+    def find(self, key: int, request: int) -> int:
+        """Return the slot of a key, or -1, and note that it was asked for."""
+        for number, places in enumerate(self.places):
+            for way, (held, _) in enumerate(places):
+                if held == key:
+                    places[way] = (key, request)
+                    return number * self.ways + way
+        return -1
+
+    def insert(self, key: int, request: int) -> int:
+        """Let a key in, and out what was not used for longest, unless that is of this request; return the slot."""
+        if not self.places:
+            return -1
+        places = self.places[self.own(key)]
+        held = [known for known, _ in places]
+        way = held.index(key) if key in held else min(range(self.ways), key=lambda way: places[way][1])
+        if key not in held and places[way][1] >= request:
+            return -1
+        places[way] = (key, max(places[way][1], request))
+        return self.own(key) * self.ways + way

@@ -219,7 +219,13 @@ FEATURES: dict[str, str | None] = {
     "CPUFeatureCache.miss_rate": None,
     "gpu_cached_feature": "fallback_features, max_cache_size_in_bytes",
     "GPUCachedFeature": "fallback_feature, cache, offset=0",
+    "GPUCachedFeature.miss_rate": None,
+    "GPUCachedFeature.cache_size_in_bytes": None,
     "GPUFeatureCache": "cache_shape, dtype",
+    "GPUFeatureCache.query": "keys",
+    "GPUFeatureCache.replace": "keys, values",
+    "GPUFeatureCache.max_size_in_bytes": None,
+    "GPUFeatureCache.miss_rate": None,
     "GPUGraphCache": "num_edges, threshold, indptr_dtype, dtypes, has_original_edge_ids",
     "bytes_to_number_of_items": "cache_capacity_in_bytes, single_item",
     "wrap_with_cached_feature": ("cached_feature_type, fallback_features, max_cache_size_in_bytes, *args, **kwargs"),
@@ -292,7 +298,7 @@ FLUENT = {
 
 NO_FETCH = "samplers read a pinned graph themselves, over the bus"
 NO_STREAM = "kernels run on torch's current stream"
-NO_CACHE = "there is no cache on a GPU yet"
+NO_CACHE = "samplers make one, by num_gpu_cached_edges"
 NO_RANKS = "ranks don't exchange seeds or features yet; each samples for itself"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
 
@@ -303,8 +309,6 @@ REPLACED: dict[str, str] = {
     "CombineCachedAndFetchedInSubgraph": NO_FETCH,
     "get_host_to_device_uva_stream": NO_STREAM,
     "get_device_to_host_uva_stream": NO_STREAM,
-    "GPUCachedFeature": NO_CACHE,
-    "GPUFeatureCache": NO_CACHE,
     "GPUGraphCache": NO_CACHE,
     "all_to_all": NO_RANKS,
     "CooperativeConvFunction": NO_RANKS,

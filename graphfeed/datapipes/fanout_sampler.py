@@ -107,3 +107,11 @@ def refuse_cooperation(*, cooperative: bool) -> None:
             "cooperative must be False: ranks don't sample for each other here; "
             "leave it out, each rank then samples for its own seeds"
         )
+
+
+def check_gpu_cache(num_gpu_cached_edges: int, gpu_cache_threshold: int) -> None:
+    """Raise where the options of a cache of edges make no sense."""
+    if num_gpu_cached_edges < 0:
+        raise ValueError(f"num_gpu_cached_edges must be 0 (no cache) or more, but is {num_gpu_cached_edges}")
+    if gpu_cache_threshold < 1:
+        raise ValueError(f"gpu_cache_threshold must be 1 (at once) or more, but is {gpu_cache_threshold}")

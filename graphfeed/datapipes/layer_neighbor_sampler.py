@@ -2,11 +2,12 @@
 
 from functools import partial
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
 from graphfeed.ops import Key
 from graphfeed.ops.random import minibatch_key
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.compaction import compact_hop
+from graphfeed.storage.gpu_graph_cache import with_gpu_cache
 from graphfeed.storage.sampled_subgraph import ByType
 from graphfeed.storage.sampling_graph import stack
 
@@ -27,8 +28,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a layer with a wrong number of them, a `batch_dependency` below 1, or `cooperative`;
-            when it runs: a seed outside of the graph.
+        ValueError: No fan-outs, a layer with a wrong number of them, a `batch_dependency` or threshold below 1, a cache
+            of fewer than 0 edges, or `cooperative`; when it runs: a seed outside of the graph.
 
     Example:
         >>> import torch
@@ -51,9 +52,10 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     overlap_fetch: bool = False
     """As for `NeighborSampler`."""
     num_gpu_cached_edges: int = 0
-    """Has no effect: edges are read where they lie."""
+    """Of so many edges a GPU keeps copies, once it samples from a pinned graph: of all in-edges of a node. What is
+    sampled stays the same. No effect where the graph lies on the GPU, or seeds on the CPU."""
     gpu_cache_threshold: int = 1
-    """Has no effect."""
+    """When it has sampled a node's in-edges so often, they are copied."""
     cooperative: bool = False
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False
@@ -62,11 +64,13 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_cooperation(cooperative=self.cooperative)
+        check_gpu_cache(self.num_gpu_cached_edges, self.gpu_cache_threshold)
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 
     def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return a subgraph a layer around the seeds, the outermost first."""
+        graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
         key = minibatch_key()
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
@@ -75,10 +79,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         share = step / self.batch_dependency
         replace, weights = self.replace, self.prob_name
         if self.deduplicate:
-            return self.graph.sample_layers_jointly(seeds, self.layer_fanouts, pairs, share, replace, weights)
-        sample = partial(
-            self.graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share
-        )
+            return graph.sample_layers_jointly(seeds, self.layer_fanouts, pairs, share, replace, weights)
+        sample = partial(graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share)
         per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
         hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
         return stack(seeds, hops, partial(compact_hop, deduplicate=False))

@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.compaction import compact_hop
+from graphfeed.storage.gpu_graph_cache import with_gpu_cache
 from graphfeed.storage.sampled_subgraph import ByType
 from graphfeed.storage.sampling_graph import stack
 
@@ -18,13 +19,13 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     alike. The draws depend on the mini-batch's key, the hop and the node's id alone; a mini-batch that comes from no
     pipeline has no key, and gets a random one (`seed`).
 
-    The last five options are those of samplers on GPUs. What would change the result is refused; what would only change
-    the speed has no effect, but for `overlap_fetch`.
+    The last five options are those of samplers on GPUs. What would change the result is refused; `asynchronous` has no
+    effect.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a layer with a wrong number of them, or `cooperative`; when it runs: a seed outside of
-            the graph.
+        ValueError: No fan-outs, a layer with a wrong number of them, a cache of fewer than 0 edges, a threshold below
+            1, or `cooperative`; when it runs: a seed outside of the graph.
 
     Example:
         >>> import torch
@@ -40,9 +41,10 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     overlap_fetch: bool = False
     """Whether, behind a copy to a GPU, the loader samples ahead of what follows, on a stream of its own."""
     num_gpu_cached_edges: int = 0
-    """Has no effect: edges are read where they lie."""
+    """Of so many edges a GPU keeps copies, once it samples from a pinned graph: of all in-edges of a node. What is
+    sampled stays the same. No effect where the graph lies on the GPU, or seeds on the CPU."""
     gpu_cache_threshold: int = 1
-    """Has no effect."""
+    """When it has sampled a node's in-edges so often, they are copied."""
     cooperative: bool = False
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False
@@ -51,13 +53,15 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_cooperation(cooperative=self.cooperative)
+        check_gpu_cache(self.num_gpu_cached_edges, self.gpu_cache_threshold)
 
     def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return a subgraph a layer around the seeds, the outermost first."""
+        graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
         keys = [draw_key(hop) for hop in range(len(self.fanouts))]
         if self.deduplicate:
-            return self.graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
-        sample = partial(self.graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
+            return graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
+        sample = partial(graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
         pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
         hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]
         return stack(seeds, hops, partial(compact_hop, deduplicate=False))

@@ -10,6 +10,7 @@ from graphfeed.ops.cache_policy import (
     policy_bytes,
     replace_keys,
 )
+from graphfeed.ops.cache_sets import CacheSets, clear_sets, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.compact import Compacted, compact
 from graphfeed.ops.copy_rows import copy_rows
 from graphfeed.ops.csc import (
@@ -25,6 +26,7 @@ from graphfeed.ops.edge_places import count_edges, take_places
 from graphfeed.ops.gather import gather_rows, index_select
 from graphfeed.ops.hub_index import HubIndex, index_hubs
 from graphfeed.ops.isin import isin
+from graphfeed.ops.kept_edges import NOT_KEPT, KeptEdges, read_edges
 from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
 from graphfeed.ops.match_pairs import match_pairs
 from graphfeed.ops.permute import permute
@@ -48,11 +50,14 @@ from graphfeed.ops.unique import unique_and_compact
 from graphfeed.ops.weights import cumulate_weights
 
 __all__ = [
+    "NOT_KEPT",
     "POLICIES",
+    "CacheSets",
     "Columns",
     "Compacted",
     "Found",
     "HubIndex",
+    "KeptEdges",
     "Key",
     "Layer",
     "Picks",
@@ -66,6 +71,7 @@ __all__ = [
     "check_edge_types",
     "check_joined",
     "clear_policy",
+    "clear_sets",
     "compact",
     "coo_to_csc",
     "copy_rows",
@@ -74,6 +80,7 @@ __all__ = [
     "draw_key",
     "draw_unkeyed",
     "expand_indptr",
+    "find_in_sets",
     "find_keys",
     "gather_rows",
     "group_by_type",
@@ -86,6 +93,7 @@ __all__ = [
     "match_pairs",
     "max_uva_threads",
     "new_policy",
+    "new_sets",
     "order_by_time",
     "permute",
     "pin_in_place",
@@ -93,7 +101,9 @@ __all__ = [
     "policy_bytes",
     "poll_request",
     "read_bytes",
+    "read_edges",
     "read_rows",
+    "replace_in_sets",
     "replace_keys",
     "sample_layer_neighbors",
     "sample_layers",

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -98,7 +98,17 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
     return tensor.device.type == "cpu" and tensor.is_pinned()
 
 
-def views(like: torch.Tensor, *tensors: torch.Tensor) -> tuple[Any, ...]:
+class Values(Protocol):
+    """A tensor, or tensors that stand for one."""
+
+    def contiguous(self) -> Any:
+        """Return the same in one piece."""
+
+    def numpy(self) -> Any:
+        """Return a NumPy array."""
+
+
+def views(like: torch.Tensor, *tensors: Values) -> tuple[Any, ...]:
     """Return tensors as the kernels of another's device take them: NumPy arrays on the CPU, tensors on CUDA."""
     if on_gpu(like):
         return tuple([tensor.contiguous() for tensor in tensors])

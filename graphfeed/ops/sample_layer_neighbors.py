@@ -16,6 +16,7 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.hub_index import HubIndex
+from graphfeed.ops.kept_edges import EdgeValues, values_of
 from graphfeed.ops.sample_layers import Layer, Outputs, expected_sizes, run_hops, stack_hops
 from graphfeed.ops.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts
 
@@ -24,15 +25,15 @@ NO_HUBS = HubIndex(*(torch.empty(0, dtype=torch.int64) for _ in range(4)))
 
 def sample_layer_neighbors(
     indptr: torch.Tensor,
-    indices: torch.Tensor,
+    indices: EdgeValues,
     seeds: torch.Tensor,
     fanouts: torch.Tensor,
     keys: tuple[int, int],
     *,
     share: int = 0,
     replace: bool = False,
-    cumulative: torch.Tensor | None = None,
-    types: torch.Tensor | None = None,
+    cumulative: EdgeValues | None = None,
+    types: EdgeValues | None = None,
     num_types: int = 1,
     checked: bool = False,
 ) -> Picks:
@@ -49,7 +50,7 @@ def sample_layer_neighbors(
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
-        indices: Source node of each edge, int32 or int64.
+        indices: Source of each edge, int32 or int64; this, weights and types may be `KeptEdges` of the seeds' columns.
         seeds: Node ids.
         fanouts: One number, or one an edge type.
         keys: Key of this hop (`Key.at`), and the one that follows it.
@@ -64,14 +65,14 @@ def sample_layer_neighbors(
         TypeError: A tensor of another dtype.
         ValueError: A seed outside of the graph, a fan-out below -1, or a wrong number of them.
     """
-    for name, vector in (("indptr", indptr), ("indices", indices), ("seeds", seeds)):
+    for name, vector in (("indptr", indptr), ("indices", values_of(indices)), ("seeds", seeds)):
         check_vector(name, vector)
     check_fanouts(fanouts, num_types, types)
     if not checked:
         check_ids("seeds", seeds, indptr.numel() - 1)
-    weights = NO_WEIGHTS if cumulative is None else cumulative
-    kinds = NO_TYPES if types is None else types
-    module = kernels("sample_layer_neighbors", seeds, indptr=indptr, indices=indices, weights=weights, types=kinds)
+    weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
+    arrays = {"indices": values_of(indices), "weights": values_of(weights), "types": values_of(kinds)}
+    module = kernels("sample_layer_neighbors", seeds, indptr=indptr, **arrays)
     starts, sources, *edges = views(seeds, indptr, indices, weights, kinds)
     wanted = (*views(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)

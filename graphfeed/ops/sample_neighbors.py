@@ -8,6 +8,7 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu, views
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.kept_edges import EdgeValues, values_of
 
 LOOK_BACK = 48
 NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
@@ -24,7 +25,7 @@ class Picks(NamedTuple):
     """int64: positions in the graph's edge arrays."""
 
 
-def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None) -> None:
+def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None) -> None:
     """Raise unless the fan-outs of one hop are one number, or one a type where there are types, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
@@ -51,8 +52,8 @@ def sample_neighbors(
     key: int,
     *,
     replace: bool = False,
-    cumulative: torch.Tensor | None = None,
-    types: torch.Tensor | None = None,
+    cumulative: EdgeValues | None = None,
+    types: EdgeValues | None = None,
     num_types: int = 1,
     checked: bool = False,
 ) -> Picks:
@@ -69,7 +70,8 @@ def sample_neighbors(
         fanouts: One number, or one an edge type.
         key: Key of this hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
-        cumulative: Fixed-point weights, as `cumulate_weights` gives them.
+        cumulative: Fixed-point weights, as `cumulate_weights` gives them; these and the types may be `KeptEdges` of
+            the seeds' columns.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
         checked: Whether the seeds are known to be in the graph; else they are looked through, and a GPU waited for.
@@ -85,7 +87,7 @@ def sample_neighbors(
         check_ids("seeds", seeds, indptr.numel() - 1)
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
-    module = kernels("sample_neighbors", seeds, indptr=indptr, weights=weights, types=kinds)
+    module = kernels("sample_neighbors", seeds, indptr=indptr, weights=values_of(weights), types=values_of(kinds))
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     given = (indptr, weights, kinds, seeds.contiguous(), fanouts.to("cpu", torch.int64), offsets)
     *graph, nodes, fanout, counted = views(seeds, *given)
@@ -115,7 +117,7 @@ class TypedPicks(NamedTuple):
 
 def group_by_type(
     picks: Picks,
-    types: torch.Tensor,
+    types: EdgeValues,
     column_starts: torch.Tensor,
     destinations: torch.Tensor,
     dtype: torch.dtype,
@@ -124,7 +126,7 @@ def group_by_type(
 
     Args:
         picks: What was sampled; its positions are sorted in place inside each column.
-        types: Edge type of each edge of the graph.
+        types: Edge type of each edge of the graph, perhaps with copies of the columns.
         column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
             CPU.
         destinations: int64: destination node type of each edge type; on the CPU.
@@ -136,7 +138,7 @@ def group_by_type(
     device = picks.positions.device
     indptr = buffers.empty(int(bounds[-1]), dtype, device)
     grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
-    module = kernels("sample_neighbors", picks.positions, types=types)
+    module = kernels("sample_neighbors", picks.positions, types=values_of(types))
     arrays = (types, picks.positions, picks.offsets, column_starts, destinations, bounds, indptr, grouped)
     module.group_by_type(*views(picks.positions, *arrays))
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)

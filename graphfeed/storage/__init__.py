@@ -6,7 +6,6 @@ from graphfeed.storage.cached_feature import (
     CPUCachedFeature,
     bytes_to_number_of_items,
     cpu_cached_feature,
-    gpu_cached_feature,
     wrap_with_cached_feature,
 )
 from graphfeed.storage.compaction import compact_csc_format, unique_and_compact_csc_formats
@@ -17,6 +16,8 @@ from graphfeed.storage.feature_cache import CPUFeatureCache
 from graphfeed.storage.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.from_coo import from_coo
 from graphfeed.storage.from_dglgraph import from_dglgraph
+from graphfeed.storage.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
+from graphfeed.storage.gpu_feature_cache import GPUFeatureCache
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.item_set_dict import ItemSetDict
@@ -59,6 +60,8 @@ __all__ = [
     "FeatureKey",
     "FeatureStore",
     "FusedCSCSamplingGraph",
+    "GPUCachedFeature",
+    "GPUFeatureCache",
     "HeteroItemSet",
     "ItemSet",
     "ItemSetDict",

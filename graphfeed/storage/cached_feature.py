@@ -1,6 +1,6 @@
 """Features whose rows are far, with a cache in front."""
 
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar, TypeVar, overload
 
@@ -9,11 +9,13 @@ import torch
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.feature import Feature, Pending
 from graphfeed.storage.feature_cache import CPUFeatureCache
+from graphfeed.storage.row_cache import Reader, RowCache
 
 Name = TypeVar("Name", bound=Hashable)
+Cached = TypeVar("Cached", bound="CachedFeature")
 
 
-class CPUCachedFeature(Feature):
+class CachedFeature(Feature):
     """A feature, and the rows that were read from it before; it reads the same, bit by bit, as the feature alone.
 
     Any thread may read. What changes the rows must go through `update` of this object, or the cache won't know.
@@ -22,19 +24,11 @@ class CPUCachedFeature(Feature):
         fallback_feature: Where the rows come from that the cache hasn't got.
         cache: Of rows of as many bytes; several features may share one, each with an offset of its own.
         offset: Added to the ids to make the cache's keys.
-
-    Example:
-        >>> from graphfeed.storage.feature import TorchBasedFeature
-        >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
-        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
-        [1, 2, 1]
-        >>> feature.miss_rate
-        0.6666666666666666
     """
 
-    cache_type: ClassVar[type[CPUFeatureCache]] = CPUFeatureCache
+    cache_type: ClassVar[type[RowCache]]
 
-    def __init__(self, fallback_feature: Feature, cache: CPUFeatureCache, offset: int = 0) -> None:
+    def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
         self._fallback_feature = fallback_feature
         self._cache = cache
         self._offset = offset
@@ -44,23 +38,23 @@ class CPUCachedFeature(Feature):
         """Return the rows at `ids`, those that are missing from the fallback; all rows, past the cache, if None."""
         if ids is None:
             return self._fallback_feature.read()
-        return self._shaped(
-            self._cache.query_and_replace(self._checked(ids), self._fallback_feature.read, self._offset)
-        )
+        return self._shaped(self._cache.query_and_replace(self._checked(ids), self._read_missing, self._offset))
 
     def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
         """Yield the fallback's stages for the missing rows; waiting for the last one completes and keeps them."""
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
-        stages = self._fallback_feature.read_async_num_stages(ids.device)
+        missing = self._for_fallback(missing)
+        stages = self._fallback_feature.read_async_num_stages(missing.device)
         for number, pending in enumerate(self._fallback_feature.read_async(missing), start=1):
             if number < stages:
                 yield pending
             else:
                 yield Pending(partial(self._complete, finish, pending))
 
-    def read_async_num_stages(self, ids_device: torch.device) -> int:
+    def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return the number of the fallback's stages: looking up is part of the first, storing of the last."""
-        return self._fallback_feature.read_async_num_stages(ids_device)
+        ids = self._for_fallback(torch.empty(0, device=self._cache.device))
+        return self._fallback_feature.read_async_num_stages(ids.device)
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -91,7 +85,7 @@ class CPUCachedFeature(Feature):
         if ids is None:
             self._cache.clear()
         else:
-            self._cache.replace(ids, value, offset=self._offset)
+            self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
 
     def metadata(self) -> dict[str, Any]:
         """Return what else is known of the feature."""
@@ -113,15 +107,22 @@ class CPUCachedFeature(Feature):
 
     def __repr__(self) -> str:
         """Return the feature behind and the size of the cache."""
-        return f"CPUCachedFeature({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
+        return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Return ids that have a row: the key of another might be a row of a feature that shares the cache."""
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
-        return ids
+        return ids.to(self._cache.device)
 
-    def _complete(self, finish: Callable[[torch.Tensor], torch.Tensor], missing: Pending) -> torch.Tensor:
+    def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return ids where any fallback takes them."""
+        return ids.cpu()
+
+    def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
+        return self._fallback_feature.read(self._for_fallback(ids))
+
+    def _complete(self, finish: Reader, missing: Pending) -> torch.Tensor:
         return self._shaped(finish(missing.wait()))
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
@@ -129,6 +130,21 @@ class CPUCachedFeature(Feature):
         if rows.dtype != self._dtype and rows.numel():
             return rows.reshape(-1).view(torch.uint8).view(self._dtype).reshape(rows.shape[0], *self.size())
         return rows.to(self._dtype).reshape(rows.shape[0], *self.size())
+
+
+class CPUCachedFeature(CachedFeature):
+    """A feature with a cache in memory, in which a policy decides what stays: see `cpu_cached_feature`.
+
+    Example:
+        >>> from graphfeed.storage.feature import TorchBasedFeature
+        >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
+        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
+        [1, 2, 1]
+        >>> feature.miss_rate
+        0.6666666666666666
+    """
+
+    cache_type = CPUFeatureCache
 
 
 def row_type(feature: Feature) -> torch.dtype:
@@ -150,38 +166,38 @@ def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Te
 
 @overload
 def wrap_with_cached_feature(
-    cached_feature_type: type[CPUCachedFeature],
+    cached_feature_type: type[Cached],
     fallback_features: Feature,
     max_cache_size_in_bytes: int,
     *args: Any,
     **kwargs: Any,
-) -> CPUCachedFeature: ...
+) -> Cached: ...
 
 
 @overload
 def wrap_with_cached_feature(
-    cached_feature_type: type[CPUCachedFeature],
+    cached_feature_type: type[Cached],
     fallback_features: Mapping[Name, Feature],
     max_cache_size_in_bytes: int,
     *args: Any,
     **kwargs: Any,
-) -> dict[Name, CPUCachedFeature]: ...
+) -> dict[Name, Cached]: ...
 
 
 def wrap_with_cached_feature(
-    cached_feature_type: type[CPUCachedFeature],
+    cached_feature_type: type[Cached],
     fallback_features: Feature | Mapping[Any, Feature],
     max_cache_size_in_bytes: int,
     *args: Any,
     **kwargs: Any,
-) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
+) -> Cached | dict[Any, Cached]:
     """Put one cache in front of a feature, or of several.
 
     Args:
         cached_feature_type: What to wrap them in; its `cache_type` is the cache.
         fallback_features: One, or a dict whose rows all have as many bytes.
         max_cache_size_in_bytes: For the rows of all, and for what the cache remembers of them.
-        args: To the cache's `within`, after the dtype: policy, num_parts, pin_memory.
+        args: To the cache's `within`, after the dtype, as policy, num_parts and pin_memory.
         kwargs: To the cache's `within`.
 
     Raises:
@@ -248,15 +264,4 @@ def cpu_cached_feature(
     """
     return wrap_with_cached_feature(
         CPUCachedFeature, fallback_features, max_cache_size_in_bytes, policy=policy, pin_memory=pin_memory
-    )
-
-
-def gpu_cached_feature(
-    fallback_features: Feature | Mapping[Any, Feature],
-    max_cache_size_in_bytes: int,
-) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
-    """Raise: there is no cache in GPU memory yet."""
-    raise NotImplementedError(
-        "gpu_cached_feature needs a cache in GPU memory, which graphfeed hasn't got yet; use cpu_cached_feature(..., "
-        "pin_memory=True) and put copy_to() after the fetch"
     )

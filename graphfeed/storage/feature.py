@@ -183,7 +183,7 @@ class TorchBasedFeature(Shareable, Feature):
         if value.shape[1:] != self.size():
             raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
         check_ids("ids", ids, self.count(), IndexError)
-        self._tensor[ids] = value
+        self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
 
     def metadata(self) -> dict[str, Any]:
         """Return what else is known of the feature."""

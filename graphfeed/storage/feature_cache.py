@@ -13,14 +13,12 @@ import torch
 
 from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
 from graphfeed.ops.cache_policy import MOST_SLOTS
-from graphfeed.ops.checks import check_vector
+from graphfeed.storage.row_cache import Reader, RowCache
 
 READ_BYTES = 1 << 22
 """Of missing rows at a time: more would only take memory."""
 
 DEFAULT_POLICY = "sieve"
-
-Reader = Callable[[torch.Tensor], torch.Tensor]
 
 
 class LookedUp(NamedTuple):
@@ -41,7 +39,7 @@ class LookedUp(NamedTuple):
     """For each missing key its position among the distinct ones."""
 
 
-class CPUFeatureCache:
+class CPUFeatureCache(RowCache):
     """As many rows as there is room for; a policy decides which stay.
 
     Any number of threads may use it; one at a time looks up or stores, none holds it while rows are fetched. However
@@ -84,7 +82,7 @@ class CPUFeatureCache:
         name = DEFAULT_POLICY if policy is None else policy
         self._policy = new_policy(name, cache_shape[0])
         self._policy_bytes = policy_bytes(name, cache_shape[0])
-        self._row_bytes = prod(cache_shape[1:]) * dtype.itemsize
+        super().__init__(cache_shape[1:], dtype, buffers.CPU)
         size = cache_shape[0] * self._row_bytes
         if pin_memory or size == 0:
             self._rows = torch.empty(tuple(cache_shape), dtype=dtype, pin_memory=pin_memory)
@@ -92,9 +90,6 @@ class CPUFeatureCache:
             # NumPy asks for huge pages, which random reads need; torch doesn't.
             self._rows = torch.from_numpy(np.empty(size, np.uint8)).view(dtype).reshape(tuple(cache_shape))
         self._arguments = (tuple(cache_shape), dtype, policy, num_parts, pin_memory)
-        self._version = 0
-        self._hits = 0
-        self._misses = 0
         self._lock = threading.Lock()
         CACHES.add(self)
 
@@ -206,21 +201,6 @@ class CPUFeatureCache:
         """What the cache takes in memory when it is full: the rows, and what the policy remembers of them."""
         return self._rows.nbytes + self._policy_bytes
 
-    @property
-    def hits(self) -> int:
-        """How many rows were asked for and not missing."""
-        return self._hits
-
-    @property
-    def misses(self) -> int:
-        """How many rows were missing; a key that one query asks for several times counts once."""
-        return self._misses
-
-    @property
-    def miss_rate(self) -> float:
-        """Misses over all rows asked for; 0 before the first."""
-        return self._misses / max(1, self._hits + self._misses)
-
     def is_pinned(self) -> bool:
         """Tell whether the rows lie in page-locked memory."""
         return self._rows.is_pinned()
@@ -265,20 +245,6 @@ class CPUFeatureCache:
                 return
             slots = replace_keys(self._policy, keys.long() + offset)
             copy_rows(rows, torch.arange(keys.numel()), self._rows, slots)
-
-    def _check_keys(self, keys: torch.Tensor, offset: int) -> None:
-        check_vector("keys", keys)
-        if keys.numel() and int(keys.min()) + offset < 0:
-            raise IndexError(f"keys must be 0 or more with the offset {offset}, but one is {int(keys.min())}")
-
-    def _check_rows(self, values: torch.Tensor, keys: torch.Tensor) -> None:
-        if values.shape[0] != keys.numel():
-            raise ValueError(f"values must have one row a key, but has {values.shape[0]} for {keys.numel()} keys")
-        if prod(values.shape[1:]) * values.dtype.itemsize != self._row_bytes:
-            raise ValueError(
-                f"rows of values must have {self._row_bytes} bytes as those of the cache, but are {values.dtype} of "
-                f"shape {tuple(values.shape[1:])}"
-            )
 
     def _start_again(self) -> None:
         """Begin anew in a forked process, where another thread of the parent may have left the cache half-changed."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids_of_each, check_vector
 from graphfeed.ops.gather import take_rows
+from graphfeed.ops.kept_edges import EdgeValues
 from graphfeed.ops.ready import Ready
 from graphfeed.storage.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.sampling_graph import parse_seeds
@@ -246,9 +247,13 @@ class FusedCSCSamplingGraph(TemporalSampling):
         if self.node_type_to_id is not None:
             return self._sample_by_type(self._check_typed_seeds(seeds), pick)
         ids = self._check_seeds(seeds)
-        picks = pick(ids)
-        csc = CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), take_rows(self.indices, picks.positions))
-        return SampledSubgraph(csc, ids, None, self._edge_ids(picks.positions))
+        hop = self._open_hop(ids)
+        picks = hop.pick(pick)
+        sources, edge_ids = hop.read(picks)
+        return SampledSubgraph(CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), sources), ids, None, edge_ids)
+
+    def _open_hop(self, ids: torch.Tensor) -> "Hop":
+        return Hop(self, ids)
 
     def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
         assert self.type_per_edge is not None
@@ -259,10 +264,11 @@ class FusedCSCSamplingGraph(TemporalSampling):
         starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
         kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
         ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
-        picks = pick(ids, types=self.type_per_edge, num_types=len(kinds))
-        typed = ops.group_by_type(picks, self.type_per_edge, starts, ends, self.csc_indptr.dtype)
-        sources = take_rows(self.indices, typed.positions)
-        edge_ids = self._edge_ids(typed.positions)
+        hop = self._open_hop(ids)
+        types = hop.given(self.type_per_edge)
+        picks = hop.pick(pick, types=types, num_types=len(kinds))
+        typed = ops.group_by_type(picks, types, starts, ends, self.csc_indptr.dtype)
+        sources, edge_ids = hop.read(picks, typed)
         rows, edges = typed.bounds.tolist(), typed.starts.tolist()
         cscs, original = {}, {}
         for kind, number in self.edge_type_to_id.items():
@@ -273,6 +279,27 @@ class FusedCSCSamplingGraph(TemporalSampling):
             )
             original[kind] = edge_ids[own]
         return SampledSubgraph(cscs, seeds, None, original)
+
+
+class Hop:
+    """How the edges around some nodes are read, for one hop."""
+
+    def __init__(self, graph: FusedCSCSamplingGraph, ids: torch.Tensor) -> None:
+        self.graph = graph
+        self.ids = ids
+
+    def given(self, values: torch.Tensor) -> EdgeValues:
+        """Return values of the graph's edges as ops of this hop are given them."""
+        return values
+
+    def pick(self, pick: Callable[..., ops.Picks], **types: Any) -> ops.Picks:
+        """Choose edges."""
+        return pick(self.ids, **types)
+
+    def read(self, picks: ops.Picks, typed: ops.TypedPicks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sources and the ids of the edges that were picked, by type where they were grouped so."""
+        positions = picks.positions if typed is None else typed.positions
+        return take_rows(self.graph.indices, positions), self.graph._edge_ids(positions)
 
 
 def fused_csc_sampling_graph(

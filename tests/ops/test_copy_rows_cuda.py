@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 
 
 @given(
@@ -24,3 +24,17 @@ def test_the_last_of_equal_targets_stays(
             out = cuda.put(torch.zeros(5, *shape, dtype=dtype))
             ops.copy_rows(cuda.put(source), cuda.put(from_rows), out, cuda.put(to_rows))
             check_equal(cuda, out, expected)
+
+
+def test_distinct_targets_need_no_scratch(cuda: Cuda) -> None:
+    source, from_rows, to_rows = torch.rand(5, 3), torch.tensor([4, 0, 4, 1]), torch.tensor([2, -1, 0, 3])
+    expected = torch.zeros(4, 3)
+    ops.copy_rows(source, from_rows, expected, to_rows, distinct=True)
+    assert torch.equal(expected[[2, 0, 3]], source[[4, 4, 1]])
+    for order in cuda.each_order():
+        with order, cuda.running():
+            out = cuda.put(torch.zeros(4, 3))
+            ops.copy_rows(cuda.put(source), cuda.put(from_rows), out, cuda.put(to_rows), distinct=True)
+            check_equal(cuda, out, expected)
+            if isinstance(cuda, EmulatedCuda):
+                assert [name for name, _ in cuda.launches] == ["copy_rows"]

@@ -21,7 +21,6 @@ from graphfeed.storage import (
     TorchBasedFeature,
     bytes_to_number_of_items,
     cpu_cached_feature,
-    gpu_cached_feature,
     wrap_with_cached_feature,
 )
 from tests.digests import assert_same
@@ -220,8 +219,3 @@ def test_the_parts_are_public() -> None:
         bytes_to_number_of_items(-1, ROWS[0])
     with pytest.raises(ValueError, match="max_size_in_bytes must be 0 or more, but is -1"):
         cpu_cached_feature(TorchBasedFeature(ROWS), -1)
-
-
-def test_there_is_no_cache_on_the_gpu_yet() -> None:
-    with pytest.raises(NotImplementedError, match="gpu_cached_feature needs a cache in GPU memory"):
-        gpu_cached_feature(TorchBasedFeature(ROWS), 1000)

@@ -7,8 +7,11 @@ from graphfeed.ops.cpu.jit import copy_bytes, kernel, prefetch
 
 
 @kernel
-def copy_rows(source, from_rows, row_bytes, out, to_rows):
-    """Copy rows of `row_bytes` bytes between flat byte arrays, in order; a target below 0 leaves a row out."""
+def copy_rows(source, from_rows, row_bytes, out, to_rows, distinct):  # noqa: ARG001
+    """Copy rows of `row_bytes` bytes between flat byte arrays, in order; a target below 0 leaves a row out.
+
+    `distinct` has no use: rows are copied one after the other.
+    """
     last = from_rows.size - 1
     for row in range(from_rows.size):
         coming = from_rows[min(row + ROWS_AHEAD, last)] * row_bytes

@@ -43,6 +43,16 @@ struct Ints {
     }
 };
 
+const i64 NOT_KEPT = -(1ll << 62);
+
+// Where values of edges seem to begin for who reads one column: at the copy of it, or where they lie.
+template <class Value>
+__device__ inline const Value *begin_at(
+    const Value *values, const Value *kept, const i64 *shifts, i64 column, i64 width) {
+    if (!values || !kept || shifts[column] == NOT_KEPT) return values;
+    return (const Value *)((u64)kept + (u64)(shifts[column] * width));
+}
+
 __device__ inline void store(void *data, i64 width, i64 at, i64 value) {
     switch (width) {
         case 8: ((i64 *)data)[at] = value; break;

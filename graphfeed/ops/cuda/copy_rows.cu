@@ -16,7 +16,7 @@ __device__ inline void copy_words(
     i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, lanes = 1ll << lane_bits, lane = thread & (lanes - 1);
     for (i64 row = thread >> lane_bits; row < rows; row += ((i64)gridDim.x * blockDim.x) >> lane_bits) {
         i64 target = to_rows ? to_rows[row] : row;
-        if (to_rows && (target < 0 || winners[target] != row)) continue;
+        if (target < 0 || (winners && winners[target] != row)) continue;
         const Word *from = (const Word *)values + index[row] * words;
         Word *to = (Word *)out + target * words;
         i64 skew = lanes == LANES ? (i64)((u64)from % LINE_BYTES / sizeof(Word)) : 0;
@@ -26,7 +26,8 @@ __device__ inline void copy_words(
     }
 }
 
-// Without `to_rows` the rows go side by side; else only the last of equal targets is written.
+// Without `to_rows` the rows go side by side. With `winners` only the last of equal targets is written; without them no
+// two are equal.
 extern "C" __global__ void copy_rows(
     const void *values, const void *index, i64 index_width, i64 rows, i64 words, i64 word_bytes, i64 lane_bits,
     void *out, const i64 *to_rows, const i64 *winners) {

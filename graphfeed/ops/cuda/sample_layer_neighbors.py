@@ -2,6 +2,7 @@
 
 import torch
 
+from graphfeed.ops.cuda.kept_edges import _copies, _shifts, _typed, _values
 from graphfeed.ops.cuda.launch import LANES, launch
 from graphfeed.ops.cuda.sample_neighbors import _fanout_arguments
 
@@ -12,7 +13,8 @@ def fill_layer_neighbors(
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     launch(
         "fill_layer_neighbors", LANES * seeds.numel(),
-        indptr, indptr.itemsize, indices, indices.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        indptr, indptr.itemsize, _values(indices), _values(indices).itemsize, _copies(indices), _values(cumulative),
+        _copies(cumulative), *_typed(types), _shifts(indices, cumulative, types), seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, *keys, share, seeds.numel(), offsets,
         torch.empty_like(positions), torch.empty_like(positions), positions,
     )  # fmt: skip

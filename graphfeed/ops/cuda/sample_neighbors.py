@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from graphfeed.ops.cuda.kept_edges import _copies, _shifts, _typed, _values
 from graphfeed.ops.cuda.launch import LANES, launch, upload
 
 LOOK_BACK = 48
@@ -12,10 +13,11 @@ LOOK_BACK = 48
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
     counts = offsets[1:]
-    weighted = cumulative.numel() > 0
+    weighted = _values(cumulative).numel() > 0
     launch(
         "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (LANES if weighted else 1),
-        indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
+        seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
     )  # fmt: skip
     offsets[:1] = 0
@@ -29,10 +31,11 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     """
     del table
     columns = seeds.numel()
-    if int(fanouts.max()) == -1 and cumulative.numel() > 0:
+    if int(fanouts.max()) == -1 and _values(cumulative).numel() > 0:
         launch(
             "fill_eligible_neighbors", LANES * columns,
-            indptr, indptr.itemsize, cumulative, seeds, seeds.itemsize, columns, offsets, positions,
+            indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), _shifts(cumulative), seeds,
+            seeds.itemsize, columns, offsets, positions,
         )  # fmt: skip
         return
     if int(fanouts.max()) == -1:
@@ -43,7 +46,8 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
         return
     launch(
         "fill_neighbors", columns,
-        indptr, indptr.itemsize, cumulative, types, types.itemsize, seeds, seeds.itemsize,
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
+        seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), columns, offsets,
         _make_tables(fanouts, positions), positions,
     )  # fmt: skip
@@ -53,7 +57,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
 
     Args:
-        types: Edge type of each edge of the graph.
+        types: Edge type of each edge of the graph, perhaps with copies of the columns.
         positions: Sampled edges, column by column.
         offsets: Where each column's edges start in `positions`.
         column_starts: Where the columns of each node type start; on the CPU.
@@ -66,7 +70,8 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     columns, device = offsets.numel() - 1, offsets.device
     starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
-    picks = (types, types.itemsize, positions, offsets, columns, starts, starts.numel() - 1, parts, positions.numel())
+    given = (*_typed(types), _shifts(types), positions, offsets)
+    picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
     launch("sort_columns", columns, positions, offsets, columns)
     launch("count_types", positions.numel(), *picks, counts)
     before = torch.cumsum(counts, 0)

@@ -1,0 +1,79 @@
+"""Caches on a GPU, of features and of a graph that lie in pinned memory: what they save of the way over the bus.
+
+Ids are drawn by a power law, so that an eighth of the rows is most of what is asked for; seeds are drawn at random.
+Ratios are to the same without a cache, in the same run; the last line of a table is what there is to win.
+"""
+
+from collections.abc import Iterator
+
+import torch
+
+import graphfeed as gf
+from benchmarks.cache import CACHE_SHARE, draw_ids
+from benchmarks.cuda import DEVICE, FANOUTS, device_clock, pin
+from benchmarks.graphs import load_edges, load_features
+from benchmarks.scale import Scale
+from benchmarks.table import Row, render
+from benchmarks.timing import Case, Times, in_turn
+from graphfeed.storage.gpu_graph_cache import with_gpu_cache
+
+WITHOUT = "pinned memory, no cache"
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield a table a cache, or say that there is no device."""
+    if not torch.cuda.is_available():
+        yield "gpu_cache: torch finds no CUDA device here, so nothing was measured.\n"
+        return
+    yield f"gpu_cache: {torch.cuda.get_device_name()}\n"
+    yield feature_table(torch.from_numpy(load_features(scale.products, scale.cache)), scale)
+    indptr, indices = (torch.from_numpy(part) for part in load_edges(scale.products, scale.cache))
+    yield graph_table(indptr, indices, scale)
+
+
+def feature_table(values: torch.Tensor, scale: Scale) -> str:
+    """Time reading rows by ids of a power law, other ids in each round, once the cache is warm."""
+    far, near = (gf.TorchBasedFeature(own) for own in (pin(values), values.to(DEVICE)))
+    cached = gf.gpu_cached_feature(far, values.nbytes // CACHE_SHARE, DEVICE)
+    rounds = range(scale.cached_batches + scale.repeats)
+    ids = [draw_ids(len(values), scale.gathered_rows, seed).to(DEVICE) for seed in rounds]
+    for own in ids[scale.repeats :]:
+        cached.read(own)
+    cases: dict[str, Case] = {
+        WITHOUT: lambda number: far.read(ids[number]),
+        f"the same behind a cache of 1/{CACHE_SHARE} of the bytes": lambda number: cached.read(ids[number]),
+        "memory of the device": lambda number: near.read(ids[number]),
+    }
+    times = in_turn(cases, scale.repeats, device_clock)
+    rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
+    rows.append(Row("rows missed, of all that were asked for", "%", Times([100 * cached.miss_rate]), cached.miss_rate))
+    return render(f"features: some {scale.gathered_rows} rows of {values[:1].nbytes} bytes by power-law ids", rows)
+
+
+def graph_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> str:
+    """Time all hops of a mini-batch, other seeds in each round, once the cache is full or warm."""
+    far, near = (gf.fused_csc_sampling_graph(move(indptr), move(indices)) for move in (pin, on_device))
+    rounds = scale.cached_batches + scale.repeats
+    seeds = torch.randint(indptr.numel() - 1, (rounds, scale.batch_size), dtype=indices.dtype).to(DEVICE)
+    fanouts = [torch.tensor([fanout]) for fanout in reversed(FANOUTS)]
+    keys = list(range(len(FANOUTS)))
+    graphs = {
+        WITHOUT: far,
+        f"the same behind a cache of 1/{CACHE_SHARE} of the edges": with_gpu_cache(
+            far, seeds[0], len(indices) // CACHE_SHARE, 2
+        ),
+        "memory of the device": near,
+    }
+    cases: dict[str, Case] = {}
+    for name, graph in graphs.items():
+        for own in seeds[scale.repeats :]:
+            graph.sample_layers(own, fanouts, keys)
+        cases[name] = lambda number, graph=graph: graph.sample_layers(seeds[number], fanouts, keys)  # type: ignore[misc]
+    times = in_turn(cases, scale.repeats, device_clock)
+    rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
+    return render(f"graph: {scale.batch_size} seeds, fan-outs {FANOUTS} from the seeds outward", rows)
+
+
+def on_device(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy on the device."""
+    return tensor.to(DEVICE)
