@@ -29,8 +29,9 @@ class Bufferer(Datapipe, name="buffer"):
     one_to_one = True
 
     def __post_init__(self) -> None:
-        if self.buffer_size < 1:
-            raise ValueError(f"'buffer_size' is required to be a positive integer, but is {self.buffer_size}")
+        size: object = self.buffer_size
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"'buffer_size' is required to be a positive integer, but is {size!r}")
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each mini-batch when as many as the buffer holds have been read after it."""

@@ -90,6 +90,11 @@ class Datapipe(Fluent, IterableDataset[Any]):
         if not has_own_init(cls):
             dataclass(frozen=True, eq=False, repr=False)(cls)
         if "__iter__" in vars(cls):
+            if "minibatch" not in vars(cls) and hasattr(cls, "minibatch"):
+                raise TypeError(
+                    f"{cls.__name__} writes __iter__, but workers make mini-batches by minibatch(index): "
+                    "write that instead, or a stage that follows"
+                )
             cls.__iter__ = numbered(cls.__iter__)  # type: ignore[method-assign]
         if name is not None:
             register(name, cls)

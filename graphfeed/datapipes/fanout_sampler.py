@@ -1,13 +1,13 @@
 """What samplers with a fan-out a layer share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import torch
 
 from graphfeed.datapipes.expected import Expected, expect_layers
-from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
 from graphfeed.storage.sampled_subgraph import ByType
 
@@ -16,11 +16,13 @@ Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
 
 def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph) -> list[torch.Tensor]:
     """Return the fan-outs of each layer as a tensor, or say what is wrong with them."""
-    if isinstance(fanouts, (str, int)) or len(fanouts) == 0:
+    if isinstance(fanouts, (str, Mapping)) or not hasattr(fanouts, "__len__") or len(fanouts) == 0:
         raise ValueError(f"fanouts must hold a number for each layer, as in [10, 10], but is {fanouts!r}")
     num_types = len(getattr(graph, "edge_type_to_id", None) or ()) or 1
     layers = []
     for place, given in enumerate(fanouts):
+        if isinstance(given, (str, Mapping)):
+            raise TypeError(f"fanouts[{place}] must be a number, or one an edge type in a tensor, but is {given!r}")
         fanout = torch.as_tensor(given).reshape(-1)
         if fanout.is_floating_point() or fanout.dtype == torch.bool:
             raise TypeError(f"fanouts[{place}] must be whole numbers, but is {given!r}")
@@ -59,10 +61,7 @@ class FanoutSampler(SubgraphSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.graph, SamplingGraph):
-            raise TypeError(
-                f"graph must be a SamplingGraph, but is a {type(self.graph).__name__}; make one with from_coo"
-            )
+        check_graph(self.graph)
         parse_fanouts(self.fanouts, self.graph)
         if self.prob_name is not None and isinstance(self.graph, FusedCSCSamplingGraph):
             self.graph.edge_attribute(self.prob_name)

@@ -123,4 +123,4 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     def may_run_in_threads(self) -> bool:
         """Tell whether every feature lies in CPU memory, so that worker threads read it as well as the main one."""
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
-        return all(self.feature_store[key].lies_in_memory() for key in keys)
+        return self.one_to_one and all(self.feature_store[key].lies_in_memory() for key in keys)

@@ -49,4 +49,7 @@ class Fluent:
         """Return the stage of this name, with this pipeline as its source."""
         if name in FLUENT:
             return partial(FLUENT[name], self)
-        raise AttributeError(f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {sorted(FLUENT)}")
+        raise AttributeError(
+            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {sorted(FLUENT)}; "
+            "transform(function) takes any function, and graphfeed.functional_datapipe names a stage of your own"
+        )

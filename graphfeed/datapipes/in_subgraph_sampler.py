@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.datapipes.expected import Expected, expect_layers
-from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.sampled_subgraph import ByType
 
@@ -12,6 +12,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     """Takes all in-edges of the seeds: one layer, as `NeighborSampler` with fan-out -1.
 
     Raises:
+        TypeError: No graph.
         KeyError: When it runs: seeds of an unknown node type.
         ValueError: When it runs: a seed outside of the graph.
 
@@ -26,6 +27,10 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
     graph: SamplingGraph
 
     needs_key = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_graph(self.graph)
 
     def sample_subgraphs(
         self,

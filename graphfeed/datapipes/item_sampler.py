@@ -11,6 +11,7 @@ from graphfeed.datapipes.expected import Expected, measure
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatcher import minibatcher_default
 from graphfeed.ops import Key, permute
+from graphfeed.ops.checks import check_count
 from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -55,8 +56,7 @@ class ItemSampler(Datapipe):
             )
         if len(self.item_set) == 0:
             raise ValueError("item_set is empty; give it at least one item")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be 1 or more, but is {self.batch_size}")
+        check_count("batch_size", self.batch_size, 1)
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""

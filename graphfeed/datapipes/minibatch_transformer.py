@@ -19,6 +19,13 @@ class MiniBatchTransformer(Transform, name="transform"):
 
     transformer: Callable[[MiniBatch], MiniBatch] | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.transformer is not None and not callable(self.transformer):
+            raise TypeError(
+                f"transformer must be a function of a mini-batch, but is a {type(self.transformer).__name__}"
+            )
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return what the function makes of the mini-batch."""
         if self.transformer is None:

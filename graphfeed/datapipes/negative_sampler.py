@@ -65,7 +65,7 @@ class NegativeSampler(Transform, name="sample_negative"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
-        seeds = given_seeds(minibatch.seeds)
+        seeds = given_seeds(minibatch)
         result = copy.copy(minibatch)
         with drawing(minibatch.key, self.number):
             if isinstance(seeds, torch.Tensor):

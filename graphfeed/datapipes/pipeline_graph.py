@@ -23,6 +23,8 @@ def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
         >>> last is pipe, [type(stage).__name__ for stage, _ in sources.values()]
         (True, ['ItemSampler'])
     """
+    if not isinstance(datapipe, Datapipe):
+        raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
     sources: DataPipeGraph = {}
     for stage in datapipe.inputs:
         sources.update(traverse_dps(stage))

@@ -48,6 +48,12 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     needs_key = True
     reads_graph = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.sampler):
+            kind = type(self.sampler).__name__
+            raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {kind}")
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with one more layer."""
         result = copy.copy(minibatch)
@@ -55,7 +61,7 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         if layers:
             nodes = layers[0].original_row_node_ids
         else:
-            nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch.seeds))
+            nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch))
         if nodes is None:
             raise ValueError("the layer before has no original_row_node_ids; put compact_per_layer between")
         fanout = torch.as_tensor(self.fanout).reshape(-1)

@@ -48,7 +48,7 @@ def exclude_seed_edges(
         raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
     if minibatch.edge_features is not None:
         raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
-    edges = given_seeds(minibatch.seeds)
+    edges = given_seeds(minibatch)
     check_pairs(edges)
     if include_reverse_edges:
         if isinstance(edges, dict) and reverse_etypes_mapping is None:

@@ -2,15 +2,22 @@
 
 import torch
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops import unique_and_compact
 from graphfeed.storage.sampled_subgraph import ByType
 from graphfeed.storage.type_names import seed_type_str_to_ntypes
 
 
-def given_seeds(seeds: ByType | None) -> ByType:
-    """Return the seeds of a mini-batch, or raise where it has none."""
+def given_seeds(minibatch: MiniBatch) -> ByType:
+    """Return the seeds of a mini-batch, or raise where it has none: rows of items without names are no mini-batch."""
+    seeds: ByType | None = getattr(minibatch, "seeds", None)
     if seeds is None:
         raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+    for part in seeds.values() if isinstance(seeds, dict) else (seeds,):
+        if part.dim() not in (1, 2):
+            raise ValueError(
+                f"seeds must be nodes, shape (N,), or edges, shape (N, 2), or (N, k), but have shape {list(part.shape)}"
+            )
     return seeds
 
 

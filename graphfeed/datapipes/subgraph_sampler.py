@@ -6,7 +6,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
-from graphfeed.storage import SampledSubgraph
+from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.sampled_subgraph import ByType
 
 
@@ -61,7 +61,7 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its subgraphs."""
-        seeds = given_seeds(minibatch.seeds)
+        seeds = given_seeds(minibatch)
         result = copy.copy(minibatch)
         times: ByType | None = None
         if minibatch.timestamp is None:
@@ -71,3 +71,9 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         with drawing(minibatch.key, self.number):
             result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, times)
         return result
+
+
+def check_graph(graph: object) -> None:
+    """Raise unless a value is a graph to sample from."""
+    if not isinstance(graph, SamplingGraph):
+        raise TypeError(f"graph must be a SamplingGraph, but is a {type(graph).__name__}; make one with from_coo")

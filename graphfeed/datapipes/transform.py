@@ -5,16 +5,20 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from torch.utils.data import IterDataPipe
+
+from graphfeed.datapipes.datapipe import Datapipe, Process, length
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class Transform(Datapipe):
     """A stage that makes one mini-batch of one: write `__call__`, which must not change its argument.
 
     Such a stage can be computed for any mini-batch, anywhere; a chain of them from an `ItemSampler` on can be sharded
-    and resumed at once.
+    and resumed at once. One that writes `__iter__`, to leave mini-batches out or to add some, runs in the main process
+    with all that follow it.
     """
 
     datapipe: Datapipe
@@ -22,8 +26,25 @@ class Transform(Datapipe):
 
     one_to_one = True
 
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+        """Keep a stage that loops itself out of workers, which call a stage and would leave its loop out."""
+        if "__iter__" in vars(cls):
+            cls.runs_in = Process.MAIN
+            cls.one_to_one = vars(cls).get("one_to_one", False)
+        super().__init_subclass__(name=name, **kwargs)
+
     def __post_init__(self) -> None:
+        if isinstance(self.datapipe, (ItemSet, HeteroItemSet)):
+            raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler between")
         if not isinstance(self.datapipe, Datapipe):
+            if isinstance(self.datapipe, IterDataPipe) and any(
+                isinstance(value, Datapipe) for value in vars(self.datapipe).values()
+            ):
+                kind = type(self.datapipe).__name__
+                raise TypeError(
+                    f"{type(self).__name__} reads from {kind}, torch's IterDataPipe around a pipeline: no seed and no "
+                    f"epoch would get through it; let {kind} derive from graphfeed.Datapipe"
+                )
             if not hasattr(self.datapipe, "__iter__"):
                 raise TypeError(
                     f"{type(self).__name__} needs a stage or an iterable of mini-batches as its source, "
@@ -41,7 +62,9 @@ class Transform(Datapipe):
             yield call(self, minibatch)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches; a TypeError where the source doesn't know."""
+        """Return the number of mini-batches; a TypeError where the source doesn't know, or the stage loops itself."""
+        if not self.one_to_one:
+            raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
         return length(self.datapipe)
 
 

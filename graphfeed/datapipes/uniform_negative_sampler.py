@@ -6,6 +6,7 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.negative_sampler import NegativeSampler, Sampled, with_negatives
+from graphfeed.datapipes.subgraph_sampler import check_graph
 from graphfeed.ops import draw_key
 from graphfeed.storage import SamplingGraph
 
@@ -19,6 +20,7 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
     mini-batch's key, the edge type and the place in the mini-batch.
 
     Raises:
+        TypeError: No graph.
         ValueError: A ratio that is no whole number of 1 or more; when it runs: seeds that are no pairs, or an id
             outside of the graph.
         KeyError: When it runs: seeds of an edge type that the graph hasn't got.
@@ -35,6 +37,7 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
     def __init__(self, datapipe: Datapipe, graph: SamplingGraph, negative_ratio: int) -> None:
         # Fields would put the base's ratio before the graph.
         super().__init__(datapipe, negative_ratio)
+        check_graph(graph)
         self.graph = graph
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:

@@ -19,6 +19,7 @@ from graphfeed.loader.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
+from graphfeed.ops.checks import check_count
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
 
@@ -95,7 +96,10 @@ class DataLoader:
         timeout: float = 600.0,
     ) -> None:
         if not isinstance(datapipe, Datapipe):
-            raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
+            raise TypeError(
+                f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an "
+                "ItemSampler, and let a stage of your own derive from graphfeed.Datapipe"
+            )
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
         if num_workers is None:
             needs_none = worker == "thread" and executor is None and sampled_on_device(datapipe) is not None
@@ -258,8 +262,8 @@ def check_options(
     timeout: float,
 ) -> None:
     """Raise where an option is out of range or two contradict each other."""
-    if num_workers is not None and num_workers < 0:
-        raise ValueError(f"num_workers must be 0 or more, or None for one a core, but is {num_workers}")
+    if num_workers is not None:
+        check_count("num_workers", num_workers, 0)
     if worker not in ("thread", "process"):
         raise ValueError(f"worker must be 'thread' or 'process', but is {worker!r}")
     if executor is not None and worker != "thread":
@@ -268,8 +272,7 @@ def check_options(
         raise TypeError(f"executor must have submit(), as concurrent.futures.Executor, but is {executor!r}")
     if executor is not None and num_workers == 0:
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
-    if prefetch_factor < 1:
-        raise ValueError(f"prefetch_factor must be 1 or more, but is {prefetch_factor}")
+    check_count("prefetch_factor", prefetch_factor, 1)
     if timeout <= 0:
         raise ValueError(f"timeout must be more than 0 seconds, but is {timeout}")
 

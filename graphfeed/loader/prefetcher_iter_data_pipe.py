@@ -4,6 +4,7 @@ from dataclasses import field
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.loader.prefetch import Prefetch
+from graphfeed.ops.checks import check_count
 
 
 class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
@@ -29,5 +30,4 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     inserted = False
 
     def __post_init__(self) -> None:
-        if self.buffer_size < 1:
-            raise ValueError(f"buffer_size must be 1 or more, but is {self.buffer_size}")
+        check_count("buffer_size", self.buffer_size, 1)

@@ -1,6 +1,8 @@
 """Checks that several ops make of their arguments; each error names the argument, what it got and what is right."""
 
 from collections.abc import Mapping
+from operator import index
+from typing import SupportsIndex, cast
 
 import torch
 
@@ -11,12 +13,24 @@ FEW = 1 << 14
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
     """Raise unless a value is a 1-D tensor of one of the dtypes."""
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, but is a {type(tensor).__name__}")
+        raise TypeError(
+            f"{name} must be a torch.Tensor, but is a {type(tensor).__name__}; make one with torch.as_tensor"
+        )
     if tensor.dim() != 1:
         raise ValueError(f"{name} must have 1 dimension, but has shape {tuple(tensor.shape)}")
     if tensor.dtype not in dtypes:
         allowed = " or ".join(str(dtype) for dtype in dtypes)
         raise TypeError(f"{name} must be {allowed}, but is {tensor.dtype}; convert it with .to(...)")
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise unless a value is a whole number, `least` or more."""
+    try:
+        count = index(cast("SupportsIndex", value))
+    except TypeError as error:
+        raise TypeError(f"{name} must be a whole number, but is {value!r}; int(...) makes one") from error
+    if count < least:
+        raise ValueError(f"{name} must be {least} or more, but is {value}")
 
 
 def bounds(ids: torch.Tensor) -> tuple[int, int]:

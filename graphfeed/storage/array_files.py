@@ -42,7 +42,7 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
         else:
             # Mapping needs the format that torch.save has written since 1.6.
             mapped = zipfile.is_zipfile(path)
-            array = torch.load(path, weights_only=True, mmap=mapped, map_location="cpu")
+            array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
         raise ValueError(f"{key}: {path} can't be read as {format} without unpickling objects: {error}") from error
     if isinstance(array, torch.Tensor):

@@ -177,7 +177,10 @@ class DiskBasedFeature(Feature):
 
 def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
     """Return shape and dtype of a `.npy` file, and leave the position where the rows begin."""
-    version = np.lib.format.read_magic(file)
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError as error:
+        raise ValueError(f"{path} is no .npy file: {error}; write it with numpy.save") from error
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, in_fortran_order, dtype = read(file)
     if dtype.hasobject:

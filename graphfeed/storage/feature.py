@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops import gather_rows, pin_in_place
 from graphfeed.ops.backend import is_readable
-from graphfeed.ops.checks import check_can_pin, check_ids
+from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.storage.sampled_subgraph import move
 from graphfeed.storage.shared import Shareable
 
@@ -114,7 +114,9 @@ def warn_of_staying(feature: Feature, call: str) -> None:
 def check_rows(values: torch.Tensor) -> torch.Tensor:
     """Return a feature's tensor with its rows in one piece, or say why it is none."""
     if not isinstance(values, torch.Tensor):
-        raise TypeError(f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}")
+        raise TypeError(
+            f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}; make one with torch.as_tensor"
+        )
     if values.dim() < 2:
         raise ValueError(
             "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
@@ -158,6 +160,7 @@ class TorchBasedFeature(Shareable, Feature):
         """
         if ids is None:
             return self._tensor
+        check_vector("ids", ids)
         return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
 
     def size(self) -> torch.Size:

@@ -81,7 +81,11 @@ class BasicFeatureStore(FeatureStore):
     """
 
     def __init__(self, features: Mapping[tuple[str, str | None, str], Feature]) -> None:
-        self._features: dict[tuple[str, str | None, str], Feature] = dict(features)
+        if not isinstance(features, Mapping):
+            raise TypeError(f"features must be a dict of Feature by key, but is a {type(features).__name__}")
+        self._features: dict[tuple[str, str | None, str], Feature] = {}
+        for key, feature in features.items():
+            self[key] = feature
 
     def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
         """Return the feature of a key; a KeyError lists those that there are."""
@@ -92,6 +96,14 @@ class BasicFeatureStore(FeatureStore):
 
     def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
         """Set the feature of a key."""
+        key: object = feature_key
+        if not isinstance(key, tuple) or len(key) != 3:
+            raise TypeError(f"a key must be (domain, type or None, name), but is {key!r}")
+        if not hasattr(feature, "read"):
+            raise TypeError(
+                f"the feature of {feature_key} must be a Feature, but is a {type(feature).__name__}; "
+                "wrap a tensor in TorchBasedFeature"
+            )
         self._features[feature_key] = feature
 
     def __contains__(self, feature_key: object) -> bool:

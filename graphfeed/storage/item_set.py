@@ -17,7 +17,13 @@ Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torc
 
 def count_rows(items: Any) -> int:
     """Return the number of items; a number stands for the range below it."""
-    return int(items) if is_number(items) else len(items)
+    if is_number(items):
+        return int(items)
+    if isinstance(items, str) or not hasattr(items, "__len__"):
+        raise TypeError(
+            f"items must be a tensor, a sequence or a tuple of those, or a number of items, but is {items!r}"
+        )
+    return len(items)
 
 
 def is_number(items: Any) -> bool:
@@ -149,8 +155,16 @@ class HeteroItemSet(Shareable):
     """
 
     def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
+        if not isinstance(itemsets, Mapping):
+            raise TypeError(f"itemsets must be a dict of ItemSet by type, but is a {type(itemsets).__name__}")
         if not itemsets:
             raise ValueError("itemsets is empty; give an ItemSet for at least one type")
+        for kind, items in itemsets.items():
+            if not isinstance(items, ItemSet):
+                raise TypeError(
+                    f"itemsets[{kind!r}] must be an ItemSet, but is a {type(items).__name__}; "
+                    "wrap it, for example ItemSet(ids, names='seeds')"
+                )
         self._itemsets = dict(itemsets)
         names = {kind: items.names for kind, items in self._itemsets.items()}
         if len(set(names.values())) > 1:

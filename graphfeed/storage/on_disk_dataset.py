@@ -15,6 +15,7 @@ from graphfeed.storage.metadata import FILE_NAME, check_folder, parse_metadata, 
 from graphfeed.storage.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.processed_arrays import inside, read_items
 from graphfeed.storage.processed_graph import read_graph, read_graphbolt_graph
+from graphfeed.storage.show import shift
 from graphfeed.storage.task import Task
 from graphfeed.storage.torch_based_feature_store import TorchBasedFeatureStore
 
@@ -63,9 +64,9 @@ class OnDiskTask(Task):
 
     def __repr__(self) -> str:
         """Return the metadata and the item sets, one after the other."""
-        names = ("validation_set", "train_set", "test_set")
-        sets = "".join(f"    {name}={getattr(self, name)},\n".replace("\n", "\n    ")[:-4] for name in names)
-        return f"OnDiskTask(\n{sets}    metadata={self._metadata},\n)"
+        names = ("validation_set", "train_set", "test_set", "metadata")
+        lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
+        return f"OnDiskTask({shift(lines, len('OnDiskTask('))})"
 
 
 class OnDiskDataset:

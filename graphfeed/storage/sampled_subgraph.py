@@ -70,7 +70,9 @@ class CSCFormatBase:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not isinstance(value, torch.Tensor):
-                raise TypeError(f"{name} must be a torch.Tensor, but is a {type(value).__name__}")
+                raise TypeError(
+                    f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
+                )
         if self.indptr.numel() == 0:
             raise ValueError("indptr must have an entry more than there are columns, but is empty")
         if self.indptr.device.type == "cpu" and int(self.indptr[-1]) != len(self.indices):
@@ -129,6 +131,7 @@ class SampledSubgraph:
     the graph is present, also where it has no edge or no node here.
 
     Raises:
+        TypeError: `sampled_csc` is neither a CSCFormatBase nor a dict.
         ValueError: An edge type that is not of the form "src:rel:dst".
     """
 
@@ -142,6 +145,9 @@ class SampledSubgraph:
     """Id of each edge: its row in its type's edge list where the graph knows it, else its position in the graph."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
+            kind = type(self.sampled_csc).__name__
+            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {kind}")
         for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
             if edge_type.count(":") != 2:
                 raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {edge_type!r}")
@@ -194,7 +200,7 @@ class SampledSubgraph:
         """
         del assume_num_node_within_int32
         typed = isinstance(self.sampled_csc, dict)
-        if isinstance(edges, Mapping) != typed:
+        if not isinstance(edges, Mapping if typed else torch.Tensor):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
         result = self._without(edges) if isinstance(edges, torch.Tensor) else self._without_typed(edges)

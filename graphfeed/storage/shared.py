@@ -7,13 +7,15 @@ such files it is a file in the temporary folder that goes when its owner does.
 
 import atexit
 import copy
+import copyreg
 import os
 import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from operator import index
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 import torch
@@ -26,6 +28,8 @@ MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
 BY_VALUE_BYTES = 1 << 13
 """Up to this size a copy is cheaper than a mapping."""
+TRANSPORT_PROTOCOL = 4
+"""Python's own transports pickle by this protocol or a later one, `torch.save` by protocol 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,20 +185,31 @@ def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ..
 class Shareable:
     """Something with tensors that pickles as a handle; its CPU tensors move to a shared block at the first pickling.
 
-    Small ones travel by value. What the receiver writes into a tensor that came by handle, the sender sees.
+    Small ones travel by value. What the receiver writes into a tensor that came by handle, the sender sees. In a file
+    of `torch.save` all tensors are by value, as a handle is worth nothing when the process is gone.
     """
 
     _block: SharedBlock | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Return how the object is pickled: by value where the protocol is `torch.save`'s, which no transport takes."""
+        if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
+            return super().__reduce_ex__(protocol)
+        skeleton, tensors = self._lifted()
+        return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, and a handle in place of large tensors."""
         with MOVING:
             return self._share()
 
-    def _share(self) -> dict[str, Any]:
+    def _lifted(self) -> tuple[Any, list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
         fields = {name: value for name, value in vars(self).items() if name not in ("_block", *self.unpickled())}
-        skeleton = lift(fields, tensors)
+        return lift(fields, tensors), tensors
+
+    def _share(self) -> dict[str, Any]:
+        skeleton, tensors = self._lifted()
         if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
             return {
                 "fields": skeleton,
@@ -209,7 +224,9 @@ class Shareable:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the fields, and map the tensors where they lie."""
-        if "values" in state:
+        if "tensors" in state:
+            tensors = state["tensors"]
+        elif "values" in state:
             tensors = [from_bytes(*value) for value in state["values"]]
         else:
             block = SharedBlock.open(state["handle"])

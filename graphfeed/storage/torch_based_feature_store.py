@@ -30,6 +30,8 @@ class OnDiskFeatureData:
 
 def open_feature(spec: OnDiskFeatureData) -> Feature:
     """Load a feature, or map it."""
+    if spec.domain not in ("node", "edge", "graph"):
+        raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {spec.domain!r}")
     if spec.format == "torch":
         if not spec.in_memory:
             raise ValueError(

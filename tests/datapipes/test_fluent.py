@@ -120,7 +120,8 @@ def test_a_fluent_name_is_the_constructor() -> None:
 def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     pipe: Any = make_pipe()
     with pytest.raises(
-        AttributeError, match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \[.*'copy_to'"
+        AttributeError,
+        match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \[.*'copy_to'.*; transform\(function\)",
     ):
         pipe.fetch()
     assert not hasattr(pipe, "shape")

@@ -149,3 +149,12 @@ def test_what_cannot_be_sampled_is_refused() -> None:
     for index in (-1, 4):
         with pytest.raises(IndexError, match=rf"index must lie in 0 .. 3, but is {index}"):
             sampler().minibatch(index)
+
+
+def test_a_subclass_with_a_loop_of_its_own_is_refused() -> None:
+    """Workers ask for `minibatch(index)`, and would leave the loop out."""
+    with pytest.raises(TypeError, match=r"Looping writes __iter__, but workers .* by minibatch\(index\)"):
+
+        class Looping(gf.ItemSampler):
+            def __iter__(self) -> Any:
+                return iter([])

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from tests.digests import assert_same
 
@@ -136,9 +137,9 @@ def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
 
 def test_a_mini_batch_without_seeds_is_named() -> None:
     seeds = torch.arange(3)
-    assert given_seeds(seeds) is seeds
+    assert given_seeds(MiniBatch(seeds=seeds)) is seeds
     with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
-        given_seeds(None)
+        given_seeds(MiniBatch())
 
 
 def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:

@@ -1,8 +1,10 @@
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import IterDataPipe
 
 import graphfeed as gf
 from graphfeed.datapipes.transform import call, worker_name
@@ -89,3 +91,49 @@ def test_what_is_no_source_is_refused() -> None:
         TypeError, match="ByFields needs a stage or an iterable of mini-batches as its source, but got a"
     ):
         ByFields(nothing, 1)
+
+
+class EvenOnly(gf.MiniBatchTransformer):
+    """Loops itself, as a user's filter does."""
+
+    def __iter__(self) -> Iterator[gf.MiniBatch]:
+        yield from (batch for batch in self.datapipe if batch.key.index % 2 == 0)
+
+
+class Torchs(IterDataPipe[Any]):
+    """What somebody wrote for torch's pipes, around a pipeline."""
+
+    def __init__(self, datapipe: Any) -> None:
+        self.datapipe = datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.datapipe)
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}])
+def test_a_stage_that_loops_itself_is_run_by_its_loop(options: Any) -> None:
+    with gf.DataLoader(ByFields(EvenOnly(ByFields(make_items(7), 10)), 100), seed=0, **options) as loader:
+        assert seeds_in(loader) == [[110, 111], [114, 115]]
+        with pytest.raises(TypeError, match="EvenOnly can't tell how many mini-batches it gives"):
+            len(loader)
+        loader.load_state_dict({"seed": 0, "epoch": 0, "index": 1})
+        assert seeds_in(loader) == [[114, 115]]
+
+
+def test_a_stage_that_loops_itself_may_know_its_length() -> None:
+    class First(EvenOnly):
+        def __iter__(self) -> Iterator[gf.MiniBatch]:
+            yield next(iter(self.datapipe))
+
+        def __len__(self) -> int:
+            return 1
+
+    assert len(First(make_items())) == len(gf.DataLoader(First(make_items()), num_workers=2)) == 1
+
+
+def test_a_pipeline_inside_of_torchs_pipe_is_refused() -> None:
+    """It would be iterated without the loader's seed, and every epoch be the first."""
+    with pytest.raises(TypeError, match=r"ByFields reads from Torchs, torch's IterDataPipe .* graphfeed.Datapipe"):
+        ByFields(Torchs(make_items()), 1)  # type: ignore[arg-type]
+    batches = [gf.MiniBatch(seeds=torch.tensor([1]))]
+    assert seeds_in(ByFields(Torchs(batches), 1)) == [[2]]  # type: ignore[arg-type]

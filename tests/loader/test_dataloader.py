@@ -204,7 +204,7 @@ def test_explain_shows_the_plan() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, or None for one a core, but is -1"),
+        ({"num_workers": -1}, ValueError, "num_workers must be 0 or more, but is -1"),
         ({"worker": "greenlet"}, ValueError, "worker must be 'thread' or 'process', but is 'greenlet'"),
         ({"executor": 3}, TypeError, "executor must have submit"),
         ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
@@ -218,7 +218,7 @@ def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception]
 
 
 def test_something_else_than_a_pipeline_is_refused() -> None:
-    with pytest.raises(TypeError, match="datapipe must be a pipeline of stages, but is a list"):
+    with pytest.raises(TypeError, match="must be a pipeline of stages, but is a list; begin with an ItemSampler"):
         gf.DataLoader([1, 2])  # type: ignore[arg-type]
 
 

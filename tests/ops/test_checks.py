@@ -1,9 +1,11 @@
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_count, check_ids, check_vector
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -54,3 +56,16 @@ def test_ids_outside_are_named(ids: list[int], bound: int, message: str, error: 
 def test_bounds_beyond_32_bits() -> None:
     check_ids("ids", torch.tensor([2**40 - 1]), 2**40)
     check_ids("ids", torch.tensor([2**31 - 1], dtype=torch.int32), 2**40)
+
+
+@pytest.mark.parametrize("value", [1, np.int32(1), torch.tensor(1), True])
+def test_a_count_is_a_whole_number(value: object) -> None:
+    check_count("size", value, 1)
+    with pytest.raises(ValueError, match="size must be 2 or more, but is "):
+        check_count("size", value, 2)
+
+
+@pytest.mark.parametrize("value", [1.0, "1", None, torch.tensor([1, 2])])
+def test_what_is_no_count_is_shown(value: object) -> None:
+    with pytest.raises(TypeError, match=f"size must be a whole number, but is {re.escape(repr(value))}"):
+        check_count("size", value, 1)

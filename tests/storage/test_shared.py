@@ -285,3 +285,16 @@ print(len(os.listdir(tempfile.gettempdir())))
 def test_a_block_without_tensors() -> None:
     block = SharedBlock.create([])
     assert SharedBlock.open(block.handle).tensors == []
+
+
+@pytest.mark.parametrize("count", [3, LARGE])
+def test_a_file_of_torch_holds_the_tensors(tmp_path: Path, count: int) -> None:
+    """A handle would be worth nothing when the owner is gone, and nobody would notice before."""
+    feature = TorchBasedFeature(torch.arange(count)[:, None])
+    torch.save({"feature": feature, "items": ItemSet(torch.arange(count), names="seeds")}, tmp_path / "all.pt")
+    del feature
+    gc.collect()
+    again = torch.load(tmp_path / "all.pt", weights_only=False)
+    assert torch.equal(again["feature"].read(), torch.arange(count)[:, None])
+    assert torch.equal(again["items"][:], torch.arange(count))
+    assert again["items"].names == ("seeds",)
