@@ -187,16 +187,19 @@ class FusedCSCSamplingGraph(TemporalSampling):
         """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
         if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
             pairs = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
+            ids = self._check_seeds(seeds)
+            # Of a pinned graph too, whole columns are read by a GPU.
+            indexed = ids.is_cpu and probs_name is None and not replace
             layers = ops.sample_layers_jointly(
                 self.csc_indptr,
                 self.indices,
-                self._check_seeds(seeds),
+                ids,
                 [int(fanout) for fanout in reversed(fanouts)],
                 [keys for keys, _ in pairs],
                 share=pairs[0][1],
                 replace=replace,
                 cumulative=None if probs_name is None else self.prepare_weights(probs_name),
-                hubs=None if probs_name is not None or replace else self.prepare_hubs(),
+                hubs=self.prepare_hubs() if indexed else None,
             )
             if layers is not None:
                 return self._subgraphs(layers)
