@@ -31,6 +31,7 @@ class CopyTo(Transform, name="copy_to"):
     is; who uses the copy on another stream than the current one waits for this one."""
 
     runs_in = Process.MAIN
+    one_to_one = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
