@@ -83,7 +83,8 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
         start = time.process_time()
         columns = graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name=attribute))
         seconds = time.process_time() - start
-        size = 0 if columns.times is None or columns.order is None else columns.times.nbytes + columns.order.nbytes
+        made = (columns.times, columns.order if columns.links is None else columns.links)
+        size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)
         found.append(Row(f"once: {name}", "s", Times([seconds])))
         found.append(Row(f"memory: {name}", "bytes an edge", Times([size / graph.total_num_edges])))
     return found

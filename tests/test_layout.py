@@ -41,7 +41,7 @@ MORE_PARAMETERS = {
     "graphfeed/ops/temporal_sample_layers.py": {"temporal_sample_layers"},
     "graphfeed/ops/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
-PARTS_OF_KERNELS = {"admit.py", "jit.py", "lanes.py", "launch.py", "source.py", "pick.py"}
+PARTS_OF_KERNELS = {"admit.py", "jit.py", "lanes.py", "launch.py", "source.py", "pick.py", "smallest.py"}
 """What several kernels are made of, tested through them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,11 +1,12 @@
 """Sample neighbours of the seeds, layer by layer, so that the nodes of a layer choose the same ones."""
 
 from functools import partial
+from typing import Any
 
 from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
 from graphfeed.ops import Key
 from graphfeed.ops.random import minibatch_key
-from graphfeed.storage import SampledSubgraph
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
 from graphfeed.storage.compaction import compact_hop
 from graphfeed.storage.gpu_graph_cache import with_gpu_cache
 from graphfeed.storage.sampled_subgraph import ByType
@@ -23,6 +24,9 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
 
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
+
+    Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
+    (`FusedCSCSamplingGraph.prepare_hubs`), so that these need not be read again and again.
 
     The last five options mean what they do for `NeighborSampler`.
 
@@ -84,3 +88,9 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
         hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
         return stack(seeds, hops, partial(compact_hop, deduplicate=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Make the index before the graph is shared, so that workers share it too."""
+        if self.prob_name is None and not self.replace and isinstance(self.graph, FusedCSCSamplingGraph):
+            self.graph.prepare_hubs()
+        return super().__getstate__()

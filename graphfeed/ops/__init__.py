@@ -45,7 +45,7 @@ from graphfeed.ops.temporal_sample_layer_neighbors import (
 )
 from graphfeed.ops.temporal_sample_layers import temporal_sample_layers
 from graphfeed.ops.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
-from graphfeed.ops.time_order import TimeOrder, as_times, order_by_time, places_in_order
+from graphfeed.ops.time_order import TimeOrder, as_times, link_sources, linked_order, order_by_time, places_in_order
 from graphfeed.ops.unique import unique_and_compact
 from graphfeed.ops.weights import cumulate_weights
 
@@ -90,6 +90,8 @@ __all__ = [
     "isin",
     "leave_out",
     "leave_out_of_columns",
+    "link_sources",
+    "linked_order",
     "match_pairs",
     "max_uva_threads",
     "new_policy",

@@ -91,8 +91,9 @@ def temporal_sample_layers_jointly(
         first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
         return stack_timed_hops(partial(pick_jointly, share=share), columns, first, fanouts, keys, window)
     module = columns.kernels("temporal_sample_layer_neighbors", seeds)
+    columns = columns if columns.links is None else columns._replace(order=None)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    graph = columns.views(seeds, "indptr", "indices", "times", "order", "edge_times", "cumulative")
+    graph = columns.views(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, NO_WINDOW if window is None else window, hop_keys, np.uint64(share))
 

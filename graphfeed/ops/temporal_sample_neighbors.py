@@ -30,6 +30,8 @@ class TimedColumns(NamedTuple):
     """int64, by rank: each edge's time, rising in each column, or in each type of it."""
     order: torch.Tensor | None = None
     """By rank: the edge's place in its column; None where ranks are positions."""
+    links: torch.Tensor | None = None
+    """int64, by rank: the edge's place and its source, as `link_sources` gives them; spares several hops `order`."""
     earliest: torch.Tensor | None = None
     """int64, by rank: a second time of each edge, never above the first; it has to lie in the window as well."""
     cumulative: torch.Tensor | None = None

@@ -1,5 +1,6 @@
 """The edges of each column in the order of their times, so that those before a time are a prefix."""
 
+import sys
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,8 @@ from graphfeed.ops.checks import check_vector
 from graphfeed.ops.sample_neighbors import NO_TYPES
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+UPPER_HALF = int(sys.byteorder == "little")
+"""Where the upper half of an int64 lies among its two int32."""
 INT64 = torch.iinfo(torch.int64)
 
 
@@ -84,6 +87,35 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     rising = buffers.lasting(times.numel(), torch.int64, times.device)
     module.sort_by_time(*columns, *views(times, order, rising))
     return TimeOrder(rising, order)
+
+
+def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor) -> torch.Tensor | None:
+    """Put the source of each edge beside its place, so that one random read finds both.
+
+    Costs one pass over the edges and 8 bytes for each; `order` is in the result (`linked_order`).
+
+    Args:
+        indptr: Column starts, shape (nodes + 1,).
+        indices: Source node of each edge.
+        order: As `TimeOrder` has it; all on the CPU.
+
+    Returns:
+        int64, one an edge: its place in its column times 2**32, plus its source; None where these are too large.
+
+    Example:
+        >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0], dtype=torch.int32))
+        tensor([4294967303,          5])
+    """
+    if order.dtype != torch.int32 or (indices.numel() and int(indices.max()) >= 1 << 32):
+        return None
+    links = buffers.lasting(order.numel(), torch.int64, order.device)
+    kernels("time_order", order).link_sources(*(part.numpy() for part in (indptr, indices, order, links)))
+    return links
+
+
+def linked_order(links: torch.Tensor) -> torch.Tensor:
+    """Return the order that `link_sources` was given, as a view of what it returned."""
+    return links.view(torch.int32)[UPPER_HALF::2]
 
 
 def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:

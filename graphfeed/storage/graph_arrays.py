@@ -167,11 +167,11 @@ class GraphArrays(Shareable):
         return known[1]
 
     def prepare_hubs(self) -> ops.HubIndex | None:
-        """Return an index of the largest columns, made at the first call: at most 8 bytes for each third edge.
+        """Return an index of the largest columns, made at the first call: 8 bytes a node and, at most, each third edge.
 
-        None on a GPU, where whole columns are read.
+        None on a GPU and for types, where whole columns are read.
         """
-        if self.indices.device.type != "cpu":
+        if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
         with WEIGHTS_LOCK:
             known: tuple[torch.Tensor, ...] | None = vars(self).get("_hubs")

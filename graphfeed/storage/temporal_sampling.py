@@ -25,7 +25,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
 
     Timestamps are integers, one a node or one an edge, and become int64. At the first call the edges of each column are
     brought into the order of time. That costs no memory where they are in this order already, as in a graph made of an
-    edge list in the order of time, and where only the edges have int64 times; else 8 bytes an edge, and 4 more where
+    edge list in the order of time, and where only the edges have int64 times; else 8 bytes an edge, and 8 more where
     they are not in order. With weights and edges not in order, 8 more; where nodes and edges have times and there is
     a window, 8 more. Where fan-outs by edge type are used beside others, each needs an order of its own.
     """
@@ -162,13 +162,14 @@ class TemporalSampling(GraphArrays, SamplingGraph):
         columns = ops.TimedColumns(self.csc_indptr, self.indices)
         if node is not None or edge is not None:
             place = ("order", *names, by_type)
-            times, order = self._remember(place, (node, edge), lambda: self._order(node, edge, by_type))
-            columns = columns._replace(times=times, order=order)
+            times, kept, links = self._remember(place, (node, edge), lambda: self._order(node, edge, by_type))
+            order = kept if links is None else ops.linked_order(links)
+            columns = columns._replace(times=times, order=order, links=links)
         if node is not None and edge is not None and rule.pre_time_window is not None:
             place = ("earliest", *names, by_type)
             (earliest,) = self._remember(
                 place,
-                (node, edge, columns.order),
+                (node, edge, columns.order if columns.links is None else columns.links),
                 lambda: (self._by_rank(self._join(node, edge, last=False), columns.order),),
             )
             columns = columns._replace(earliest=earliest)
@@ -181,7 +182,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
             weights = self.edge_attribute(rule.probs_name)
             (cumulative,) = self._remember(
                 ("weights", *names, by_type, rule.probs_name),
-                (weights, columns.order),
+                (weights, columns.order if columns.links is None else columns.links),
                 lambda: (ops.cumulate_weights(self.csc_indptr, self._by_rank(weights, columns.order)),),
             )
             columns = columns._replace(cumulative=cumulative)
@@ -219,7 +220,11 @@ class TemporalSampling(GraphArrays, SamplingGraph):
 
     def _order(self, node: torch.Tensor | None, edge: torch.Tensor | None, by_type: bool) -> Tensors:
         kinds = self.type_per_edge if by_type else None
-        return tuple(ops.order_by_time(self.csc_indptr, self._join(node, edge), kinds))
+        times, order = ops.order_by_time(self.csc_indptr, self._join(node, edge), kinds)
+        if order is None or not order.is_cpu or self.indices.is_pinned():
+            return times, order, None
+        links = ops.link_sources(self.csc_indptr, self.indices, order)
+        return times, order if links is None else None, links
 
     def _by_rank(self, values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
         if order is None:

@@ -1,3 +1,5 @@
+import pickle
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -156,3 +158,18 @@ def test_without_merging_the_same_edges_have_a_row_each() -> None:
 def test_a_dependency_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_dependency must be 1 or more, but is 0"):
         ITEMS.sample_layer_neighbor(GRAPH, [3], batch_dependency=0)
+
+
+def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = power_law(1)
+    pipe = ITEMS.sample_layer_neighbor(graph, [3, 5])
+    expected = digests(pipe)
+    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "LEAST_EDGES", 30)
+    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "PART", 2)
+    fresh = power_law(1)
+    copy = pickle.loads(pickle.dumps(ITEMS.sample_layer_neighbor(fresh, [3, 5])))
+    made, its = fresh.prepare_hubs(), copy.graph.prepare_hubs()
+    assert made is not None
+    assert len(made.entries) > NUM_NODES
+    assert_same(its, made)
+    assert digests(copy) == expected

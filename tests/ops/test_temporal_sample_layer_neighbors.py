@@ -46,6 +46,8 @@ def test_all_hops_are_single_hops(
     replace, weighted = data.draw(st.booleans()), data.draw(st.booleans())
     window = data.draw(st.sampled_from([None, 0, 1, 700, 2**63 - 1]))
     columns = graph.columns(torch.int64, weighted=weighted)._replace(earliest=None)
+    if data.draw(st.booleans()):
+        columns = graph.linked(columns)
     seeds, times = graph.asked(torch.int64)
     fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
     with pytest.MonkeyPatch.context() as patch:

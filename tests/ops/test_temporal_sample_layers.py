@@ -54,6 +54,8 @@ def test_all_hops_are_single_hops(
     columns = graph.columns(dtype, weighted=data.draw(st.booleans()) and method != "latest")._replace(earliest=None)
     if data.draw(st.booleans()):
         columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
+    if data.draw(st.booleans()):
+        columns = graph.linked(columns)
     options: dict[str, Any] = {"replace": method == "replace", "latest": method == "latest"}
     expected = hop_by_hop(columns, *graph.asked(dtype), hops, window, **options)
     hops = hops[: len(expected)]

@@ -70,3 +70,21 @@ def test_times_that_are_none_are_refused(times: object, error: type[Exception], 
 def test_times_are_one_an_edge() -> None:
     with pytest.raises(ValueError, match="times must have 3 values, one an edge, but has 0"):
         ops.order_by_time(torch.tensor([0, 3]), NO)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_links_hold_places_and_sources(dtype: torch.dtype) -> None:
+    indptr, times = torch.tensor([0, 3, 5], dtype=dtype), torch.tensor([3, 1, 2, 5, 4])
+    indices = torch.tensor([7, 2**31 - 1, 0, 3, 4], dtype=dtype)
+    order = ops.order_by_time(indptr, times).order
+    assert order is not None
+    links = ops.link_sources(indptr, indices, order)
+    assert links is not None
+    assert torch.equal(ops.linked_order(links), order)
+    assert torch.equal(links & 2**32 - 1, indices[ops.places_in_order(indptr, order)].to(torch.int64))
+
+
+def test_ids_that_are_too_large_are_not_linked() -> None:
+    order = torch.tensor([1, 0], dtype=torch.int32)
+    assert ops.link_sources(torch.tensor([0, 2]), torch.tensor([0, 2**32]), order) is None
+    assert ops.link_sources(torch.tensor([0, 2]), torch.tensor([0, 1]), order.to(torch.int64)) is None

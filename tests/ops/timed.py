@@ -47,6 +47,14 @@ class TimedGraph:
         cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
         return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
 
+    def linked(self, columns: ops.TimedColumns) -> ops.TimedColumns:
+        """Return the arrays with the sources beside the order, if there is one."""
+        if columns.order is None:
+            return columns
+        links = ops.link_sources(columns.indptr, columns.indices, columns.order)
+        assert links is not None
+        return columns._replace(links=links)
+
     def periods(self) -> list[tuple[int, Period]]:
         """Return node and period of each seed."""
         firsts: list[int | None] = [None] * len(self.seeds)

@@ -1,6 +1,7 @@
 """What the in-memory graph holds; what it refuses is in test_graph_errors.py."""
 
 import gc
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -102,6 +103,24 @@ def test_attributes_leave_what_was_made_of_others() -> None:
     assert graph.prepare_weights("w") is made
     graph.indices = graph.indices.clone()
     assert graph.prepare_weights("w") is not made
+
+
+def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "LEAST_EDGES", 2)
+    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "PART", 1)
+    graph = make_graph()
+    made = graph.prepare_hubs()
+    assert made is not None
+    assert len(made.entries) > 0
+    graph.add_edge_attribute("v", torch.ones(9))
+    again = graph.prepare_hubs()
+    assert again is not None
+    assert again.entries is made.entries
+    graph.indices = graph.indices.clone()
+    anew = graph.prepare_hubs()
+    assert anew is not None
+    assert anew.entries is not made.entries
+    assert make_typed_graph().prepare_hubs() is None
 
 
 def test_attributes_are_added_one_by_one_or_set_all() -> None:

@@ -177,23 +177,41 @@ def follow(order, bases, out_indptr, positions):
 
 
 @inlined
-def append_sources(indices, edge_times, out_indptr, positions, neighbors, nodes, row_times, count):
-    """Give the source of each edge a row of its own, with its column's time, or with the edge's where those are given.
+def follow_links(links, bases, out_indptr, positions, nodes, count):
+    """Replace ranks by positions in the graph, and give the source of each edge a row of its own, in one read."""
+    last = positions.size - 1
+    for row in range(bases.size):
+        base = bases[row]
+        for edge in range(out_indptr[row], out_indptr[row + 1]):
+            prefetch(links, np.intp(positions[min(edge + AHEAD, last)]))
+            link = links[np.uintp(positions[np.uintp(edge)])]
+            nodes[np.uintp(count + edge)] = np.uint32(link)
+            positions[np.uintp(edge)] = base + (link >> 32)
 
-    Args:
-        indices: Source node of each edge of the graph.
-        edge_times: Time of each edge of the graph, or empty.
-        out_indptr: Where each column's edges start.
-        positions: The edges of the hop.
-        neighbors: Written: the row of each.
-        nodes: Ids of the rows; `count` are there.
-        row_times: Their times.
-        count: How many columns there are.
-    """
+
+@inlined
+def append_sources(indices, positions, nodes, count):
+    """Give the source of each edge a row of its own."""
     last = positions.size - 1
     for edge in range(positions.size):
         prefetch(indices, np.intp(positions[min(edge + AHEAD, last)]))
         nodes[np.uintp(count + edge)] = indices[np.uintp(positions[edge])]
+
+
+@inlined
+def append_times(edge_times, out_indptr, positions, neighbors, row_times, count):
+    """Give the row of each edge its column's time, or the edge's where those are given.
+
+    Args:
+        edge_times: Time of each edge of the graph, or empty.
+        out_indptr: Where each column's edges start.
+        positions: The edges of the hop.
+        neighbors: Written: the row of each.
+        row_times: Times of the rows; `count` are there.
+        count: How many columns there are.
+    """
+    last = positions.size - 1
+    for edge in range(positions.size):
         neighbors[np.uintp(edge)] = count + edge
     if edge_times.size > 0:
         for edge in range(positions.size):
@@ -255,14 +273,18 @@ def open_timed_hop(
 
 @inlined
 def close_timed_hop(
-    indices, order, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions, neighbors
+    indices, order, links, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions,
+    neighbors,
 ):  # fmt: skip
     """Turn what a hop has picked into positions in the graph, and their sources into new rows."""
     count = node_counts[hop]
     first, last = edge_counts[hop], edge_counts[hop + 1]
-    if order.size > 0:
-        follow(order, bases[:count], rows, positions[first:last])
-    append_sources(
-        indices, edge_times, rows, positions[first:last], neighbors[first:last], nodes, row_times, count
-    )  # fmt: skip
+    picked = positions[first:last]
+    if links.size > 0:
+        follow_links(links, bases[:count], rows, picked, nodes, count)
+    else:
+        if order.size > 0:
+            follow(order, bases[:count], rows, picked)
+        append_sources(indices, picked, nodes, count)
+    append_times(edge_times, rows, picked, neighbors[first:last], row_times, count)
     node_counts[hop + 1] = count + last - first

@@ -6,13 +6,18 @@ from graphfeed.ops.cpu.admit import close_timed_hop, cut, gather, most_edges, op
 from graphfeed.ops.cpu.jit import inlined, kernel
 from graphfeed.ops.cpu.lanes import LANES
 from graphfeed.ops.cpu.pick import count_picks
-from graphfeed.ops.cpu.sample_layer_neighbors import ROOM, longest, pick_jointly
+from graphfeed.ops.cpu.sample_layer_neighbors import longest, pick_jointly
+from graphfeed.ops.cpu.smallest import ROOM
 from graphfeed.ops.cpu.time_order import run_end
 
 
 @inlined
-def read_run(indices, order, start, low, high, sources):
+def read_run(indices, order, links, start, low, high, sources):
     """Return the sources of the edges of a run of ranks: a view where ranks are positions."""
+    if links.size > 0:
+        for rank in range(low, high):
+            sources[np.uintp(rank - low)] = np.uint32(links[np.uintp(rank)])
+        return sources[: high - low]
     if order.size == 0:
         return indices[low:high]
     for rank in range(low, high):
@@ -45,7 +50,7 @@ def fill_timed_layer_neighbors(
             fanout = fanouts[types[low]] if by_type else fanouts[0]
             bottom, top = cut(times, low, high, first, limits[column], windowed)
             before = weight_before(cumulative, start, bottom)
-            own = read_run(indices, order, start, bottom, top, sources)
+            own = read_run(indices, order, order[:0], start, bottom, top, sources)
             weights = cumulative[bottom:top] if cumulative.size > 0 else cumulative
             many = top - bottom
             if late.size > 0:
@@ -69,7 +74,7 @@ def fill_timed_layer_neighbors(
 
 @inlined
 def fill_hop(
-    indices, order, cumulative, fanout, replace, keys, share, bases, starts, sizes, out_indptr, positions
+    indices, order, links, cumulative, fanout, replace, keys, share, bases, starts, sizes, out_indptr, positions
 ):  # fmt: skip
     """Write the ranks of the sampled edges of each node of a hop."""
     most = max(longest(out_indptr), ROOM)
@@ -78,7 +83,7 @@ def fill_hop(
     size = np.int64(0)
     for row in range(starts.size):
         size = max(size, sizes[row])
-    sources = np.empty(size if order.size > 0 else 0, indices.dtype)
+    sources = np.empty(size if order.size > 0 or links.size > 0 else 0, indices.dtype)
     for row in range(starts.size):
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
         if at == to:
@@ -88,7 +93,7 @@ def fill_hop(
             for number in range(to - at):
                 positions[at + number] = low + number
             continue
-        own = read_run(indices, order, bases[row], low, high, sources)
+        own = read_run(indices, order, links, bases[row], low, high, sources)
         weights = cumulative[low:high] if cumulative.size > 0 else cumulative
         before = weight_before(cumulative, bases[row], low)
         pick_jointly(
@@ -101,7 +106,7 @@ def fill_hop(
 
 @kernel
 def temporal_sample_layers_jointly(
-    indptr, indices, times, order, edge_times, cumulative, fanouts, replace, window, keys, share, hop,
+    indptr, indices, times, order, links, edge_times, cumulative, fanouts, replace, window, keys, share, hop,
     nodes, row_times, node_counts, bases, starts, sizes, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
     """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
@@ -116,12 +121,12 @@ def temporal_sample_layers_jointly(
         rows = out_indptr[row : row + count + 1]
         picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
         fill_hop(
-            indices, order, cumulative, fanouts[hop], replace, keys[hop], share, bases[:count], starts[:count],
-            sizes[:count], rows, picked,
+            indices, order, links, cumulative, fanouts[hop], replace, keys[hop], share, bases[:count],
+            starts[:count], sizes[:count], rows, picked,
         )  # fmt: skip
         close_timed_hop(
-            indices, order, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions,
-            neighbors,
+            indices, order, links, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts,
+            positions, neighbors,
         )  # fmt: skip
         hop += 1
     return hop

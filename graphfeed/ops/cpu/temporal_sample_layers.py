@@ -53,7 +53,7 @@ def fill_any(
 
 @kernel
 def temporal_sample_layers(
-    indptr, indices, times, order, edge_times, cumulative, fanouts, replace, latest, window, keys, table, hop,
+    indptr, indices, times, order, links, edge_times, cumulative, fanouts, replace, latest, window, keys, table, hop,
     nodes, row_times, node_counts, bases, starts, sizes, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
     """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
@@ -75,8 +75,8 @@ def temporal_sample_layers(
         else:
             fill_any(cumulative, columns, at_times, fanout, replace, keys[hop], bases, low, many, rows, table, picked)
         close_timed_hop(
-            indices, order, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions,
-            neighbors,
+            indices, order, links, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts,
+            positions, neighbors,
         )  # fmt: skip
         hop += 1
     return hop

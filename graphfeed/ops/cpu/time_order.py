@@ -61,6 +61,16 @@ def sort_by_time(indptr, times, types, order, rising):
 
 
 @kernel
+def link_sources(indptr, indices, order, links):
+    """Write each edge's place in its column times 2**32, plus its source."""
+    for column in range(indptr.size - 1):
+        start = np.int64(indptr[column])
+        for rank in range(start, np.int64(indptr[column + 1])):
+            place = np.int64(order[rank])
+            links[rank] = (place << 32) | np.int64(indices[start + place])
+
+
+@kernel
 def places_in_order(indptr, order, places):
     """Write where each edge of the order stands in the graph."""
     for column in range(indptr.size - 1):

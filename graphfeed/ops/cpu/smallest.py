@@ -1,0 +1,244 @@
+"""Which of a column's neighbours have the smallest variates: the parts that layer-neighbour kernels share.
+
+What competes is a value over a unit (the weight, or 1). Such fractions are compared by their cross products in 128
+bits, so that no two of them look equal that aren't. A column's best so far are a heap, the worst of them on top.
+
+Nearly all edges are passed by on the upper half of their variate alone, which vector instructions compute: so a column
+costs little more than to read it. What is not passed by goes into a bucket: the upper half, then the edge's place.
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import inlined, less_product, pasted, prefetch
+from graphfeed.ops.cpu.lanes import LANES, count_marks, first_mark, mark_small, mark_up_to
+from graphfeed.ops.cpu.random import TURN, mix, shared_state, short_bits
+
+MOST = np.uint64(2**64 - 1)
+SHORT = np.uint64(32)
+FULL = np.uint32(2**32 - 1)
+TOP = np.uint64(1 << 63)
+ONE = np.uint64(1)
+WIDER = np.uint64(3)
+"""By how many bits the limit of a scan is raised that has found too few."""
+FEW = 48
+"""Up to so many picks, those that may be among them are gathered first and sorted then."""
+ROOM = 4 * FEW
+"""For how many that may be among them."""
+LINE = 64
+"""Bytes of a cache line."""
+LINES_AHEAD = 16
+"""How far ahead a column is asked for, across the pages at which the machine's own prefetching ends."""
+
+
+@inlined
+def is_later(values, units, places, left, right):
+    """Tell whether one entry's value over its unit exceeds another's, or equals it at a later place."""
+    if less_product(values[right], units[left], values[left], units[right]):
+        return True
+    if less_product(values[left], units[right], values[right], units[left]):
+        return False
+    return places[left] > places[right]
+
+
+@inlined
+def swap(values, units, places, left, right):
+    """Swap two entries."""
+    values[left], values[right] = values[right], values[left]
+    units[left], units[right] = units[right], units[left]
+    places[left], places[right] = places[right], places[left]
+
+
+@inlined
+def keep(values, units, places, held, value, unit, place):
+    """Put an entry into a heap of `held`; where it is full, in place of the one on top. Return how many it holds."""
+    count = places.size
+    entry = held if held < count else 0
+    values[entry], units[entry], places[entry] = value, unit, place
+    if held < count:
+        while entry > 0 and is_later(values, units, places, entry, (entry - 1) >> 1):
+            swap(values, units, places, entry, (entry - 1) >> 1)
+            entry = (entry - 1) >> 1
+        return held + 1
+    while 2 * entry + 1 < count:
+        below = 2 * entry + 1
+        if below + 1 < count and is_later(values, units, places, below + 1, below):
+            below += 1
+        if not is_later(values, units, places, below, entry):
+            break
+        swap(values, units, places, below, entry)
+        entry = below
+    return held
+
+
+@inlined
+def likely_limit(count, total):
+    """Return what a few more than `count` of the values over units will lie below, where the units sum to `total`."""
+    wanted = count + 2 * np.int64(np.sqrt(count)) + 4
+    return MOST if wanted >= total else MOST // np.uint64(total) * np.uint64(wanted)
+
+
+@inlined
+def widen(limit):
+    """Raise a limit below which there were too few."""
+    return MOST if limit > (MOST >> WIDER) else limit << WIDER
+
+
+@pasted
+def mark_likely(indices, edge, high, first, second, turn, limit):
+    """Return which of the `LANES` edges from `edge` on have variates whose upper halves are up to a limit, as bits.
+
+    Args:
+        indices: Source node of each edge.
+        edge: The first edge.
+        high: Where the column ends.
+        first: The first key, mixed.
+        second: The second key, mixed.
+        turn: Nodes whose bits under `TURN` are below it draw by the second key.
+        limit: What an upper half may be at most.
+    """
+    left = high - edge
+    marks = np.uint64(0)
+    if edge + LANES > indices.size:
+        for number in range(left):
+            node = indices[np.uintp(edge + number)]
+            key = second if short_bits(TURN, node) < turn else first
+            marks |= np.uint64(short_bits(key, node) <= limit) << np.uint64(number)
+        return marks
+    marks = mark_small(indices, np.intp(edge), first, limit)
+    if turn != 0:
+        gone = mark_small(indices, np.intp(edge), TURN, turn - ONE)
+        marks = (marks & ~gone) | (mark_small(indices, np.intp(edge), second, limit) & gone)
+    return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
+
+
+@pasted
+def ask_for(values, first, count):
+    """Ask for the cache lines of so many values."""
+    for number in range(0, count, LINE // values.itemsize):
+        prefetch(values, np.intp(first + number))
+
+
+@pasted
+def ask_ahead(indices, block, high):
+    """Ask for the edges of a column that come after a block."""
+    ahead = block + LINES_AHEAD * (LINE // indices.itemsize)
+    if ahead < high:
+        ask_for(indices, ahead, LANES)
+
+
+@pasted
+def short_limit(limit, per, bits):
+    """Return what the upper half is at most of a value that over a unit up to `2**bits` is not above `limit / per`."""
+    whole = limit // per
+    return MOST >> SHORT if whole >= MOST >> bits else ((whole + ONE) << bits) >> SHORT
+
+
+@inlined
+def pick_smallest(indices, low, high, first, second, share, values, units, places):
+    """Choose as many edges as `places` holds: those of the smallest variates, of equal ones the first."""
+    count = places.size
+    start = likely_limit(count, high - low)
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
+    while True:
+        limit = start
+        held = 0
+        for block in range(low, high, LANES):
+            ask_ahead(indices, block, high)
+            marks = mark_likely(indices, block, high, mixed, other, turn, limit >> SHORT)
+            while marks != 0:
+                edge = block + first_mark(marks)
+                marks &= marks - ONE
+                value = shared_state(first, second, share, indices[np.uintp(edge)])
+                if value > limit or (value == limit and held == count):
+                    continue
+                held = keep(values, units, places, held, value, ONE, edge)
+                if held == count:
+                    limit = values[0]
+        if held == count:
+            return
+        start = widen(start)
+
+
+@inlined
+def gather_small(indices, low, high, limit, first, second, share, found):
+    """Write the edges whose variates' upper halves are up to a limit, as a bucket has them; return how many there are.
+
+    What exceeds the room is lost, and so may be the last entries.
+    """
+    mixed, other, turn = mix(first), mix(second), share >> SHORT
+    size, most = np.int64(0), np.int64(found.size - 2)
+    for block in range(low, high, LANES):
+        ask_ahead(indices, block, high)
+        marks = mark_likely(indices, block, high, mixed, other, turn, limit)
+        # Two at a time without a branch: how many there are can't be predicted.
+        while marks != 0:
+            rest = marks & (marks - ONE)
+            to = min(size, most)
+            found[np.uintp(to)] = np.uint64(block + first_mark(marks))
+            found[np.uintp(to + 1)] = np.uint64(block + first_mark(rest | TOP))
+            size += 1 + np.int64(rest != 0)
+            marks = rest & (rest - np.uint64(rest != 0))
+    for number in range(min(size, most)):
+        edge = found[np.uintp(number)]
+        node = indices[np.uintp(edge)]
+        key = other if turn != 0 and short_bits(TURN, node) < turn else mixed
+        found[np.uintp(number)] = (short_bits(key, node) << SHORT) | (edge - np.uint64(low))
+    return size
+
+
+@inlined
+def pick_from_lanes(bucket, uppers, low, places):
+    """Do as `pick_from_bucket`, of up to `LANES` edges; return whether one upper half divides them."""
+    count = places.size
+    for number in range(LANES):
+        uppers[np.uintp(number)] = np.uint32(bucket[np.uintp(number)] >> SHORT) if number < bucket.size else FULL
+    chosen = np.uint64(0)
+    for number in range(bucket.size):
+        marks = mark_up_to(uppers, np.uint64(uppers[np.uintp(number)]))
+        chosen = marks if count_marks(marks) == count else chosen
+    if chosen == 0:
+        return False
+    for number in range(count):
+        places[np.uintp(number)] = low + np.int64(np.uint32(bucket[np.uintp(first_mark(chosen))]))
+        chosen &= chosen - ONE
+    return True
+
+
+@inlined
+def pick_from_bucket(indices, bucket, uppers, low, places):
+    """Choose as many edges as `places` holds of a bucket that has as many; return whether they are surely the right.
+
+    They are not where upper halves that are equal are of several nodes: then the lower halves have to be compared.
+    """
+    count = places.size
+    if bucket.size <= LANES and pick_from_lanes(bucket, uppers, low, places):
+        return True
+    kept, most, least = np.int64(0), np.uint64(0), MOST
+    for number in range(bucket.size):
+        value = bucket[np.uintp(number)]
+        below = np.int64(0)
+        for other in range(bucket.size):
+            below += np.int64(bucket[np.uintp(other)] < value)
+        if below < count:
+            places[np.uintp(kept)] = low + np.int64(np.uint32(value))
+            most = max(most, value)
+            kept += 1
+        else:
+            least = min(least, value)
+    if most >> SHORT < least >> SHORT:
+        return True
+    node = indices[low + np.int64(np.uint32(most))]
+    for value in bucket:
+        if value >> SHORT == most >> SHORT and indices[low + np.int64(np.uint32(value))] != node:
+            return False
+    return True
+
+
+@inlined
+def pick_few(indices, low, high, first, second, share, found, uppers, places):
+    """Do as `pick_smallest`, where few are wanted; return whether it could."""
+    limit = likely_limit(places.size, high - low) >> SHORT
+    size = gather_small(indices, low, high, limit, first, second, share, found)
+    if size < places.size or size > found.size - 2:
+        return False
+    return pick_from_bucket(indices, found[:size], uppers, low, places)
