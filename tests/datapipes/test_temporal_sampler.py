@@ -41,7 +41,8 @@ def test_what_is_prepared_is_shared_with_workers() -> None:
     stage = ITEMS.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time")
     stage.__getstate__()
     (made,) = vars(graph)["_timed"].values()
-    assert graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name="time")).order is made[1][1]
+    assert made[1][2] is not None
+    assert graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name="time")).links is made[1][2]
 
 
 class Plain(gf.SamplingGraph):
