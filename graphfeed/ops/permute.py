@@ -1,13 +1,22 @@
 """A keyed pseudo-random permutation of `0 .. size - 1`, any part of it at the cost of that part."""
 
+from functools import lru_cache
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.backend import load
 from graphfeed.ops.random import fold
 
 SORTED_UP_TO = 4096
 """Up to this size the permutation is a sort by keyed hash: each order equally likely, to 64 bits."""
+
+
+@lru_cache(maxsize=64)
+def round_keys(key: int, count: int) -> NDArray[np.uint64]:
+    """Return the keys of a network's rounds, which all mini-batches of an epoch share."""
+    return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
 
 
 def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
@@ -39,7 +48,6 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         module.hash_places(np.uint64(key), hashes)
         out[:] = np.argsort(hashes, kind="stable")[start:stop]
     else:
-        rounds = np.array([fold(key, number) for number in range(module.ROUNDS)], dtype=np.uint64)
         half_bits = ((size - 1).bit_length() + 1) // 2
-        module.permute(start, size, rounds, half_bits, out)
+        module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, out)
     return torch.from_numpy(out)

@@ -17,16 +17,28 @@ def hash_places(key, out):
 
 @kernel
 def permute(start, size, rounds, half_bits, out):
-    """Write the items at places `start`, `start + 1`, ... of the permutation."""
+    """Write the items at places `start`, `start + 1`, ... of the permutation.
+
+    All values go through the network together, again and again those that are not inside yet: so nothing depends on a
+    branch that can't be predicted, and several are on their way at once.
+    """
     shift = np.uint64(half_bits)
     mask = (np.uint64(1) << shift) - np.uint64(1)
+    walking = np.empty(out.size, np.int64)
     for number in range(out.size):
-        value = np.uint64(start + number)
-        while True:
+        out[number] = start + number
+        walking[number] = number
+    left_over = out.size
+    while left_over > 0:
+        outside = 0
+        for place in range(left_over):
+            number = walking[place]
+            value = np.uint64(out[number])
             left, right = value >> shift, value & mask
             for key in rounds:
                 left, right = right, left ^ (mix(key ^ right) & mask)
             value = (left << shift) | right
-            if value < np.uint64(size):
-                break
-        out[number] = np.int64(value)
+            out[number] = np.int64(value)
+            walking[outside] = number
+            outside += np.int64(value >= np.uint64(size))
+        left_over = outside
