@@ -1,4 +1,6 @@
+import gc
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -101,3 +103,14 @@ def test_a_mini_batch_that_is_there_waits_for_no_other_one(executor: ThreadPoolE
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("graphfeed-fetch")]
     release.set()
     assert not left, "leaving does not wait for workers"
+
+
+def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecutor) -> None:
+    batches = iter(pipe(executor, same, same))
+    gc.disable()
+    try:
+        taken = weakref.ref(next(batches))
+        next(batches)
+        assert taken() is None
+    finally:
+        gc.enable()
