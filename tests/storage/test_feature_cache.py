@@ -2,10 +2,7 @@ import gc
 import multiprocessing
 import pickle
 import sys
-import threading
 import weakref
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -97,64 +94,6 @@ def test_replacing_overwrites() -> None:
     assert torch.equal(cache.query(torch.tensor([3]))[0], FAR[[2]])
     cache.replace(torch.tensor([3]), FAR[[9]])
     assert torch.equal(cache.query(torch.tensor([3]))[0], FAR[[9]])
-
-
-@each_policy
-@pytest.mark.parametrize("capacity", [1, 30, 500])
-def test_many_threads_get_the_right_rows(policy: str, capacity: int) -> None:
-    cache = cache_of(capacity, policy)
-
-    def use(seed: int) -> bool:
-        draws = torch.Generator().manual_seed(seed)
-        keys = [(1000 * torch.rand(200, generator=draws) ** 3).long() for _ in range(20)]
-        return all(torch.equal(cache.query_and_replace(own, read), FAR[own]) for own in keys)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(use, range(32)))
-    assert cache.hits + cache.misses == 32 * 20 * 200
-
-
-def test_nobody_waits_for_a_slow_reader() -> None:
-    cache = cache_of(10)
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow(keys: torch.Tensor) -> torch.Tensor:
-        inside.set()
-        assert go_on.wait(60)
-        return read(keys)
-
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(cache.query_and_replace, torch.tensor([1, 2]), slow)
-        assert inside.wait(60)
-        assert torch.equal(cache.query_and_replace(torch.tensor([2, 3]), read), FAR[[2, 3]])
-        go_on.set()
-        assert torch.equal(late.result(60), FAR[[1, 2]])
-
-
-@pytest.mark.parametrize("change", [lambda cache: cache.replace(torch.tensor([1]), FAR[[8]]), CPUFeatureCache.clear])
-def test_rows_that_were_read_before_a_change_are_not_kept(change: Callable[[CPUFeatureCache], None]) -> None:
-    cache = cache_of(10)
-
-    def meanwhile(keys: torch.Tensor) -> torch.Tensor:
-        rows = read(keys)
-        change(cache)
-        return rows
-
-    assert torch.equal(cache.query_and_replace(torch.tensor([1]), meanwhile), FAR[[1]])
-    values, missing, _, _ = cache.query(torch.tensor([1]))
-    assert len(missing) == 1 or torch.equal(values, FAR[[8]])
-
-
-def test_a_failed_read_leaves_the_cache_as_it_was() -> None:
-    cache = cache_of(10)
-    cache.query_and_replace(torch.tensor([1]), read)
-
-    def fail(keys: torch.Tensor) -> torch.Tensor:
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        cache.query_and_replace(torch.tensor([1, 2]), fail)
-    assert torch.equal(cache.query_and_replace(torch.tensor([1, 2]), read), FAR[[1, 2]])
 
 
 def test_it_is_bounded_in_bytes_and_pickles_small() -> None:

@@ -1,5 +1,4 @@
 import pickle
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -145,63 +144,6 @@ def test_what_is_used_now_and_then_stays() -> None:
     assert len(cache.query(torch.tensor([7]))[1]) == 0
     assert len(cache.query(torch.tensor([100]))[1]) == 1
     assert len(cache.query(torch.tensor([139]))[1]) == 0
-
-
-@pytest.mark.parametrize("capacity", [1, 30, 500])
-def test_many_threads_get_the_right_rows(capacity: int) -> None:
-    cache = cache_of(capacity)
-
-    def use(seed: int) -> bool:
-        draws = torch.Generator().manual_seed(seed)
-        keys = [(1000 * torch.rand(200, generator=draws) ** 3).long() for _ in range(20)]
-        return all(torch.equal(cache.query_and_replace(own, read), FAR[own]) for own in keys)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(use, range(32)))
-    assert cache.hits + cache.misses == 32 * 20 * 200
-
-
-def test_nobody_waits_for_a_slow_reader() -> None:
-    cache = cache_of(10)
-    inside, go_on = threading.Event(), threading.Event()
-
-    def slow(keys: torch.Tensor) -> torch.Tensor:
-        inside.set()
-        assert go_on.wait(60)
-        return read(keys)
-
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(cache.query_and_replace, torch.tensor([1, 2]), slow)
-        assert inside.wait(60)
-        assert torch.equal(cache.query_and_replace(torch.tensor([2, 3]), read), FAR[[2, 3]])
-        go_on.set()
-        assert torch.equal(late.result(60), FAR[[1, 2]])
-
-
-@pytest.mark.parametrize("change", [lambda cache: cache.replace(torch.tensor([1]), FAR[[8]]), GPUFeatureCache.clear])
-def test_rows_that_were_read_before_a_change_are_not_kept(change: Callable[[GPUFeatureCache], None]) -> None:
-    cache = cache_of(10)
-
-    def meanwhile(keys: torch.Tensor) -> torch.Tensor:
-        rows = read(keys)
-        change(cache)
-        return rows
-
-    assert torch.equal(cache.query_and_replace(torch.tensor([1]), meanwhile), FAR[[1]])
-    values, missing, _ = cache.query(torch.tensor([1]))
-    assert len(missing) == 1 or torch.equal(values, FAR[[8]])
-
-
-def test_a_failed_read_leaves_the_cache_as_it_was() -> None:
-    cache = cache_of(10)
-    cache.query_and_replace(torch.tensor([1]), read)
-
-    def fail(keys: torch.Tensor) -> torch.Tensor:
-        raise OSError("gone")
-
-    with pytest.raises(OSError, match="gone"):
-        cache.query_and_replace(torch.tensor([1, 2]), fail)
-    assert torch.equal(cache.query_and_replace(torch.tensor([1, 2]), read), FAR[[1, 2]])
 
 
 @given(size=st.integers(0, 1 << 20), width=st.integers(0, 100))
