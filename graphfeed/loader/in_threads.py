@@ -5,9 +5,9 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.transform import Transform, call
+from graphfeed.datapipes.transform import call
 from graphfeed.loader.channel import ThreadChannel
-from graphfeed.loader.in_workers import InWorkers
+from graphfeed.loader.in_workers import InWorkers, transforms_before
 
 
 class InThreads(Datapipe):
@@ -22,19 +22,10 @@ class InThreads(Datapipe):
     one_to_one = True
     inserted = True
 
-    def region(self) -> tuple[InWorkers, tuple[Transform, ...]]:
-        """Return the workers, and the transforms behind them in order."""
-        stages: list[Transform] = []
-        stage = self.datapipe
-        while isinstance(stage, Transform):
-            stages.append(stage)
-            stage = stage.datapipe
-        assert isinstance(stage, InWorkers)
-        return stage, tuple(reversed(stages))
-
     def __iter__(self) -> Iterator[Any]:
         """Start the threads, run, end them."""
-        workers, stages = self.region()
+        workers, stages = transforms_before(self)
+        assert isinstance(workers, InWorkers)
         if workers.executor is None:
             yield from self.datapipe
             return

@@ -44,21 +44,12 @@ class InWorkers(Datapipe):
     one_to_one = True
     inserted = True
 
-    def region(self) -> tuple[Datapipe, tuple[Transform, ...]]:
-        """Return the stage before the first transform, and the transforms in order."""
-        stages: list[Transform] = []
-        stage = self.datapipe
-        while isinstance(stage, Transform):
-            stages.append(stage)
-            stage = stage.datapipe
-        return stage, tuple(reversed(stages))
-
     def __iter__(self) -> Iterator[Any]:
         """Submit, wait, yield, in order."""
         if self.executor is None:
             yield from self.datapipe
             return
-        head, stages = self.region()
+        head, stages = transforms_before(self)
         stages = detach(head, stages)
         if isinstance(head, Sharder):
             # Nothing of an epoch is in the work, so that a process unpacks it once and not every epoch.
@@ -151,6 +142,16 @@ class InWorkers(Datapipe):
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
+
+
+def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
+    """Return what comes before the transforms that a stage follows, and those in order."""
+    stages: list[Transform] = []
+    (source,) = last.inputs
+    while isinstance(source, Transform):
+        stages.append(source)
+        source = source.datapipe
+    return source, tuple(reversed(stages))
 
 
 def with_failure(source: Datapipe) -> Iterator[Any]:

@@ -76,13 +76,7 @@ def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Ten
     Returns:
         int64: the slot of each key, -1 for those that are missing.
     """
-    check_vector("keys", keys, (torch.int64,))
-    slots = buffers.empty(keys.numel(), torch.int64, keys.device)
-    if sets.keys.numel() == 0 or keys.numel() == 0:
-        return slots.fill_(-1)
-    module = kernels("cache_sets", keys, sets=sets.keys)
-    module.find_in_sets(*views(keys, sets.keys, sets.uses, keys.contiguous()), request, *views(keys, slots))
-    return slots
+    return find_slots("find_in_sets", sets, keys, request)
 
 
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
@@ -99,10 +93,16 @@ def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.
     Returns:
         int64: where the values of each key go, or -1 for those that pass by.
     """
+    return find_slots("replace_in_sets", sets, keys, request)
+
+
+def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
+    """Return the slots that a kernel finds for keys; none where there are no places."""
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64, keys.device)
     if sets.keys.numel() == 0 or keys.numel() == 0:
         return slots.fill_(-1)
     module = kernels("cache_sets", keys, sets=sets.keys)
-    module.replace_in_sets(*views(keys, sets.keys, sets.uses, keys.contiguous()), request, *views(keys, slots))
+    run = getattr(module, kernel)
+    run(*views(keys, sets.keys, sets.uses, keys.contiguous()), request, *views(keys, slots))
     return slots

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
+from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
 
@@ -51,11 +51,9 @@ def index_hubs(indptr: torch.Tensor, indices: torch.Tensor) -> HubIndex:
     sizes = degrees[columns]
     kept = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // PART
     columns, sizes = columns[kept], sizes[kept]
-    # They are read at random, for which NumPy asks the system for huge pages; torch doesn't.
-    starts = np.empty(indptr.numel() if len(columns) else 1, dtype=np.int64)
-    starts[:] = 0
-    entries = np.empty(int(sizes.sum()), dtype=np.int64)
+    starts = buffers.lasting(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
+    entries = buffers.lasting(int(sizes.sum()), torch.int64, indptr.device)
     if len(columns):
         graph = (indptr.numpy(), indices.numpy(), columns.numpy())
-        kernels("hub_index", indptr).index_hubs(*graph, starts, entries)
-    return HubIndex(columns, sizes, torch.from_numpy(starts), torch.from_numpy(entries))
+        kernels("hub_index", indptr).index_hubs(*graph, starts.numpy(), entries.numpy())
+    return HubIndex(columns, sizes, starts, entries)

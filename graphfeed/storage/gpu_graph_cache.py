@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from graphfeed import ops
 from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.gather import take_rows
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, Hop
-from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, tensors_in
+from graphfeed.storage.sampled_subgraph import ByType, tensors_in
 from graphfeed.storage.sampling_graph import SamplingGraph
 from graphfeed.storage.turns import Turns
 
@@ -103,30 +103,9 @@ class CachedGraph(FusedCSCSamplingGraph):
 
     _cache: GPUGraphCache
 
-    def sample_layers(
-        self,
-        seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
-        keys: Sequence[int],
-        replace: bool = False,
-        probs_name: str | None = None,
-    ) -> list[SampledSubgraph]:
-        """Sample hop after hop (see `SamplingGraph`)."""
-        return SamplingGraph.sample_layers(self, seeds, fanouts, keys, replace, probs_name)
-
-    def sample_layers_jointly(
-        self,
-        seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
-        random_seeds: Sequence[tuple[int, int]],
-        seed2_contribution: float = 0.0,
-        replace: bool = False,
-        probs_name: str | None = None,
-    ) -> list[SampledSubgraph]:
-        """Sample hop after hop (see `SamplingGraph`)."""
-        return SamplingGraph.sample_layers_jointly(
-            self, seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name
-        )
+    # Hop after hop: all hops in one call would read the graph's own arrays.
+    sample_layers = SamplingGraph.sample_layers
+    sample_layers_jointly = SamplingGraph.sample_layers_jointly
 
     def _open_hop(self, ids: torch.Tensor) -> Hop:
         return KeptHop(self, ids, self._cache.look_up(ids))
