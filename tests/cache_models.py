@@ -1,9 +1,13 @@
-"""The slow obvious version of each cache policy: lists of keys, newest first."""
+"""The slow obvious version of each cache policy, lists of keys, newest first; and a feature to put caches before."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Protocol
 
+import torch
+
 from graphfeed.ops.random import bounded, mix
+from graphfeed.storage import TorchBasedFeature
+from graphfeed.storage.feature import Pending
 
 
 class Model(Protocol):
@@ -180,3 +184,15 @@ class Sets:
             return -1
         places[way] = (key, max(places[way][1], request))
         return self.own(key) * self.ways + way
+
+
+class Staged(TorchBasedFeature):
+    """Reads in three stages."""
+
+    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+        for _ in range(2):
+            yield Pending(lambda: torch.empty(0))
+        yield Pending(lambda: self.read(ids))
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:
+        return 3

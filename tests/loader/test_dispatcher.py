@@ -153,18 +153,24 @@ def test_where_fewer_processes_start_they_do_all_tasks() -> None:
     assert [one.future.result(0) for one in tasks] == [0, 1, 2]
 
 
+def run_before_a_small_one(large: Any) -> None:
+    """Run a task and one after it, of which nothing goes through memory; raise unless that one succeeds."""
+    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
+    small = task(abs, -1)
+    dispatcher.put(large)
+    dispatcher.put(small)
+    dispatcher.finish(cancel=False)
+    dispatcher.run()
+    assert small.future.result(0) == 1
+
+
 def test_a_call_that_can_not_be_sent_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(size: int) -> int:
         raise OSError("too many open files")
 
-    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
-    large, small = task(len, bytes(1 << 20)), task(abs, -1)
-    dispatcher.put(large)
-    dispatcher.put(small)
-    dispatcher.finish(cancel=False)
+    large = task(len, bytes(1 << 20))
     monkeypatch.setattr("graphfeed.loader.channels.arena.create_memory", refuse)
-    dispatcher.run()
-    assert small.future.result(0) == 1
+    run_before_a_small_one(large)
     with pytest.raises(OSError, match="too many open files"):
         large.future.result(0)
 
@@ -173,14 +179,9 @@ def test_a_result_whose_memory_does_not_arrive_fails_alone(monkeypatch: pytest.M
     def refuse(descriptor: int, size: int) -> None:
         raise RuntimeError("unable to mmap")
 
-    dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
-    large, small = task(torch.zeros, 1 << 17), task(abs, -1)
-    dispatcher.put(large)
-    dispatcher.put(small)
-    dispatcher.finish(cancel=False)
+    large = task(torch.zeros, 1 << 17)
     monkeypatch.setattr("graphfeed.loader.channels.arena.map_shared", refuse)
-    dispatcher.run()
-    assert small.future.result(0) == 1
+    run_before_a_small_one(large)
     with pytest.raises(RuntimeError, match="unable to mmap"):
         large.future.result(0)
 

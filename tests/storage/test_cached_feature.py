@@ -1,6 +1,5 @@
 import pickle
 import threading
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from graphfeed.storage import (
     CPUFeatureCache,
     DiskBasedFeature,
     Feature,
-    Pending,
     TorchBasedFeature,
     bytes_to_number_of_items,
     cpu_cached_feature,
     wrap_with_cached_feature,
 )
+from tests.cache_models import Staged
 from tests.digests import assert_same
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -157,18 +156,6 @@ def test_no_reader_brings_back_what_was_overwritten() -> None:
         for reader in readers:
             reader.result(60)
     assert_same(feature.read(torch.arange(50)), fallback.read())
-
-
-class Staged(TorchBasedFeature):
-    """Reads in three stages."""
-
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
-        for _ in range(2):
-            yield Pending(lambda: torch.empty(0))
-        yield Pending(lambda: self.read(ids))
-
-    def read_async_num_stages(self, ids_device: torch.device) -> int:
-        return 3
 
 
 def test_stages_are_those_of_the_fallback() -> None:

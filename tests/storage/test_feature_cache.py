@@ -79,15 +79,6 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in() -> None:
     assert cache.misses == 2
 
 
-def test_offsets_keep_keys_apart() -> None:
-    cache = cache_of(10)
-    cache.replace(torch.tensor([0, 1]), FAR[:2])
-    cache.replace(torch.tensor([0, 1]), FAR[5:7], offset=2)
-    assert torch.equal(cache.query(torch.tensor([0, 1, 2, 3]))[0], FAR[[0, 1, 5, 6]])
-    assert torch.equal(cache.query(torch.tensor([1]), offset=2)[0], FAR[[6]])
-    assert torch.equal(cache.query_and_replace(torch.tensor([1]), read, 2), FAR[[6]])
-
-
 def test_replacing_overwrites() -> None:
     cache = cache_of(4)
     cache.replace(torch.tensor([3, 3]), FAR[[1, 2]])

@@ -1,5 +1,5 @@
 import pickle
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -19,12 +19,12 @@ from graphfeed.storage import (
     Feature,
     GPUCachedFeature,
     GPUFeatureCache,
-    Pending,
     TorchBasedFeature,
     cpu_cached_feature,
     gpu_cached_feature,
     wrap_with_cached_feature,
 )
+from tests.cache_models import Staged
 from tests.digests import assert_same
 from tests.ops.emulated_cuda import Cuda, RealCuda, check_equal, unwrap
 
@@ -162,18 +162,6 @@ def test_updates_go_through(cuda: Cuda, kind: str, tmp_path: Path) -> None:
         check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]])
         feature.update(ROWS + 1)
         check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10] + 1)
-
-
-class Staged(TorchBasedFeature):
-    """Reads in three stages."""
-
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
-        for _ in range(2):
-            yield Pending(lambda: torch.empty(0))
-        yield Pending(lambda: self.read(ids))
-
-    def read_async_num_stages(self, ids_device: torch.device) -> int:
-        return 3
 
 
 def test_stages_are_those_of_the_fallback(cuda: Cuda) -> None:

@@ -106,15 +106,6 @@ def test_query_tells_what_is_missing_and_replace_fills_it_in(cuda: Cuda) -> None
         assert cache.query(torch.tensor([1, 9, 2, 4]))[1].tolist() == [0, 1, 2, 3]
 
 
-def test_offsets_keep_keys_apart() -> None:
-    cache = cache_of(10)
-    cache.replace(torch.tensor([0, 1]), FAR[:2])
-    cache.replace(torch.tensor([0, 1]), FAR[5:7], offset=2)
-    assert torch.equal(cache.query(torch.tensor([0, 1, 2, 3]))[0], FAR[[0, 1, 5, 6]])
-    assert torch.equal(cache.query(torch.tensor([1]), offset=2)[0], FAR[[6]])
-    assert torch.equal(cache.query_and_replace(torch.tensor([1]), read, 2), FAR[[6]])
-
-
 def test_keys_below_zero_are_named_and_leave_the_rows_as_they_were() -> None:
     cache = cache_of(3)
     cache.replace(torch.tensor([0, 1]), FAR[:2])

@@ -119,3 +119,13 @@ def test_a_failed_read_leaves_the_cache_as_it_was(make: Make) -> None:
     with pytest.raises(OSError, match="gone"):
         cache.query_and_replace(torch.tensor([1, 2]), fail)
     assert torch.equal(cache.query_and_replace(torch.tensor([1, 2]), read), FAR[[1, 2]])
+
+
+@each_kind
+def test_offsets_keep_keys_apart(make: Make) -> None:
+    cache = make(10)
+    cache.replace(torch.tensor([0, 1]), FAR[:2])
+    cache.replace(torch.tensor([0, 1]), FAR[5:7], offset=2)
+    assert torch.equal(cache.query(torch.tensor([0, 1, 2, 3]))[0], FAR[[0, 1, 5, 6]])
+    assert torch.equal(cache.query(torch.tensor([1]), offset=2)[0], FAR[[6]])
+    assert torch.equal(cache.query_and_replace(torch.tensor([1]), read, 2), FAR[[6]])
