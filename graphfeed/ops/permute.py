@@ -23,8 +23,8 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
     """Return places `start .. stop - 1` of a random order of `0 .. size - 1`.
 
     Large sizes go through a balanced Feistel network of six rounds, walking the cycle until the value lies inside
-    (Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002): no state, no array of `size`; about a
-    tenth of a microsecond a place.
+    (Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002): no state, no array of `size`; 20 to 70
+    nanoseconds a place.
 
     Args:
         start: First place.
