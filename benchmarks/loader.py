@@ -100,10 +100,13 @@ def overhead(scale: Scale) -> list[Row]:
     with ExitStack() as stack:
         inline = stack.enter_context(gf.DataLoader(pipe, num_workers=0, seed=0))
         two = stack.enter_context(gf.DataLoader(pipe, num_workers=2, seed=0))
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        handing = stack.enter_context(gf.DataLoader(pipe, num_workers=2, executor=pool, seed=0))
         cases: dict[str, Case] = {
             "pipeline without a loader": on_one_core(pipe),
             "inline": on_one_core(inline),
             "2 threads": epoch(two),
+            "2 threads passed in, which get every batch": epoch(handing),
         }
         times = in_turn(cases, min(scale.repeats, EPOCHS), time.perf_counter)
     limits = {"inline": INLINE_MICROSECONDS, "2 threads": THREADS_MICROSECONDS}

@@ -2,11 +2,11 @@
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
@@ -15,6 +15,7 @@ from graphfeed.loader.channel import STEPS, Failure, ThreadChannel
 from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import WorkerLostError
 from graphfeed.loader.elsewhere import detach
+from graphfeed.loader.pace import Pace
 from graphfeed.loader.process_executor import ProcessExecutor
 from graphfeed.loader.sharder import Sharder
 from graphfeed.loader.work import Work, work_here, work_packed
@@ -24,7 +25,8 @@ class InWorkers(Datapipe):
     """Runs the transforms before it in an executor and yields their mini-batches in order.
 
     A bounded window of mini-batches is in flight. A failure comes out in its mini-batch's place. When the iteration
-    ends early, what has not begun is cancelled. Without an executor the stages run here.
+    ends early, what has not begun is cancelled. Without an executor the stages run here, and so they do for as long as
+    handing a mini-batch over would cost more than making it.
     """
 
     datapipe: Datapipe
@@ -33,6 +35,8 @@ class InWorkers(Datapipe):
     """How many mini-batches are in flight at most."""
     timeout_seconds: float = field(default=600.0, repr=False)
     executor: Executor | None = field(default=None, repr=False)
+    pace: Pace | None = field(default=None, repr=False)
+    """Tells when mini-batches are better made here than by a thread; None hands all of them over."""
     reader: ThreadChannel | None = field(default=None, repr=False)
     """Where the mini-batches go, if that is a thread's channel: once it is closed, nobody waits for workers."""
     behind: Callable[[Callable[[], Any], "Future[Any]"], "Future[Any]"] | None = field(default=None, repr=False)
@@ -61,6 +65,19 @@ class InWorkers(Datapipe):
             work = Work(None, stages)
             tasks = with_failure(head)
         submit = self.submitter(self.executor, work)
+        for task in tasks:
+            if not self.stays():
+                if not (yield from self.hand_over(chain((task,), tasks), submit)):
+                    return
+            elif isinstance(task, Failure):
+                raise task.error
+            else:
+                yield self.run(work, task)
+
+    def hand_over(
+        self, tasks: Iterator[Any], submit: Callable[[Any], tuple[Any, "Future[Any]", Callable[[], Any]]]
+    ) -> Generator[Any, None, bool]:
+        """Yield what workers make of tasks, until the tasks end or are better done here; False where nobody reads."""
         pending: deque[tuple[Any, Future[Any], Callable[[], Any]]] = deque()
         try:
             pending.extend(submit(task) for task in islice(tasks, self.window))
@@ -70,13 +87,23 @@ class InWorkers(Datapipe):
                     raise task.error
                 if not self.wait_for(future):
                     future.cancel()
-                    return
+                    return False
                 minibatch = take()
-                pending.extend(submit(task) for task in islice(tasks, 1))
+                more = 0 if self.stays() else self.window - len(pending)
+                pending.extend(submit(task) for task in islice(tasks, more))
                 yield minibatch
+            return True
         finally:
             for _, future, _ in pending:
                 future.cancel()
+
+    def stays(self) -> bool:
+        """Tell whether the next mini-batch is better made here."""
+        return self.pace is not None and self.pace.quick
+
+    def run(self, work: Work, task: Any) -> Any:
+        """Make a mini-batch in this thread, whichever it is."""
+        return work(task) if self.pace is None else self.pace.timed(work, task)
 
     def submitter(
         self, executor: Executor, work: Work
@@ -102,7 +129,7 @@ class InWorkers(Datapipe):
     def transport(self, executor: Executor, work: Work) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
         """Return how a task is submitted and how its result is received: as it is, or as bytes by a foreign engine."""
         if isinstance(executor, ThreadPoolExecutor):
-            return lambda task: executor.submit(work, task), lambda result: result
+            return lambda task: executor.submit(self.run, work, task), lambda result: result
         packed = pickle.dumps(work, protocol=5)
         if isinstance(executor, ProcessExecutor):
             return lambda task: executor.submit(work_here, packed, task), lambda result: result
