@@ -1,5 +1,6 @@
 """Items to mini-batches, shared out among the ranks of a training."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any
@@ -29,12 +30,15 @@ class DistributedItemSampler(Datapipe):
     worker's share of the rank's.
 
     Rank and number of ranks are those of the process group that is initialised when the sampler is made, or else when
-    it is used; one rank where there is none. All ranks need the same seed: that of the DataLoader, that given here,
-    or 0 where there is no loader; a loader without a seed takes the one that rank 0 draws, which all ranks wait for.
+    it is used; one rank where there is none and no launcher says otherwise. All ranks need the same seed: that of the
+    DataLoader, that given here, or 0 where there is no loader; a loader without a seed takes the one that rank 0 draws,
+    which all ranks wait for.
 
     Raises:
         TypeError: `item_set` is no ItemSet or HeteroItemSet.
         ValueError: An empty item set, a batch size below 1, a rank that is none, or both ways to make ranks even.
+        RuntimeError: When it is used: WORLD_SIZE is more than 1, as torchrun sets it, but no process group is
+            initialised, so that every rank would take all items.
 
     Example:
         >>> pipe = DistributedItemSampler(ItemSet(7, names="seeds"), batch_size=2, rank=1, world_size=2)
@@ -69,9 +73,8 @@ class DistributedItemSampler(Datapipe):
             raise ValueError(f"rank and world_size go together, but are {self.rank} and {self.world_size}")
         if self.rank is None and (found := find_rank()) is not None:
             self.__dict__.update(rank=found[0], world_size=found[1])
-        rank, world_size = self.place
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {rank} of {world_size}")
+        if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
         len(self.all_ranks)
 
     @property
@@ -79,7 +82,14 @@ class DistributedItemSampler(Datapipe):
         """The rank, and how many there are."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        return find_rank() or (0, 1)
+        found = find_rank()
+        if found is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
+            raise RuntimeError(
+                f"WORLD_SIZE says that {launched} processes were launched, but no process group is initialised, so "
+                "each would take all items; call torch.distributed.init_process_group first, or pass rank and "
+                "world_size"
+            )
+        return found or (0, 1)
 
     @property
     def all_ranks(self) -> ItemSampler:

@@ -176,6 +176,20 @@ def test_without_a_process_group_there_is_one_rank() -> None:
         assert len(list(loader)) == 3
 
 
+def test_launched_without_a_process_group_it_does_not_give_every_rank_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe = sampler(8, 2, None, None)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(RuntimeError, match=r"WORLD_SIZE says that 4 processes .*init_process_group"):
+        next(iter(pipe))
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        len(sampler(8, 2, None, None))
+    assert seeds_of(sampler(8, 2, 1, 4)) == [[2, 3]]
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert len(pipe) == 4
+
+
 def test_it_pickles_and_prints() -> None:
     pipe = sampler(10, 4, 1, 2, seed=3)
     assert digests(pickle.loads(pickle.dumps(pipe))) == digests(pipe)
