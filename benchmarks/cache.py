@@ -31,8 +31,22 @@ SCATTER = 2_654_435_761
 """A prime that no number of rows here is a multiple of."""
 BLOCK_ROWS = 1 << 16
 MEMORY_GOAL = 1.3
-"""Of the whole process, in sizes of the cache, where that is 1 GB or more."""
+"""Of the whole process, in sizes of the cache, where that is about 1 GB or more."""
+LEAST_BYTES = 990_000_000
 STATUS = "/proc/self/status"
+PARTS = ("VmHWM", "RssAnon", "RssFile")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a process holds of the machine's memory."""
+
+    whole: int
+    """The most that it held; a file's pages that other processes hold too count as well."""
+    anonymous: int
+    """What is its own."""
+    file: int
+    """Libraries and other mapped files, most of which the system can drop and read again."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,13 @@ class Run:
     rows_per_second: Times
     """Of the second half of the mini-batches; the first half fills the cache."""
     miss_rate: float
-    loaded_bytes: int
-    """What its process held in memory when all kernels were there, and no row."""
-    most_bytes: int
-    """What its process held at most."""
+    loaded: Memory
+    """When all kernels were there, and no row."""
+    memory: Memory
+    """In the end."""
+    cache_bytes: int
+    batch_bytes: int
+    """Of the rows of the largest mini-batch."""
 
 
 def report(scale: Scale) -> Iterator[str]:
@@ -63,29 +80,46 @@ def report(scale: Scale) -> Iterator[str]:
         measure(path, "lru", replace(scale, cached_batches=2, cached_batch_rows=1_000))
         policies = ("lru", *(own for own in POLICIES if own != "lru"))
         runs = {policy: measure_alone(path, policy, scale) for policy in policies}
-    imported = bytes_after_import()
     title = (
         f"cache: {scale.cached_batches} mini-batches of {scale.cached_batch_rows} power-law ids from a file of "
         f"{size / 1e6:.0f} MB through a cache of {size / CACHE_SHARE / 1e6:.0f} MB; ratio to LRU, and of memory to the "
-        f"cache's size; each policy in a process of its own, its memory at the highest; an interpreter that has only "
-        f"imported graphfeed has {imported / 1e6:.0f} MB, and {runs['lru'].loaded_bytes / 1e6:.0f} MB with the kernels"
+        "cache's size; each policy in a process of its own"
     )
-    lines = [rows_of(policy, run, runs["lru"], imported, size // CACHE_SHARE) for policy, run in runs.items()]
+    lines = [parts_of(runs["lru"]), *(rows_of(policy, run, runs["lru"]) for policy, run in runs.items())]
     yield render(title, [row for own in lines for row in own])
 
 
-def rows_of(policy: str, run: Run, lru: Run, imported: int, cache_bytes: int) -> list[Row]:
+def parts_of(run: Run) -> list[Row]:
+    """Return what a process holds, part by part: what was there before graphfeed, and each step's share."""
+    torch_alone, imported = memory_after("import torch"), memory_after("import graphfeed")
+    loaded, end, most = run.loaded, run.memory, max(1, run.cache_bytes)
+    parts = {
+        "interpreter and torch": torch_alone.whole,
+        "graphfeed, imported": imported.whole - torch_alone.whole,
+        "Numba with LLVM, all kernels": loaded.whole - imported.whole,
+        "the full cache": run.cache_bytes,
+        "the largest mini-batch": run.batch_bytes,
+        "all else: ids, buffers": end.whole - loaded.whole - run.cache_bytes - run.batch_bytes,
+        "before any row, mapped files": loaded.file,
+        "before any row, its own": loaded.anonymous,
+        "in the end, mapped files": end.file,
+        "in the end, its own": end.anonymous,
+    }
+    return [Row(f"memory: {name}", "MB", Times([size / 1e6]), size / most) for name, size in parts.items()]
+
+
+def rows_of(policy: str, run: Run, lru: Run) -> list[Row]:
     """Return the lines of one policy."""
     misses = run.miss_rate / lru.miss_rate
     claim = Goal(misses, 1.0) if policy in ("sieve", "s3-fifo") else None
     speed = run.rows_per_second
-    whole, beyond = run.most_bytes, run.most_bytes - imported
-    bound = Goal(whole / cache_bytes, MEMORY_GOAL) if cache_bytes >= 1e9 else None
+    whole, beyond, most = run.memory.whole, run.memory.whole - run.loaded.whole, max(1, run.cache_bytes)
+    bound = Goal(whole / most, MEMORY_GOAL) if most > LEAST_BYTES else None
     return [
         Row(f"{policy}: rows missed", "%", Times([100 * run.miss_rate]), misses, claim),
         Row(f"{policy}: rows read", "k/s", speed.times(1e-3), speed.over(lru.rows_per_second)),
-        Row(f"{policy}: memory, whole process", "MB", Times([whole / 1e6]), whole / cache_bytes, bound),
-        Row(f"{policy}: memory beyond the import", "MB", Times([beyond / 1e6]), beyond / cache_bytes),
+        Row(f"{policy}: memory, whole process", "MB", Times([whole / 1e6]), whole / most, bound),
+        Row(f"{policy}: memory beyond the kernels", "MB", Times([beyond / 1e6]), beyond / most),
     ]
 
 
@@ -98,10 +132,10 @@ def measure_alone(path: Path, policy: str, scale: Scale) -> Run:
 def measure(path: Path, policy: str, scale: Scale) -> Run:
     """Read all mini-batches through a new cache, the file's pages out of the system's memory at first."""
     gf.cpu_cached_feature(gf.DiskBasedFeature(path), 1 << 20, policy).read(torch.arange(1_000))
-    loaded = memory("VmRSS")
+    loaded = memory()
     forget_pages(path)
     feature = gf.cpu_cached_feature(gf.DiskBasedFeature(path), scale.cached_rows * ROW_BYTES // CACHE_SHARE, policy)
-    rates = []
+    rates, largest = [], 0
     for number in range(scale.cached_batches):
         ids = draw_ids(scale.cached_rows, scale.cached_batch_rows, number)
         start = time.perf_counter()
@@ -109,8 +143,10 @@ def measure(path: Path, policy: str, scale: Scale) -> Run:
         rates.append(len(ids) / (time.perf_counter() - start))
         if not torch.equal(rows[:, :2].contiguous().view(torch.int64)[:, 0], ids):
             raise AssertionError(f"{policy}: mini-batch {number} has rows of other ids")
+        largest = max(largest, rows.nbytes)
         del rows
-    return Run(Times(rates[len(rates) // 2 :]), feature.miss_rate, loaded, memory("VmHWM"))
+    late = Times(rates[len(rates) // 2 :])
+    return Run(late, feature.miss_rate, loaded, memory(), feature.cache_size_in_bytes, largest)
 
 
 def draw_ids(num_rows: int, count: int, seed: int) -> torch.Tensor:
@@ -144,15 +180,16 @@ def forget_pages(path: Path) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def memory(what: str, status: str | None = None) -> int:
-    """Return what this process holds of the machine's memory, "VmRSS", or held at most, "VmHWM"; in bytes."""
+def memory(status: str | None = None) -> Memory:
+    """Return what this process holds, or another one whose status this is."""
     text = Path(STATUS).read_text() if status is None else status
-    return 1024 * int(text.split(f"{what}:")[1].split()[0])
+    whole, anonymous, file = (1024 * int(text.split(f"{what}:")[1].split()[0]) for what in PARTS)
+    return Memory(whole, anonymous, file)
 
 
-def bytes_after_import() -> int:
-    """Return what a new process holds that has only imported graphfeed."""
-    code = f"import graphfeed; print(open({STATUS!r}).read())"
+def memory_after(code: str) -> Memory:
+    """Return what a new process holds that has only run some code."""
     root = Path(gf.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
-    return memory("VmRSS", done.stdout)
+    show = f"{code}; print(open({STATUS!r}).read())"
+    done = subprocess.run([sys.executable, "-c", show], cwd=root, capture_output=True, text=True, check=True)
+    return memory(done.stdout)

@@ -155,8 +155,10 @@ class CPUFeatureCache(RowCache):
             offset: As for `query`.
         """
         found = self._look_up(keys, offset)
-        step = max(1, READ_BYTES // max(1, self._row_bytes))
-        for start in range(0, found.distinct.numel(), step):
+        missing, most = found.distinct.numel(), max(1, READ_BYTES // max(1, self._row_bytes))
+        # Parts of one size: a shorter last one would leave a buffer of another size idle after each query.
+        step = -(-missing // max(1, -(-missing // most)))
+        for start in range(0, missing, max(1, step)):
             part = slice(start, start + step)
             self._fill_in(found, part, reader_fn(found.distinct[part]), offset)
         return repeat_rows(found)

@@ -31,6 +31,7 @@ def from_coo(
     *,
     node_attributes: Mapping[str, Any] | None = None,
     edge_attributes: Mapping[str, Any] | None = None,
+    sort_by: str | None = None,
 ) -> FusedCSCSamplingGraph:
     """Make a graph of edge lists. Each edge keeps its row number as its id, also per edge type.
 
@@ -43,24 +44,36 @@ def from_coo(
         num_nodes: Number of nodes; with types by node type, which sets the order of the types.
         node_attributes: Name to tensor; with types name to tensor by node type, all types present.
         edge_attributes: Name to tensor in the order of the edge list; with types name to tensor by edge type.
+        sort_by: An edge attribute of integers, such as a time, in whose order each node's in-edges are to lie, of equal
+            values in the list's; with types those of each edge type by themselves. Sampling in time then needs no
+            order beside the graph, which saves 16 bytes an edge and a sort at its first mini-batch. Costs a sort of
+            each column, and which edges are sampled depends on where they lie. By default in the list's order.
 
     Raises:
-        KeyError: An attribute that lacks a type.
+        KeyError: An attribute that lacks a type, or none of the name in `sort_by`.
+        TypeError: Values to sort by that are not integers.
         ValueError: An id outside of its type's nodes, lengths that don't match, or a type that is not known.
 
     Example:
         >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
         FusedCSCSamplingGraph(num_nodes=5, num_edges=2, node_types=['user', 'item'], edge_types=1)
+        >>> from_coo(([0, 1], [0, 0]), 2, edge_attributes={"time": torch.tensor([9, 4])}, sort_by="time").indices
+        tensor([1, 0])
     """
+    if sort_by is not None and sort_by not in (edge_attributes or {}):
+        raise KeyError(f"sort_by is {sort_by!r}, but edge_attributes has {list(edge_attributes or {})}; add it there")
     if isinstance(edges, Mapping) != isinstance(num_nodes, Mapping):
         raise TypeError("edges and num_nodes must both be dicts by type, or neither; one is and the other isn't")
     if isinstance(edges, Mapping):
         assert isinstance(num_nodes, Mapping)
-        return from_typed_coo(edges, num_nodes, node_attributes or {}, edge_attributes or {})
+        return from_typed_coo(edges, num_nodes, node_attributes or {}, edge_attributes or {}, sort_by)
     assert not isinstance(num_nodes, Mapping)
     num_nodes = check_count("num_nodes", num_nodes)
     sources, destinations = (torch.as_tensor(part) for part in split_edges("edges", edges))
     columns = ops.coo_to_csc(sources, destinations, num_nodes)
+    if sort_by is not None:
+        assert edge_attributes is not None
+        columns = sort_columns(columns, pick_rows(sort_by, edge_attributes[sort_by], columns.order))
     attributes = {name: pick_rows(name, values, columns.order) for name, values in (edge_attributes or {}).items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, columns.order)
     return fused_csc_sampling_graph(
@@ -96,11 +109,22 @@ def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Ten
     return ops.gather_rows(values, order)
 
 
+def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
+    """Bring the edges of each column, or of each type in it, into the order of some values."""
+    found = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
+    if found.order is None:
+        return columns
+    places = ops.places_in_order(columns.indptr, found.order)
+    indices, order = ops.gather_rows(columns.indices, places), ops.gather_rows(columns.order, places)
+    return columns._replace(indices=indices, order=order)
+
+
 def from_typed_coo(
     edges: Mapping[str, Edges],
     num_nodes: Mapping[str, int],
     node_attributes: Mapping[str, Mapping[str, torch.Tensor]],
     edge_attributes: Mapping[str, Mapping[str, torch.Tensor]],
+    sort_by: str | None,
 ) -> FusedCSCSamplingGraph:
     """Stack the types' edge lists, edge type after edge type, and sort them by destination, keeping that order."""
     if not edges:
@@ -133,10 +157,13 @@ def from_typed_coo(
     columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
     kinds = torch.repeat_interleave(torch.arange(len(counts)), counts)
     own_rows = torch.cat([torch.arange(int(count)) for count in counts])
-    attributes = {
-        name: ops.gather_rows(stack(f"edge_attributes[{name!r}]", by_type, rows), columns.order)
-        for name, by_type in edge_attributes.items()
+    stacked_attributes = {
+        name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
     }
+    if sort_by is not None:
+        values = ops.gather_rows(stacked_attributes[sort_by], columns.order)
+        columns = sort_columns(columns, values, kinds[columns.order])
+    attributes = {name: ops.gather_rows(values, columns.order) for name, values in stacked_attributes.items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, ops.gather_rows(own_rows, columns.order))
     return fused_csc_sampling_graph(
         columns.indptr,

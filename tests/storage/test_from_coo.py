@@ -1,4 +1,5 @@
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import expand_indptr
-from graphfeed.storage import FusedCSCSamplingGraph, from_coo
+from graphfeed.storage import FusedCSCSamplingGraph, TemporalRule, from_coo
 from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 from tests.digests import assert_same
 
@@ -41,6 +42,37 @@ def test_each_edge_keeps_its_row_as_its_id(pairs: list[tuple[int, int]]) -> None
     edges = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
     graph = from_coo(edges, 6)
     assert sorted(edges_of(graph), key=lambda edge: edge[2]) == [(*pair, row) for row, pair in enumerate(pairs)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-2, 2)), max_size=30))
+def test_columns_may_lie_in_the_order_of_an_attribute(rows: list[tuple[int, int, int]]) -> None:
+    sources, destinations, times = torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).T
+    graph = from_coo((sources, destinations), 4, edge_attributes={"time": times}, sort_by="time")
+    expected = sorted(range(len(rows)), key=lambda row: (rows[row][1], rows[row][2]))
+    assert edges_of(graph) == [(*rows[row][:2], row) for row in expected]
+    assert graph.edge_attribute("time").tolist() == [rows[row][2] for row in expected]
+    assert graph.prepare_times(TemporalRule(edge_timestamp_attr_name="time")).order is None
+
+
+def test_columns_lie_in_the_order_of_an_attribute_by_type() -> None:
+    times = {kind: torch.arange(len(part[0])).flip(0) for kind, part in TYPED.items()}
+    graph = from_coo(TYPED, COUNTS, edge_attributes={"time": times}, sort_by="time")
+    assert graph.type_per_edge is not None
+    stamps = list(zip(graph.type_per_edge.tolist(), graph.edge_attribute("time").tolist(), strict=True))
+    bounds = graph.csc_indptr.tolist()
+    columns = [stamps[low:high] for low, high in pairwise(bounds)]
+    assert columns == [sorted(column) for column in columns]
+    own = dict(enumerate(times.values()))
+    ids = graph.edge_attribute(ORIGINAL_EDGE_ID).tolist()
+    assert [int(own[kind][row]) for (kind, _), row in zip(stamps, ids, strict=True)] == [time for _, time in stamps]
+    assert graph.prepare_times(TemporalRule(edge_timestamp_attr_name="time"), by_type=True).order is None
+
+
+def test_what_is_sorted_by_has_to_be_there_and_of_integers() -> None:
+    with pytest.raises(KeyError, match="sort_by is 'time', but edge_attributes has"):
+        from_coo((SOURCES, DESTINATIONS), 5, sort_by="time")
+    with pytest.raises(TypeError, match=r"the values to sort by must be torch\.int64"):
+        from_coo((SOURCES, DESTINATIONS), 5, edge_attributes={"time": torch.rand(5)}, sort_by="time")
 
 
 @pytest.mark.parametrize(

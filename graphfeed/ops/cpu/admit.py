@@ -88,25 +88,51 @@ def open_columns(indptr, nodes, bases, starts, sizes):
 
 
 @pasted
-def guess_rank(times, low, size, bound):
-    """Return where a bound would be in a column if its times were spread evenly."""
-    first, last = np.float64(times[np.uintp(low)]), np.float64(times[np.uintp(low + size - 1)])
-    part = (np.float64(bound) - first) / (last - first) if last > first else 0.5
-    return low + np.int64(min(max(part, 0.0), 1.0) * np.float64(size - 1))
+def guess_rank(low, high, first, last, bound):
+    """Return where a bound would be among the ranks `low .. high` if times rose evenly between those two's."""
+    spread = max(np.float64(last) - np.float64(first), 1.0)
+    return low + np.int64((np.float64(bound) - np.float64(first)) / spread * np.float64(high - low))
 
 
 @pasted
+def guess_by_ends(times, low, high, bound):
+    """Return where a bound would be in a column if its times were spread evenly."""
+    first, last = times[np.uintp(low)], times[np.uintp(high)]
+    return guess_rank(low, high, first, last, min(max(bound, first), last))
+
+
+@pasted
+def guess_again(times, low, high, guess, bound):
+    """Do so between the guess and that end of the column beyond which the bound can't be."""
+    first, last, middle = times[np.uintp(low)], times[np.uintp(high)], times[np.uintp(guess)]
+    bound = min(max(bound, first), last)
+    above = middle < bound
+    low, first = (guess, middle) if above else (low, first)
+    high, last = (high, last) if above else (guess, middle)
+    return guess_rank(low, high, first, last, bound)
+
+
+@pasted
+def count_near(times, low, bound, size):
+    """Count the times below a bound among `size` from `low` on."""
+    below = np.int64(0)
+    for rank in range(low, low + size):
+        below += np.int64(times[np.uintp(rank)] < bound)
+    return below
+
+
+@inlined
 def rank_from(times, low, high, guess, bound):
-    """Do as `first_from`, beginning at a guess and going outwards: near it are few cache misses."""
-    step = FEW + np.int64(np.sqrt(np.float64(high - low))) // 4
-    if high - low > FEW and times[np.uintp(guess)] < bound:
+    """Do as `first_from`, from a guess outwards, at first as far as evenly spread times would make it."""
+    step = FEW + abs(guess_again(times, low, high - 1, guess, bound) - guess)
+    if times[np.uintp(guess)] < bound:
         low = guess + 1
         top = guess + step
         while top < high and times[np.uintp(top)] < bound:
             low, step = top + 1, 2 * step
             top += step
         high = min(top, high)
-    elif high - low > FEW:
+    else:
         high = guess
         bottom = guess - step
         while bottom >= low and times[np.uintp(bottom)] >= bound:
@@ -119,33 +145,52 @@ def rank_from(times, low, high, guess, bound):
             low = middle + 1
         else:
             high = middle
-    below = np.int64(0)
-    for rank in range(low, high):
-        below += np.int64(times[np.uintp(rank)] < bound)
-    return low + below
+    return low + count_near(times, low, bound, high - low)
+
+
+@pasted
+def rank_near(times, low, high, near, bound):
+    """Do as `first_from`, which mostly finds it among the `FEW` times from `near` on, or in a column of no more."""
+    if high - low <= FEW:
+        rank = low + count_near(times, low, bound, high - low)
+    else:
+        below = count_near(times, near, bound, FEW)
+        rank = near + below
+        if (below == 0 and near > low) or (below == FEW and rank < high):
+            rank = rank_from(times, low, high, near + max(below - 1, 0), bound)
+    return rank
 
 
 @inlined
 def count_below(times, starts, sizes, bounds, below):
     """Write how many times of each column are below its bound.
 
-    What a search will look at is asked for in two steps while columns before it are searched: the ends of the column,
-    then the place that those make likely.
+    What a search will look at is asked for in three steps while columns before it are searched: the ends of the
+    column, the place that those make likely, and the few times about the place that this one makes likely.
     """
     count = starts.size
-    for row in range(-2 * COLUMNS_AHEAD, count):
-        far, near = row + 2 * COLUMNS_AHEAD, row + COLUMNS_AHEAD
+    for row in range(-3 * COLUMNS_AHEAD, count):
+        far, near, close = row + 3 * COLUMNS_AHEAD, row + 2 * COLUMNS_AHEAD, row + COLUMNS_AHEAD
         if far < count and sizes[far] > 0:
-            prefetch(times, np.intp(starts[far]))
-            prefetch(times, np.intp(starts[far] + sizes[far] - 1))
-        if near >= 0 and near < count:
-            below[near] = starts[near]
-            if sizes[near] > FEW:
-                below[near] = guess_rank(times, starts[near], sizes[near], bounds[near])
-                prefetch(times, np.intp(below[near]))
+            low, size = starts[far], sizes[far]
+            prefetch(times, np.intp(low))
+            prefetch(times, np.intp(low + size - 1))
+            if size <= FEW:
+                prefetch(times, np.intp(low + (size >> 1)))
+        if near >= 0 and near < count and sizes[near] > FEW:
+            low, high = starts[near], starts[near] + sizes[near] - 1
+            below[near] = guess_by_ends(times, low, high, bounds[near])
+            prefetch(times, np.intp(below[near]))
+        if close >= 0 and close < count and sizes[close] > FEW:
+            low, high = starts[close], starts[close] + sizes[close] - 1
+            guess = guess_again(times, low, high, below[close], bounds[close]) - FEW // 2
+            guess = min(max(guess, low), high + 1 - FEW)
+            for place in (guess, guess + FEW // 2, guess + FEW - 1):
+                prefetch(times, np.intp(place))
+            below[close] = guess
         if row >= 0:
-            start = starts[row]
-            below[row] = rank_from(times, start, start + sizes[row], below[row], bounds[row]) - start
+            low = starts[row]
+            below[row] = rank_near(times, low, low + sizes[row], below[row], bounds[row]) - low
 
 
 @inlined
@@ -166,27 +211,35 @@ def cut_columns(times, row_times, window, starts, sizes):
 
 
 @inlined
-def follow(order, bases, out_indptr, positions):
-    """Replace ranks by positions in the graph."""
-    last = positions.size - 1
-    for row in range(bases.size):
-        base = bases[row]
-        for edge in range(out_indptr[row], out_indptr[row + 1]):
-            prefetch(order, np.intp(positions[min(edge + AHEAD, last)]))
-            positions[edge] = base + order[np.uintp(positions[edge])]
+def repeat_rows(out_indptr, owners):
+    """Write the column of each edge: loops over edges alone keep more reads in flight than loops inside of rows."""
+    at = np.int64(0)
+    for row in range(out_indptr.size - 1):
+        end = np.int64(out_indptr[row + 1])
+        for edge in range(at, end):
+            owners[np.uintp(edge)] = row
+        at = end
 
 
 @inlined
-def follow_links(links, bases, out_indptr, positions, nodes, count):
+def follow(order, bases, owners, positions):
+    """Replace ranks by positions in the graph."""
+    last = positions.size - 1
+    for edge in range(positions.size):
+        prefetch(order, np.intp(positions[min(edge + AHEAD, last)]))
+        base = bases[np.uintp(owners[np.uintp(edge)])]
+        positions[np.uintp(edge)] = base + order[np.uintp(positions[np.uintp(edge)])]
+
+
+@inlined
+def follow_links(links, bases, owners, positions, nodes, count):
     """Replace ranks by positions in the graph, and give the source of each edge a row of its own, in one read."""
     last = positions.size - 1
-    for row in range(bases.size):
-        base = bases[row]
-        for edge in range(out_indptr[row], out_indptr[row + 1]):
-            prefetch(links, np.intp(positions[min(edge + AHEAD, last)]))
-            link = links[np.uintp(positions[np.uintp(edge)])]
-            nodes[np.uintp(count + edge)] = np.uint32(link)
-            positions[np.uintp(edge)] = base + (link >> 32)
+    for edge in range(positions.size):
+        prefetch(links, np.intp(positions[min(edge + AHEAD, last)]))
+        link = links[np.uintp(positions[np.uintp(edge)])]
+        nodes[np.uintp(count + edge)] = np.uint32(link)
+        positions[np.uintp(edge)] = bases[np.uintp(owners[np.uintp(edge)])] + (link >> 32)
 
 
 @inlined
@@ -199,29 +252,26 @@ def append_sources(indices, positions, nodes, count):
 
 
 @inlined
-def append_times(edge_times, out_indptr, positions, neighbors, row_times, count):
+def append_times(edge_times, positions, neighbors, row_times, count):
     """Give the row of each edge its column's time, or the edge's where those are given.
 
     Args:
         edge_times: Time of each edge of the graph, or empty.
-        out_indptr: Where each column's edges start.
         positions: The edges of the hop.
-        neighbors: Written: the row of each.
+        neighbors: The column of each edge; written: its row.
         row_times: Times of the rows; `count` are there.
         count: How many columns there are.
     """
     last = positions.size - 1
-    for edge in range(positions.size):
-        neighbors[np.uintp(edge)] = count + edge
     if edge_times.size > 0:
         for edge in range(positions.size):
             prefetch(edge_times, np.intp(positions[min(edge + AHEAD, last)]))
-            row_times[count + edge] = edge_times[np.uintp(positions[edge])]
-        return
-    for row in range(count):
-        time = row_times[row]
-        for edge in range(out_indptr[row], out_indptr[row + 1]):
-            row_times[np.uintp(count + edge)] = time
+            row_times[np.uintp(count + edge)] = edge_times[np.uintp(positions[np.uintp(edge)])]
+    else:
+        for edge in range(positions.size):
+            row_times[np.uintp(count + edge)] = row_times[np.uintp(neighbors[np.uintp(edge)])]
+    for edge in range(positions.size):
+        neighbors[np.uintp(edge)] = count + edge
 
 
 @inlined
@@ -279,12 +329,13 @@ def close_timed_hop(
     """Turn what a hop has picked into positions in the graph, and their sources into new rows."""
     count = node_counts[hop]
     first, last = edge_counts[hop], edge_counts[hop + 1]
-    picked = positions[first:last]
+    picked, own = positions[first:last], neighbors[first:last]
+    repeat_rows(rows, own)
     if links.size > 0:
-        follow_links(links, bases[:count], rows, picked, nodes, count)
+        follow_links(links, bases, own, picked, nodes, count)
     else:
         if order.size > 0:
-            follow(order, bases[:count], rows, picked)
+            follow(order, bases, own, picked)
         append_sources(indices, picked, nodes, count)
-    append_times(edge_times, rows, picked, neighbors[first:last], row_times, count)
+    append_times(edge_times, picked, own, row_times, count)
     node_counts[hop + 1] = count + last - first
