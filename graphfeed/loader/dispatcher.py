@@ -183,14 +183,16 @@ class Dispatcher:
                 with suppress(BlockingIOError):
                     self.alarm.recv(1 << 12)
             elif worker in self.workers:
-                self.listen(worker)
+                self.listen(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
 
-    def listen(self, worker: WorkerProcess) -> None:
-        """Take a worker's replies, and see whether it is still alive."""
-        gone = worker.process.exitcode is not None
+    def listen(self, worker: WorkerProcess, *, ended: bool) -> None:
+        """Take a worker's reply, or all that are left of one that has ended or closed its side."""
         for reply in worker.replies():
             self.settle(worker, reply)
-        if gone or worker.gone:
+            if not (ended or worker.gone):
+                # It does one call at a time, so there is no other; looking for one would cost as much again.
+                return
+        if ended or worker.gone:
             self.bury(worker)
 
     def settle(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:

@@ -1,20 +1,22 @@
 """What threads of this process do with each mini-batch that comes from workers elsewhere."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.transform import call
-from graphfeed.loader.channel import ThreadChannel
 from graphfeed.loader.in_workers import InWorkers, transforms_before
+from graphfeed.loader.process_executor import available_cores
 
 
 class InThreads(Datapipe):
     """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
 
-    Each mini-batch that is in flight has a thread, which waits for the worker that makes it: so none waits for another
-    one, or for the reader.
+    A mini-batch has a thread from when its worker is done with it, so none waits for another one, or for the reader.
+    There are as many threads as workers or cores, and as many mini-batches more are in flight: those that threads work
+    on keep no worker waiting.
     """
 
     datapipe: Datapipe
@@ -29,25 +31,41 @@ class InThreads(Datapipe):
         if workers.executor is None:
             yield from self.datapipe
             return
-        # Nothing goes through it: closing it wakes the threads that wait for workers.
-        leaving = ThreadChannel(1)
+        waiting: dict[Future[Any], tuple[Callable[[], Any], Future[Any]]] = {}
 
-        def work(take: Callable[[], Any], future: "Future[Any]") -> Any:
-            # The reader's wait, which is for one after the other, has the time limit: here some wait for their turn.
-            while not future.done():
-                if not leaving.wait_for(future, workers.timeout_seconds):
-                    future.cancel()
-                    raise CancelledError
-            minibatch = take()
-            for stage in stages:
-                minibatch = call(stage, minibatch)
-            return minibatch
-
-        with ThreadPoolExecutor(workers.window, thread_name_prefix="graphfeed-fetch") as threads:
+        def work(take: Callable[[], Any], last: "Future[Any]") -> None:
+            if not last.set_running_or_notify_cancel():
+                return
             try:
-                yield from workers.changed(behind=lambda take, future: threads.submit(work, take, future))
-            finally:
-                leaving.close()
+                minibatch = take()
+                for stage in stages:
+                    minibatch = call(stage, minibatch)
+            except BaseException as error:
+                last.set_exception(error)
+            else:
+                last.set_result(minibatch)
+
+        def go_on(future: "Future[Any]") -> None:
+            # The reader may have left.
+            if (both := waiting.pop(future, None)) is not None:
+                with suppress(RuntimeError):
+                    threads.submit(work, *both)
+
+        def begin(take: Callable[[], Any], future: "Future[Any]") -> "Future[Any]":
+            last: Future[Any] = Future()
+            waiting[future] = take, last
+            future.add_done_callback(go_on)
+            return last
+
+        count = min(workers.window, max(2, workers.num_workers, available_cores()))
+        threads = ThreadPoolExecutor(count, thread_name_prefix="graphfeed-fetch")
+        try:
+            yield from workers.changed(window=workers.window + count, behind=begin)
+        finally:
+            for future in list(waiting):
+                waiting.pop(future, None)
+                future.cancel()
+            threads.shutdown(cancel_futures=True)
 
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""

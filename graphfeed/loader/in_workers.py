@@ -67,7 +67,10 @@ class InWorkers(Datapipe):
         submit = self.submitter(self.executor, work)
         for task in tasks:
             if not self.stays():
-                if not (yield from self.hand_over(chain((task,), tasks), submit)):
+                left = chain((task,), tasks)
+                # It may be a mini-batch, which nobody is to keep here.
+                del task
+                if not (yield from self.hand_over(left, submit)):
                     return
             elif isinstance(task, Failure):
                 raise task.error

@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from graphfeed.loader.channel import Closed
+from graphfeed.loader.channels.lending import Lender
 from graphfeed.loader.channels.mailbox import Inbox, Outbox
 from graphfeed.loader.channels.pickling import encode
 from graphfeed.loader.remote_error import RemoteError
+from graphfeed.ops.buffers import POOL
 
 NUMBER = struct.Struct("<Q")
 """A message with a call begins with the call's number."""
@@ -49,7 +51,7 @@ class Reply:
 Calls = queue.SimpleQueue[bytes | None]
 
 
-def run_worker(inbox: Inbox, outbox: Outbox) -> None:
+def run_worker(inbox: Inbox, outbox: Outbox, lender: Lender) -> None:
     """Do one call after another, until the other process closes its ends or is gone."""
     # An interrupt at the terminal reaches all processes; it is the parent that decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -59,11 +61,19 @@ def run_worker(inbox: Inbox, outbox: Outbox) -> None:
     calls: Calls = queue.SimpleQueue()
     threading.Thread(target=listen, args=(inbox, calls), name="graphfeed-listen", daemon=True).start()
     try:
-        outbox.send(*encode(Reply(None)))
+        POOL.source = lender.take
+        tell(outbox, lender, *encode(Reply(None)))
         while (message := calls.get()) is not None:
-            outbox.send(*answer(message))
+            tell(outbox, lender, *answer(message))
     except Closed:
         return
+
+
+def tell(outbox: Outbox, lender: Lender, header: bytes, buffers: list[Any]) -> None:
+    """Send a reply, whose object is gone: what ops have made of it is handed over where it lies."""
+    header, copied, kept = lender.pack(header, buffers)
+    outbox.send(header, copied)
+    del kept
 
 
 def answer(message: bytes) -> Any:

@@ -12,6 +12,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from graphfeed.loader.channel import Closed
+from graphfeed.loader.channels.lending import open_lending
 from graphfeed.loader.channels.mailbox import open_mailbox
 from graphfeed.loader.channels.pickling import decode
 from graphfeed.loader.worker_main import NUMBER, Reply, run_worker
@@ -32,6 +33,7 @@ class WorkerProcess:
     def __init__(self, context: BaseContext) -> None:
         self.outbox, inbox = open_mailbox()
         outbox, self.inbox = open_mailbox()
+        lender, self.borrower = open_lending()
         self.ready = False
         self.since = time.monotonic()
         """When it was started, or given what it does now."""
@@ -41,7 +43,7 @@ class WorkerProcess:
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"graphfeed-{next(NAMES)}"
-            self.process = make(target=run_worker, args=(inbox, outbox), name=name)
+            self.process = make(target=run_worker, args=(inbox, outbox, lender), name=name)
             if context.get_start_method() != "fork":
                 # It starts with the first process otherwise, and lets interrupts through again.
                 resource_tracker.ensure_running()
@@ -53,6 +55,7 @@ class WorkerProcess:
         finally:
             inbox.close()
             outbox.close()
+            lender.close()
         self.pid = int(self.process.pid)
         self.sentinel, self.owns_sentinel = open_sentinel(self.process, context)
         """Readable when the process has ended."""
@@ -84,7 +87,7 @@ class WorkerProcess:
                 self.gone = True
                 yield error
                 return
-            yield read(message)
+            yield read(*self.borrower.unpack(*message))
 
     def was_killed(self) -> bool:
         """Tell whether a process that is gone was ended by a signal."""
@@ -147,10 +150,10 @@ def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
     return int(process.sentinel), False
 
 
-def read(message: tuple[bytes, list[Bytes]]) -> Reply | BaseException:
+def read(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
     """Return the reply that a message holds, or what unpickling it raised, be it an exit."""
     try:
-        reply: Reply = decode(*message)
+        reply: Reply = decode(header, buffers)
     except BaseException as error:
         return error
     return reply

@@ -6,7 +6,7 @@ Writing to fresh pages costs more than the copy itself, for the kernel has to cl
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -39,6 +39,9 @@ class BufferPool:
     """Blocks by size class, four classes to a power of two; safe under threads."""
 
     def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
+        self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
+        """Asked first, by any thread: gives so many bytes of memory of its own, and learns from the array's death that
+        they are free; None leaves it to the pool."""
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lock = threading.RLock()  # a lease may die inside a locked section of its own thread
@@ -53,14 +56,19 @@ class BufferPool:
             return np.empty(shape, dtype=kind)
         step = 1 << max((size - 1).bit_length() - 3, 12)
         rounded = -(-size // step) * step
-        with self.lock:
-            free = self.blocks[rounded]
-            block = free.pop() if free else None
-            self.idle -= 0 if block is None else rounded
-        if block is None:
-            block = np.empty(rounded, dtype=np.uint8)
-        array: NDArray[Any] = np.asarray(Lease(self, block))[:size].view(kind).reshape(shape)
+        given = None if self.source is None else self.source(rounded)
+        if given is None:
+            given = self.take(rounded)
+        array: NDArray[Any] = given[:size].view(kind).reshape(shape)
         return array
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """Return a block of the pool's own, of the size of a class."""
+        with self.lock:
+            free = self.blocks[size]
+            block = free.pop() if free else None
+            self.idle -= 0 if block is None else size
+        return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
         """Take a block back, or let it go where enough lie idle."""
@@ -115,14 +123,18 @@ POOL = BufferPool()
 NODE_MAPS = NodeMaps()
 
 
-def renew_locks() -> None:
-    """Make new locks in a forked process: a thread that held one has no copy there to release it."""
+def begin_anew() -> None:
+    """Make new locks in a forked process, where nobody releases those that a thread held; leave its source to others.
+
+    A source's memory may be shared with the process that it was forked off, its account of that memory is not.
+    """
     POOL.lock = threading.RLock()
+    POOL.source = None
     NODE_MAPS.lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=renew_locks)
+    os.register_at_fork(after_in_child=begin_anew)
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

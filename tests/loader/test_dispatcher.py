@@ -177,12 +177,12 @@ def test_a_call_that_can_not_be_sent_fails_alone(monkeypatch: pytest.MonkeyPatch
 
 def test_a_result_whose_memory_does_not_arrive_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int, size: int) -> None:
-        raise RuntimeError("unable to mmap")
+        raise OSError("unable to mmap")
 
     large = task(torch.zeros, 1 << 17)
     monkeypatch.setattr("graphfeed.loader.channels.arena.map_shared", refuse)
     run_before_a_small_one(large)
-    with pytest.raises(RuntimeError, match="unable to mmap"):
+    with pytest.raises(OSError, match="unable to mmap"):
         large.future.result(0)
 
 

@@ -114,3 +114,45 @@ def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecu
         assert taken() is None
     finally:
         gc.enable()
+
+
+def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
+    """A window of two at the workers, and two more."""
+    begun = threading.Semaphore(0)
+    release = threading.Event()
+
+    def hold(batch: gf.MiniBatch) -> gf.MiniBatch:
+        begun.release()
+        release.wait(20)
+        return batch
+
+    with ThreadPoolExecutor(8) as executor:
+        source: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
+        workers = InWorkers(source, num_workers=2, window=2, executor=executor)
+        batches = iter(InThreads(workers.transform(same)))
+        reader = threading.Thread(target=next, args=(batches,))
+        reader.start()
+        assert all(begun.acquire(timeout=20) for _ in range(4))
+        assert not begun.acquire(blocking=False)
+        release.set()
+        reader.join()
+        batches.close()  # type: ignore[attr-defined]
+
+
+def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) -> None:
+    begun: list[int] = []
+    release = threading.Event()
+
+    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        begun.append(batch.key.index)
+        if batch.key.index == 1:
+            release.wait(20)
+        return batch
+
+    batches = iter(pipe(executor, hang_at_the_second, same))
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    release.set()
+    executor.shutdown()
+    assert begun == [0, 1]

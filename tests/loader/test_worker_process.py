@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.process_executor import make_context
 from graphfeed.loader.worker_main import Call, Reply
 from graphfeed.loader.worker_process import ALIVE, WorkerProcess
+from graphfeed.ops import buffers
 
 SECONDS = 60.0
 
@@ -105,3 +107,45 @@ def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
         os.kill(reply.result, signal.SIGKILL)
         worker.close()
         worker.join(0.0)
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def make(number: int, *, keep: bool) -> list[torch.Tensor]:
+    """Return what an op makes, and a part of it; change what was kept before."""
+    for tensor in KEPT:
+        tensor += 1000
+    tensor = buffers.empty(100_000, torch.int64).fill_(number)
+    if keep:
+        KEPT.append(tensor)
+    return [tensor, tensor[10:20]]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_results_stay_as_they_were_sent(worker: WorkerProcess, *, keep: bool) -> None:
+    """Also those that the worker keeps and changes, and when it is dead."""
+    assert replies(worker) == [Reply(None)]
+    results = []
+    for number in range(30):
+        worker.send(number, dump(Call(make, (number,), {"keep": keep})))
+        (reply,) = replies(worker)
+        assert isinstance(reply, Reply)
+        results.append(reply.result)
+    worker.process.kill()
+    worker.process.join()
+    for number, (whole, part) in enumerate(results):
+        part += 5
+        assert torch.equal(whole, torch.full((100_000,), number))
+        assert part.tolist() == [number + 5] * 10
+
+
+def is_lent(size: int) -> bool:
+    """Tell whether ops write where the receiver reads."""
+    return buffers.POOL.source is not None and buffers.POOL.source(size) is not None
+
+
+def test_ops_write_results_where_they_are_read(worker: WorkerProcess) -> None:
+    assert replies(worker) == [Reply(None)]
+    worker.send(1, dump(Call(is_lent, (1 << 20,), {})))
+    assert replies(worker) == [Reply(1, True)]

@@ -23,7 +23,11 @@ def require_linux() -> None:
 def create_memory(size: int) -> int:
     """Make an anonymous memory file that is as large as asked, and return its descriptor."""
     descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
-    os.truncate(descriptor, size)
+    try:
+        os.truncate(descriptor, size)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -41,6 +45,10 @@ class Arena:
 
     Nothing waits: where no room is left, the caller sends its bytes another way. Costs a few microseconds a block.
 
+    Args:
+        size: Of the memory file.
+        descriptor: One that is there already, which it takes over; None makes one.
+
     Example:
         >>> arena = Arena(1 << 20)
         >>> block = arena.take(100)
@@ -48,9 +56,9 @@ class Arena:
         128
     """
 
-    def __init__(self, size: int = ARENA_BYTES) -> None:
+    def __init__(self, size: int = ARENA_BYTES, descriptor: int | None = None) -> None:
         self.size = max(align(size), SLOTS)
-        self.descriptor = create_memory(self.size)
+        self.descriptor = create_memory(self.size) if descriptor is None else descriptor
         self.memory = map_shared(self.descriptor, self.size)
         self.marks = self.memory[:SLOTS]
         self.starts = [SLOTS]
