@@ -15,10 +15,11 @@ import torch
 import graphfeed as gf
 from benchmarks import links, plain, temporal
 from benchmarks.graphs import Shape, load_edges
-from benchmarks.limits import Array, RandomReads, sum_reads
+from benchmarks.limits import Array, RandomReads, ask_for, sum_reads
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
+from graphfeed import ops
 from graphfeed.ops.cpu.jit import kernel
 
 FANOUTS = (5, 10, 15)
@@ -27,7 +28,12 @@ GOAL = 1.5
 LAYER_SAMPLER = "graphfeed, neighbours shared by the columns"
 """Fewer nodes and edges than the others, but chosen from all edges of each column."""
 COLUMNS = "the columns that those are chosen from, read whole"
+SCANNED = "those of them that are in no index, a read of each cache line"
+"""What has to be read of them at least, since every edge's variate is drawn anew for each mini-batch."""
 LAYER_GOAL = 2.0
+LINE = 64
+"""Bytes of a cache line."""
+LINES_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,10 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     batches = list(pipe.datapipe)
     shared = [together(batch) for batch in batches]
     columns = [columns_of(batch, indptr) for batch in shared]
+    indexed = np.zeros(len(indptr) - 1, np.bool_)
+    if not (variant.weighted or variant.replace):
+        indexed[np.asarray(ops.index_hubs(*map(torch.from_numpy, (indptr, sources))).columns)] = True
+    scanned = [[nodes[~indexed[nodes]] for nodes in hops] for hops in columns]
     places = [places_of(pipe(batch), sources) for batch in batches]
     arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
     reads = [RandomReads(array, seed) for seed, array in enumerate(arrays)]
@@ -102,6 +112,7 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
         "graphfeed": lambda number: pipe(batches[number]),
         LAYER_SAMPLER: lambda number: together(batches[number]),
         COLUMNS: lambda number: sum(sum_columns(indptr, sources, nodes) for nodes in columns[number]),
+        SCANNED: lambda number: sum(read_columns(indptr, sources, nodes) for nodes in scanned[number]),
         "random reads": lambda number: read_at_random(reads, places[number]),
         # Half a cycle away, so that no cache still holds the lines from the batch itself.
         "the same reads": lambda number: replay(arrays, places[number - len(places) // 2]),
@@ -161,6 +172,20 @@ def sum_columns(indptr: Array, sources: Array, nodes: Array) -> int:
     return total
 
 
+@kernel
+def read_columns(indptr: Array, sources: Array, nodes: Array) -> int:
+    """Read each cache line of some columns once, and ask for the beginning of the next one but one before."""
+    step = LINE // sources.itemsize
+    total = 0
+    for number in range(len(nodes)):
+        coming = nodes[min(number + 2, len(nodes) - 1)]
+        for edge in range(indptr[coming], min(indptr[coming + 1], indptr[coming] + LINES_AHEAD * step), step):
+            ask_for(sources, np.intp(edge))
+        for edge in range(indptr[nodes[number]], indptr[nodes[number] + 1], step):
+            total += sources[np.uintp(edge)]
+    return total
+
+
 def read_always(read: RandomReads, count: int) -> Case:
     """Return a case of so many reads in each round."""
     return lambda _: read.run(count)
@@ -212,12 +237,17 @@ def layer_rows(variant: Variant, times: dict[str, Times], edges: list[float]) ->
         times: The seconds of every case.
         edges: How many times as many edges the uniform sampler has chosen, a round.
     """
-    pairs = zip(times[LAYER_SAMPLER].values, times["graphfeed"].values, edges, strict=True)
-    by_edge = Times([more * mine / its for mine, its, more in pairs])
-    mine = times[LAYER_SAMPLER]
-    whole = Times([own / read for own, read in zip(mine.values, times[COLUMNS].values, strict=True)])
-    goal = Goal(by_edge.median, LAYER_GOAL) if variant.has_goal else None
+
+    def by_edge(name: str) -> Times:
+        pairs = zip(times[name].values, times["graphfeed"].values, edges, strict=True)
+        return Times([more * mine / its for mine, its, more in pairs])
+
+    own, read = by_edge(LAYER_SAMPLER), by_edge(SCANNED)
+    pairs = zip(times[LAYER_SAMPLER].values, times[COLUMNS].values, strict=True)
+    whole = Times([mine / whole for mine, whole in pairs])
+    goal = Goal(own.median, LAYER_GOAL) if variant.has_goal else None
     return [
         Row("neighbours shared, to reading those columns", "times", whole),
-        Row("neighbours shared, an edge to one of the uniform sampler", "times", by_edge, by_edge.median, goal),
+        Row("neighbours shared, an edge to one of the uniform sampler", "times", own, own.median, goal),
+        Row("what is in no index read alone, likewise", "times", read, read.median),
     ]

@@ -6,12 +6,13 @@ Those of the largest columns are found without reading these, by an index.
 import numpy as np
 
 from graphfeed.ops.cpu.hub_index import fill_buckets, find_hub
-from graphfeed.ops.cpu.jit import inlined, kernel, less_product, multiply_high, prefetch
+from graphfeed.ops.cpu.jit import inlined, kernel, lend, less_product, multiply_high, prefetch
 from graphfeed.ops.cpu.lanes import LANES, first_mark
 from graphfeed.ops.cpu.pick import count_picks, first_above, take_eligible
 from graphfeed.ops.cpu.random import draw_bits, mix, shared_state
-from graphfeed.ops.cpu.sample_layers import close_hop, forget, open_hop, place_seeds
+from graphfeed.ops.cpu.sample_layers import forget, open_hop, place_seeds, relabel
 from graphfeed.ops.cpu.smallest import (
+    COLUMNS_AHEAD,
     FEW,
     LINE,
     LINES_AHEAD,
@@ -21,13 +22,14 @@ from graphfeed.ops.cpu.smallest import (
     SHORT,
     ask_ahead,
     ask_for,
+    fill_few,
     keep,
     likely_limit,
     mark_likely,
     pick_few,
-    pick_from_bucket,
     pick_smallest,
     short_limit,
+    sort,
     widen,
 )
 
@@ -37,23 +39,7 @@ HEAVIEST = np.uint64(31)
 TIME_BITS = 48
 """Fractional bits of a waiting time."""
 FROM_BITS_TO_TIME = np.uint64(64 - TIME_BITS)
-COLUMNS_AHEAD = 2
 AHEAD = 16
-
-
-@inlined
-def sort(places):
-    """Sort a few positions, which are nearly in order."""
-    if places.size > FEW:
-        places.sort()
-        return
-    for number in range(1, places.size):
-        place = places[number]
-        at = number
-        while at > 0 and places[at - 1] > place:
-            places[at] = places[at - 1]
-            at -= 1
-        places[at] = place
 
 
 @inlined
@@ -250,7 +236,7 @@ def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
         row_hubs: Written: the bucket of each row, or -1.
 
     Returns:
-        How many edges each bucket ought to hold, the buckets one after the other, and the room of each.
+        How many edges each bucket ought to hold, and the buckets one after the other, with room for equally many each.
     """
     columns, sizes, starts, entries = hubs
     row_hubs[:] = -1
@@ -268,7 +254,7 @@ def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
                     row_hubs[row] = slots[hub]
     if used == 0 or reads < starts.size:
         row_hubs[:] = -1
-        return np.empty(0, np.int64), np.empty(0, np.uint64), np.int64(0)
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
     limits = np.empty(columns.size, np.uint32)
     for hub in range(columns.size):
         limits[hub] = np.uint32(likely_limit(fanout, sizes[hub]) >> SHORT)
@@ -276,40 +262,56 @@ def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
     room = 2 * (fanout + 2 * np.int64(np.sqrt(fanout)) + 8)
     buckets = np.empty(used * room, np.uint64)
     fill_buckets(starts, entries, limits, slots, first, second, share, counts, room, buckets)
-    return counts, buckets, room
+    return counts, buckets
 
 
 @inlined
 def fill_jointly(
-    indices, cumulative, hubs, nodes, fanout, replace, keys, share, starts, degrees, out_indptr, positions
+    indices, cumulative, hubs, nodes, fanout, replace, keys, share, starts, degrees, out_indptr, positions,
+    neighbors,
 ):  # fmt: skip
-    """Write the sampled edges of each node of a hop."""
-    last = out_indptr.size - 2
+    """Write the sampled edges of each node of a hop, and their sources."""
     most = max(longest(out_indptr), ROOM)
     values, units, found = np.empty(most, np.uint64), np.empty(most, np.uint64), np.empty(ROOM, np.uint64)
     uppers = np.empty(LANES, np.uint32)
     row_hubs = np.empty(nodes.size, np.int32)
     by_index = fanout if cumulative.size == 0 and not replace else -1
-    counts, buckets, room = open_buckets(hubs, nodes, by_index, keys[0], keys[1], share, degrees, row_hubs)
+    counts, buckets = open_buckets(hubs, nodes, by_index, keys[0], keys[1], share, degrees, row_hubs)
+    if by_index > 0 and fanout <= FEW:
+        fill_few(
+            indices, keys, share, starts, degrees, out_indptr, row_hubs, counts, buckets, positions, neighbors, values,
+            units, found, uppers,
+        )  # fmt: skip
+    else:
+        fill_many(
+            indices, cumulative, fanout, replace, keys, share, starts, degrees, out_indptr, positions, neighbors,
+            values, units, found, uppers,
+        )  # fmt: skip
+
+
+@inlined
+def fill_many(
+    indices, cumulative, fanout, replace, keys, share, starts, degrees, out_indptr, positions, neighbors, values, units,
+    found, uppers,
+):  # fmt: skip
+    """Write the sampled edges of each node of a hop and their sources, however they are chosen."""
+    indices, cumulative, starts, degrees = lend(indices), lend(cumulative), lend(starts), lend(degrees)
+    out_indptr, positions, neighbors = lend(out_indptr), lend(positions), lend(neighbors)
+    values, units, found, uppers = lend(values), lend(units), lend(found), lend(uppers)
+    last = out_indptr.size - 2
     for row in range(out_indptr.size - 1):
         coming = min(row + COLUMNS_AHEAD, last)
-        if row_hubs[coming] < 0:
-            ask_for(indices, starts[coming], min(degrees[coming], LINES_AHEAD * (LINE // indices.itemsize)))
+        ask_for(indices, starts[coming], min(degrees[coming], LINES_AHEAD * (LINE // indices.itemsize)))
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
-        if at == to:
-            continue
-        low, high = starts[row], starts[row] + degrees[row]
-        places = positions[at:to]
-        hub = row_hubs[row]
-        if hub >= 0 and to - at <= counts[hub] <= room:
-            bucket = buckets[hub * room : hub * room + counts[hub]]
-            if pick_from_bucket(indices, bucket, uppers, low, places):
-                sort(places)
-                continue
-        pick_jointly(
-            indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units, found, uppers,
-            places,
-        )  # fmt: skip
+        if at < to:
+            low, high = starts[row], starts[row] + degrees[row]
+            pick_jointly(
+                indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units, found,
+                uppers, positions[at:to],
+            )  # fmt: skip
+        # Now, while the column is in the cache.
+        for edge in range(at, to):
+            neighbors[np.uintp(edge)] = indices[np.uintp(positions[np.uintp(edge)])]
 
 
 @kernel
@@ -327,13 +329,13 @@ def sample_layers_jointly(
         )  # fmt: skip
         if row < 0:
             return hop
-        rows = out_indptr[row : row + node_counts[hop] + 1]
-        picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
-        columns = nodes[: node_counts[hop]]
+        count = node_counts[hop]
+        rows, own = out_indptr[row : row + count + 1], slice(edge_counts[hop], edge_counts[hop + 1])
         fill_jointly(
-            indices, cumulative, hubs, columns, fanouts[hop], replace, keys[hop], share, starts, degrees, rows, picked
+            indices, cumulative, hubs, nodes[:count], fanouts[hop], replace, keys[hop], share, starts, degrees, rows,
+            positions[own], neighbors[own],
         )  # fmt: skip
-        close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors)
+        node_counts[hop + 1] = relabel(node_map, neighbors[own], nodes, count)
         hop += 1
     forget(node_map, nodes[: node_counts[hop]])
     return hop

@@ -9,7 +9,7 @@ costs little more than to read it. What is not passed by goes into a bucket: the
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, less_product, pasted, prefetch
+from graphfeed.ops.cpu.jit import inlined, lend, less_product, pasted, prefetch
 from graphfeed.ops.cpu.lanes import LANES, count_marks, first_mark, mark_small, mark_up_to
 from graphfeed.ops.cpu.random import TURN, mix, shared_state, short_bits
 
@@ -22,10 +22,13 @@ WIDER = np.uint64(3)
 """By how many bits the limit of a scan is raised that has found too few."""
 FEW = 48
 """Up to so many picks, those that may be among them are gathered first and sorted then."""
-ROOM = 4 * FEW
-"""For how many that may be among them."""
+ROOM = 8 * FEW
+"""For the blocks where they lie, and as many that may be among them."""
 LINE = 64
 """Bytes of a cache line."""
+COLUMNS_AHEAD = 2
+ROWS_BEHIND = 4
+"""How long after its picks the sources of a row are read: until then those of a hub are in the cache as well."""
 LINES_AHEAD = 16
 """How far ahead a column is asked for, across the pages at which the machine's own prefetching ends."""
 
@@ -159,39 +162,59 @@ def pick_smallest(indices, low, high, first, second, share, values, units, place
         start = widen(start)
 
 
-@inlined
-def gather_small(indices, low, high, limit, first, second, share, found):
+@pasted
+def gather_small(indices, low, high, limit, first, second, share, found, uppers):
     """Write the edges whose variates' upper halves are up to a limit, as a bucket has them; return how many there are.
 
-    What exceeds the room is lost, and so may be the last entries.
+    The bucket is the latter half of `found`, and complete unless there are more; the upper halves are in `uppers`, too,
+    as `pick_from_lanes` wants them. No branch depends on how many edges of a block there are: that can't be predicted.
     """
     mixed, other, turn = mix(first), mix(second), share >> SHORT
-    size, most = np.int64(0), np.int64(found.size - 2)
-    for block in range(low, high, LANES):
+    room = found.size >> 1
+    most = np.int64(room - 1)
+    ahead = LINES_AHEAD * (LINE // indices.itemsize)
+    blocks, size = np.int64(0), np.int64(0)
+    # All but the last block are whole, and those have no other branch.
+    for block in range(low, high - LANES if turn == 0 else low, LANES):
+        if block + ahead < high:
+            for line in range(0, LANES, LINE // indices.itemsize):
+                prefetch(indices, np.intp(block + ahead + line))
+        marks = mark_small(indices, np.intp(block), mixed, limit)
+        found[np.uintp(min(blocks, most))] = np.uint64(block - low) << SHORT | marks
+        blocks += np.int64(marks != 0)
+        size += count_marks(marks)
+    begun = (high - low - 1) // LANES * LANES if turn == 0 else 0
+    for block in range(low + begun, high, LANES):
         ask_ahead(indices, block, high)
         marks = mark_likely(indices, block, high, mixed, other, turn, limit)
-        # Two at a time without a branch: how many there are can't be predicted.
-        while marks != 0:
-            rest = marks & (marks - ONE)
-            to = min(size, most)
-            found[np.uintp(to)] = np.uint64(block + first_mark(marks))
-            found[np.uintp(to + 1)] = np.uint64(block + first_mark(rest | TOP))
-            size += 1 + np.int64(rest != 0)
-            marks = rest & (rest - np.uint64(rest != 0))
-    for number in range(min(size, most)):
-        edge = found[np.uintp(number)]
-        node = indices[np.uintp(edge)]
-        key = other if turn != 0 and short_bits(TURN, node) < turn else mixed
-        found[np.uintp(number)] = (short_bits(key, node) << SHORT) | (edge - np.uint64(low))
+        found[np.uintp(min(blocks, most))] = np.uint64(block - low) << SHORT | marks
+        blocks += np.int64(marks != 0)
+        size += count_marks(marks)
+    uppers[:] = FULL
+    if size > most:
+        return size
+    at = np.int64(0)
+    marks = found[0]
+    for number in range(size):
+        place = (marks >> SHORT) + np.uint64(first_mark(marks))
+        node = indices[np.uintp(low + np.int64(place))]
+        bits = short_bits(other if turn != 0 and short_bits(TURN, node) < turn else mixed, node)
+        found[np.uintp(room + number)] = bits << SHORT | place
+        uppers[np.uintp(min(number, LANES - 1))] = np.uint32(bits)
+        marks &= marks - ONE
+        used_up = np.uint32(marks) == 0
+        at += np.int64(used_up)
+        marks = found[np.uintp(at)] if used_up else marks
     return size
 
 
-@inlined
+@pasted
 def pick_from_lanes(bucket, uppers, low, places):
-    """Do as `pick_from_bucket`, of up to `LANES` edges; return whether one upper half divides them."""
+    """Do as `pick_from_bucket`, of up to `LANES` edges whose upper halves lie in `uppers`, where what follows is full.
+
+    Return whether one upper half divides them.
+    """
     count = places.size
-    for number in range(LANES):
-        uppers[np.uintp(number)] = np.uint32(bucket[np.uintp(number)] >> SHORT) if number < bucket.size else FULL
     chosen = np.uint64(0)
     for number in range(bucket.size):
         marks = mark_up_to(uppers, np.uint64(uppers[np.uintp(number)]))
@@ -204,15 +227,18 @@ def pick_from_lanes(bucket, uppers, low, places):
     return True
 
 
-@inlined
-def pick_from_bucket(indices, bucket, uppers, low, places):
-    """Choose as many edges as `places` holds of a bucket that has as many; return whether they are surely the right.
+@pasted
+def spread(bucket, uppers):
+    """Write the upper halves of a bucket as `pick_from_lanes` wants them."""
+    uppers[:] = FULL
+    for number in range(min(bucket.size, LANES)):
+        uppers[np.uintp(number)] = np.uint32(bucket[np.uintp(number)] >> SHORT)
 
-    They are not where upper halves that are equal are of several nodes: then the lower halves have to be compared.
-    """
+
+@inlined
+def pick_by_rank(indices, bucket, low, places):
+    """Do as `pick_from_bucket`, of a bucket of any size."""
     count = places.size
-    if bucket.size <= LANES and pick_from_lanes(bucket, uppers, low, places):
-        return True
     kept, most, least = np.int64(0), np.uint64(0), MOST
     for number in range(bucket.size):
         value = bucket[np.uintp(number)]
@@ -234,11 +260,112 @@ def pick_from_bucket(indices, bucket, uppers, low, places):
     return True
 
 
+@pasted
+def pick_from_bucket(indices, bucket, uppers, low, places):
+    """Choose as many edges as `places` holds of a bucket that has as many; return whether they are surely the right.
+
+    They are not where upper halves that are equal are of several nodes: then the lower halves have to be compared.
+    Those of up to `LANES` edges lie in `uppers`, too, and what follows is full.
+    """
+    done = False
+    if bucket.size <= LANES:
+        done = pick_from_lanes(bucket, uppers, low, places)
+    if not done:
+        done = pick_by_rank(indices, bucket, low, places)
+    return done
+
+
 @inlined
 def pick_few(indices, low, high, first, second, share, found, uppers, places):
     """Do as `pick_smallest`, where few are wanted; return whether it could."""
     limit = likely_limit(places.size, high - low) >> SHORT
-    size = gather_small(indices, low, high, limit, first, second, share, found)
-    if size < places.size or size > found.size - 2:
-        return False
-    return pick_from_bucket(indices, found[:size], uppers, low, places)
+    size = gather_small(indices, low, high, limit, first, second, share, found, uppers)
+    room = found.size >> 1
+    done = False
+    if places.size <= size < room:
+        done = pick_from_bucket(indices, found[room : room + size], uppers, low, places)
+    return done
+
+
+@inlined
+def sort(places):
+    """Sort a few positions, which are nearly in order."""
+    if places.size > FEW:
+        places.sort()
+        return
+    for number in range(1, places.size):
+        place = places[number]
+        at = number
+        while at > 0 and places[at - 1] > place:
+            places[at] = places[at - 1]
+            at -= 1
+        places[at] = place
+
+
+@inlined
+def fill_few(
+    indices, keys, share, starts, degrees, out_indptr, row_hubs, counts, buckets, positions, neighbors, values, units,
+    found, uppers,
+):  # fmt: skip
+    """Write up to `FEW` edges of each row, those of the smallest variates, and their sources.
+
+    Args:
+        indices: Source node of each edge.
+        keys: The two keys.
+        share: Which part of the nodes draws by the second.
+        starts: Where each row's edges start.
+        degrees: How many there are.
+        out_indptr: Where each row's picks start.
+        row_hubs: The bucket of each row, or -1.
+        counts: How many edges each bucket ought to hold.
+        buckets: As `fill_buckets` makes them.
+        positions: Written: the picks.
+        neighbors: Written: their sources.
+        values: Scratch, as the rest, kept by the caller.
+    """
+    indices, starts, degrees, out_indptr = lend(indices), lend(starts), lend(degrees), lend(out_indptr)
+    row_hubs, counts, buckets = lend(row_hubs), lend(counts), lend(buckets)
+    positions, neighbors, found, uppers = lend(positions), lend(neighbors), lend(found), lend(uppers)
+    first, second = keys[0], keys[1]
+    rows = out_indptr.size - 1
+    gathered = found.size >> 1
+    room = buckets.size // max(counts.size, 1)
+    most = LINES_AHEAD * (LINE // indices.itemsize)
+    for row in range(rows + ROWS_BEHIND if rows > 0 else 0):
+        coming = min(row + COLUMNS_AHEAD, rows - 1)
+        if row_hubs[np.uintp(coming)] < 0:
+            start = starts[np.uintp(coming)]
+            for ahead in range(0, min(degrees[np.uintp(coming)], most), LINE // indices.itemsize):
+                prefetch(indices, np.intp(start + ahead))
+        if row < rows:
+            at, to = np.int64(out_indptr[np.uintp(row)]), np.int64(out_indptr[np.uintp(row + 1)])
+            low, degree, hub = starts[np.uintp(row)], degrees[np.uintp(row)], row_hubs[np.uintp(row)]
+            places = positions[at:to]
+            if degree == to - at:
+                for number in range(degree):
+                    places[np.uintp(number)] = low + number
+            else:
+                done = False
+                if hub >= 0:
+                    size = counts[np.uintp(hub)]
+                    if to - at <= size <= room:
+                        bucket = buckets[hub * room : hub * room + size]
+                        spread(bucket, uppers)
+                        done = pick_from_bucket(indices, bucket, uppers, low, places)
+                    if done:
+                        sort(places)
+                        for place in places:
+                            prefetch(indices, np.intp(place))
+                else:
+                    limit = likely_limit(to - at, degree) >> SHORT
+                    size = gather_small(indices, low, low + degree, limit, first, second, share, found, uppers)
+                    if to - at <= size < gathered:
+                        bucket = found[gathered : gathered + size]
+                        done = pick_from_bucket(indices, bucket, uppers, low, places)
+                if not done:
+                    pick_smallest(indices, low, low + degree, first, second, share, values, units, places)
+                    sort(places)
+        if row >= ROWS_BEHIND:
+            done_row = np.uintp(row - ROWS_BEHIND)
+            for edge in range(out_indptr[done_row], out_indptr[done_row + np.uintp(1)]):
+                neighbors[np.uintp(edge)] = indices[np.uintp(positions[np.uintp(edge)])]
