@@ -67,7 +67,8 @@ class DataLoader:
             unless it is a ThreadPoolExecutor.
         seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
         prefetch_factor: How many mini-batches are in flight for each worker, and wait ready behind each thread that
-            runs ahead; on a GPU they take its memory.
+            runs ahead; on a GPU they take its memory. Where threads fetch features beside worker processes, one more is
+            in flight for each of those threads, of which there are as many as workers or cores.
         timeout: Seconds that a mini-batch may take in a worker before it fails; a process that is at it is then killed.
 
     Raises:

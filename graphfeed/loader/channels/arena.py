@@ -40,7 +40,23 @@ class Block:
     stop: int
 
 
-class Arena:
+class MemoryOwner:
+    """Owns the descriptor of a memory file, or -1."""
+
+    descriptor: int
+
+    def close(self) -> None:
+        """Close the descriptor, if it is open; the memory goes with the last process that maps it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            self.close()
+
+
+class Arena(MemoryOwner):
     """The writer's side: hands out blocks, and finds by their readers' marks which ones may be used again.
 
     Nothing waits: where no room is left, the caller sends its bytes another way. Costs a few microseconds a block.
@@ -104,16 +120,6 @@ class Arena:
         else:
             self.starts.insert(place, start)
             self.stops.insert(place, stop)
-
-    def close(self) -> None:
-        """Close the descriptor; the memory goes with the last process that maps it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            self.close()
 
 
 class Loan:

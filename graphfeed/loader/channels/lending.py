@@ -1,6 +1,5 @@
 """Results that lie where their receiver reads them: ops write into memory that is lent, and that is sent as a place."""
 
-import os
 import struct
 import threading
 import weakref
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphfeed.loader.channels.arena import Arena, Block, Loan, Reading, create_memory
+from graphfeed.loader.channels.arena import Arena, Block, Loan, MemoryOwner, Reading, create_memory
 from graphfeed.storage.mapping import Bytes
 
 LENDING_BYTES = 1 << 30
@@ -44,7 +43,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Lender:
+class Lender(MemoryOwner):
     """The sender's side: a source of memory for a `BufferPool`, and what makes messages of what was written there.
 
     A buffer that lies in one of its blocks is sent as a place, without a copy. That is right only where nothing in this
@@ -154,16 +153,6 @@ class Lender:
         if self.descriptor < 0:
             return Lender, (-1, self.size)
         return receive_lender, (DupFd(self.descriptor), self.size)
-
-    def close(self) -> None:
-        """Close the descriptor; what is mapped stays. Does nothing the second time."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            self.close()
 
 
 def receive_lender(descriptor: Any, size: int) -> Lender:
