@@ -112,6 +112,9 @@ class Dispatcher:
             with self.lock:
                 self.finishing = True
                 left = [*self.running.values(), *self.pending]
+                # Who waits for a call may keep the executor, which keeps this.
+                self.running.clear()
+                self.pending.clear()
             for task in left:
                 if task.future.cancel():
                     task.future.set_running_or_notify_cancel()

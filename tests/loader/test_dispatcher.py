@@ -1,8 +1,12 @@
+import gc
 import multiprocessing
 import os
 import signal
 import threading
+import time
+import weakref
 from concurrent.futures import Future, wait
+from functools import partial
 from multiprocessing.context import BaseContext
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +16,19 @@ import torch
 
 from graphfeed.loader.channels.pickling import dump
 from graphfeed.loader.dispatcher import ATTEMPTS, Dispatcher, Task, WorkerLostError
-from graphfeed.loader.process_executor import make_context
+from graphfeed.loader.process_executor import ProcessExecutor, make_context
 from graphfeed.loader.worker_main import Call
+from tests.waiting import wait_until
 
 SECONDS = 60.0
 
 
 def task(function: Any, *arguments: Any) -> Task:
     return Task(0, dump(Call(function, arguments, {})), Future())
+
+
+def ignore(*_: object) -> None:
+    pass
 
 
 class NoProcesses(BaseContext):
@@ -215,3 +224,15 @@ def test_no_worker_is_blamed_for_a_time_in_which_this_process_was_stopped(
     monkeypatch.undo()
     dispatcher.finish(cancel=True)
     dispatcher.run()
+
+
+def test_a_call_whose_waiter_keeps_the_executor_does_not_keep_it_after_the_end() -> None:
+    executor = ProcessExecutor(1)
+    running = executor.submit(time.sleep, 60)
+    running.add_done_callback(partial(ignore, executor))
+    wait_until(running.running)
+    executor.shutdown(cancel_futures=True)
+    gone = weakref.ref(executor)
+    del executor, running
+    gc.collect()
+    assert gone() is None

@@ -11,6 +11,7 @@ import pytest
 import graphfeed as gf
 from graphfeed.loader.in_threads import InThreads
 from graphfeed.loader.in_workers import InWorkers
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -152,6 +153,7 @@ def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) ->
 
     batches = iter(pipe(executor, hang_at_the_second, same))
     next(batches)
+    wait_until(lambda: begun == [0, 1])
     batches.close()  # type: ignore[attr-defined]
     release.set()
     executor.shutdown()
