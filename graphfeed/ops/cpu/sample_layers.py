@@ -5,7 +5,7 @@ Each pass is a plain loop of independent loads with its own prefetch, so that ma
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, lend, prefetch
 from graphfeed.ops.cpu.pick import LOOK_BACK, count_picks, pick, pick_few, pick_many
 from graphfeed.ops.cpu.random import node_state
 
@@ -34,6 +34,7 @@ def count_plain(indptr, nodes, fanout, starts, degrees, out_indptr):
 @inlined
 def count_any(cumulative, fanout, replace, starts, degrees, out_indptr):
     """Write the running count of picks, weighted or with replacement, after `count_plain`; return the sum."""
+    cumulative, starts, degrees = lend(cumulative), lend(starts), lend(degrees)
     total = np.int64(0)
     last = starts.size - 1
     for row in range(starts.size):
@@ -63,6 +64,7 @@ def fill_plain(nodes, key, starts, degrees, out_indptr, table, positions):
 @inlined
 def fill_any(cumulative, nodes, fanout, replace, key, starts, degrees, out_indptr, table, positions):
     """Write the sampled edges of each node, weighted or with replacement."""
+    cumulative, positions, table = lend(cumulative), lend(positions), lend(table)
     for row in range(nodes.size):
         at = np.int64(out_indptr[row])
         count = np.int64(out_indptr[row + 1]) - at
