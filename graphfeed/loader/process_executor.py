@@ -33,7 +33,8 @@ class ProcessExecutor(Executor):
       three workers with it fails, alone. So calls must be such that it does no harm to do them twice.
     - A call that takes longer than `timeout` fails, and its worker is replaced.
     - Tensors and arrays in results come through shared memory, without a copy on this side and without a file
-      descriptor each; one may keep them.
+      descriptor each; one may keep them. What graphfeed's operations wrote is not copied on the worker's side either,
+      unless something there still refers to it.
     - `shutdown(cancel_futures=True)` also ends what workers are doing at that moment.
     - All workers end with this process, however it ends, also in the middle of a call. Nothing stays behind in the
       system. An executor that nobody refers to any more ends when its calls are done.
