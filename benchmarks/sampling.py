@@ -15,12 +15,13 @@ import torch
 import graphfeed as gf
 from benchmarks import links, plain, temporal
 from benchmarks.graphs import Shape, load_edges
-from benchmarks.limits import Array, RandomReads, ask_for, sum_reads
+from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.smallest import COLUMNS_AHEAD, LINE, LINES_AHEAD, ask_for
 
 FANOUTS = (5, 10, 15)
 """Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
@@ -31,9 +32,6 @@ COLUMNS = "the columns that those are chosen from, read whole"
 SCANNED = "those of them that are in no index, a read of each cache line"
 """What has to be read of them at least, since every edge's variate is drawn anew for each mini-batch."""
 LAYER_GOAL = 2.0
-LINE = 64
-"""Bytes of a cache line."""
-LINES_AHEAD = 16
 
 
 @dataclass(frozen=True)
@@ -178,9 +176,8 @@ def read_columns(indptr: Array, sources: Array, nodes: Array) -> int:
     step = LINE // sources.itemsize
     total = 0
     for number in range(len(nodes)):
-        coming = nodes[min(number + 2, len(nodes) - 1)]
-        for edge in range(indptr[coming], min(indptr[coming + 1], indptr[coming] + LINES_AHEAD * step), step):
-            ask_for(sources, np.intp(edge))
+        coming = nodes[min(number + COLUMNS_AHEAD, len(nodes) - 1)]
+        ask_for(sources, indptr[coming], min(indptr[coming + 1] - indptr[coming], LINES_AHEAD * step))
         for edge in range(indptr[nodes[number]], indptr[nodes[number] + 1], step):
             total += sources[np.uintp(edge)]
     return total

@@ -172,13 +172,10 @@ def gather_small(indices, low, high, limit, first, second, share, found, uppers)
     mixed, other, turn = mix(first), mix(second), share >> SHORT
     room = found.size >> 1
     most = np.int64(room - 1)
-    ahead = LINES_AHEAD * (LINE // indices.itemsize)
     blocks, size = np.int64(0), np.int64(0)
     # All but the last block are whole, and those have no other branch.
     for block in range(low, high - LANES if turn == 0 else low, LANES):
-        if block + ahead < high:
-            for line in range(0, LANES, LINE // indices.itemsize):
-                prefetch(indices, np.intp(block + ahead + line))
+        ask_ahead(indices, block, high)
         marks = mark_small(indices, np.intp(block), mixed, limit)
         found[np.uintp(min(blocks, most))] = np.uint64(block - low) << SHORT | marks
         blocks += np.int64(marks != 0)
@@ -334,9 +331,7 @@ def fill_few(
     for row in range(rows + ROWS_BEHIND if rows > 0 else 0):
         coming = min(row + COLUMNS_AHEAD, rows - 1)
         if row_hubs[np.uintp(coming)] < 0:
-            start = starts[np.uintp(coming)]
-            for ahead in range(0, min(degrees[np.uintp(coming)], most), LINE // indices.itemsize):
-                prefetch(indices, np.intp(start + ahead))
+            ask_for(indices, starts[np.uintp(coming)], min(degrees[np.uintp(coming)], most))
         if row < rows:
             at, to = np.int64(out_indptr[np.uintp(row)]), np.int64(out_indptr[np.uintp(row + 1)])
             low, degree, hub = starts[np.uintp(row)], degrees[np.uintp(row)], row_hubs[np.uintp(row)]
