@@ -15,7 +15,7 @@ from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
 from benchmarks.timing import Case, Times, in_turn
-from graphfeed.storage.gpu_graph_cache import with_gpu_cache
+from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
 
 WITHOUT = "pinned memory, no cache"
 

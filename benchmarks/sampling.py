@@ -21,7 +21,7 @@ from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 from graphfeed.ops.cpu.jit import kernel
-from graphfeed.ops.cpu.smallest import COLUMNS_AHEAD, LINE, LINES_AHEAD, ask_for
+from graphfeed.ops.cpu.sampling.bottom_k import COLUMNS_AHEAD, LINE, LINES_AHEAD, ask_for
 
 FANOUTS = (5, 10, 15)
 """Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""

@@ -3,16 +3,27 @@
 A pipeline of stages says what a mini-batch is; the loader decides where and when it is made.
 """
 
+from graphfeed.channels import (
+    ChannelBase,
+    Closed,
+    EndOfEpoch,
+    MpChannel,
+    PeerError,
+    QueueTimeoutError,
+    SampleMessage,
+    SamplerPool,
+    SamplerReceiver,
+    SamplerSender,
+    ShmChannel,
+)
 from graphfeed.datapipes import (
     Bufferer,
     CompactPerLayer,
     CopyTo,
     Datapipe,
     DistributedItemSampler,
-    EndMarker,
     FanoutSampler,
     FeatureFetcher,
-    FeatureFetcherStartMarker,
     GBWarning,
     InSubgraphSampler,
     ItemSampler,
@@ -32,7 +43,6 @@ from graphfeed.datapipes import (
     TemporalSampler,
     Transform,
     UniformNegativeSampler,
-    Waiter,
     datapipe_graph_to_adjlist,
     exclude_seed_edges,
     find,
@@ -46,21 +56,15 @@ from graphfeed.datapipes import (
     traverse_dps,
     with_negatives,
 )
+from graphfeed.interop.end_marker import EndMarker
+from graphfeed.interop.feature_fetcher_start_marker import FeatureFetcherStartMarker
+from graphfeed.interop.from_dglgraph import from_dglgraph
+from graphfeed.interop.item_set_dict import ItemSetDict
+from graphfeed.interop.waiter import Waiter
 from graphfeed.loader import (
-    ChannelBase,
-    Closed,
     DataLoader,
-    EndOfEpoch,
-    MpChannel,
-    PeerError,
     PrefetcherIterDataPipe,
     ProcessExecutor,
-    QueueTimeoutError,
-    SampleMessage,
-    SamplerPool,
-    SamplerReceiver,
-    SamplerSender,
-    ShmChannel,
     WorkerLostError,
 )
 from graphfeed.ops import (
@@ -91,7 +95,6 @@ from graphfeed.storage import (
     GPUFeatureCache,
     HeteroItemSet,
     ItemSet,
-    ItemSetDict,
     OnDiskDataset,
     OnDiskFeatureData,
     OnDiskTask,
@@ -113,7 +116,6 @@ from graphfeed.storage import (
     etype_str_to_tuple,
     etype_tuple_to_str,
     from_coo,
-    from_dglgraph,
     fused_csc_sampling_graph,
     gpu_cached_feature,
     load_from_shared_memory,

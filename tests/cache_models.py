@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.random import bounded, mix
 from graphfeed.storage import TorchBasedFeature
-from graphfeed.storage.feature import Pending
+from graphfeed.storage.features.feature import Pending
 
 
 class Model(Protocol):

@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from graphfeed.ops.permute import SORTED_UP_TO
 from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, mix, shared_state
+from graphfeed.ops.sampling.permute import SORTED_UP_TO
 
 FEISTEL_ROUNDS = 6
 UNITS = 2**31

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.process_executor import make_context
+from graphfeed.loader.executors.process_executor import make_context
 from tests import pipelines
 from tests.digests import digest
 

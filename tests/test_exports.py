@@ -63,7 +63,7 @@ def test_a_public_name_is_there_and_described(package: ModuleType, name: str) ->
 @pytest.mark.parametrize("stage", stages())
 def test_a_stage_is_public_in_a_file_of_its_name(stage: type[Any]) -> None:
     assert stage.__module__.rpartition(".")[2].replace("_", "") == stage.__name__.lower()
-    room = importlib.import_module(stage.__module__.rpartition(".")[0])
+    room = importlib.import_module(".".join(stage.__module__.split(".")[:2]))
     assert stage.__name__ in room.__all__
 
 

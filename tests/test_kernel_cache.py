@@ -15,8 +15,8 @@ from graphfeed.ops.cpu import jit
 
 SCRIPT = """
 import torch
-from graphfeed.ops import permute
-from graphfeed.ops.cpu import permute as module
+from graphfeed.ops.sampling import permute
+from graphfeed.ops.cpu.sampling import permute as module
 print(permute(0, 3, 5000, key=1).tolist(), sum(module.permute.stats.cache_hits.values()))
 """
 

@@ -21,27 +21,35 @@ KERNEL_LINES = 100
 PARAMETERS = 7
 MORE_PARAMETERS = {
     # Users bring this signature with them, and the graph keeps what it is given.
-    "graphfeed/datapipes/fluent.pyi": {
+    "graphfeed/datapipes/pipeline/fluent.pyi": {
         "sample_layer_neighbor",
         "sample_neighbor",
         "temporal_sample_layer_neighbor",
         "temporal_sample_neighbor",
     },
     "graphfeed/loader/dataloader.py": {"__init__"},
-    "graphfeed/storage/graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
-    "graphfeed/storage/graph_arrays.py": {"__init__"},
-    "graphfeed/storage/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
+    "graphfeed/storage/graph/fused_csc_sampling_graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
+    "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
+    "graphfeed/storage/graph/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
-    "graphfeed/ops/sample_layer_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
-    "graphfeed/ops/sample_neighbors.py": {"sample_neighbors"},
-    "graphfeed/ops/temporal_sample_layer_neighbors.py": {
+    "graphfeed/ops/sampling/labor_sample_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
+    "graphfeed/ops/sampling/sample_neighbors.py": {"sample_neighbors"},
+    "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {
         "temporal_sample_layer_neighbors",
         "temporal_sample_layers_jointly",
     },
-    "graphfeed/ops/temporal_sample_layers.py": {"temporal_sample_layers"},
-    "graphfeed/ops/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
+    "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_layers"},
+    "graphfeed/ops/sampling/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
-PARTS_OF_KERNELS = {"admit.py", "jit.py", "lanes.py", "launch.py", "source.py", "pick.py", "smallest.py"}
+PARTS_OF_KERNELS = {
+    "bottom_k.py",
+    "jit.py",
+    "launch.py",
+    "pick.py",
+    "simd.py",
+    "source.py",
+    "temporal_eligibility.py",
+}
 """What several kernels are made of, tested through them."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,7 +70,7 @@ def parameters(function: Function) -> list[str]:
 
 def is_kernel(path: Path) -> bool:
     """Tell whether a file holds kernels."""
-    return path.parent in KERNELS
+    return any(folder in path.parents for folder in KERNELS)
 
 
 def relative(paths: Iterable[Path]) -> list[str]:
@@ -137,16 +145,18 @@ def test_tests_mirror_the_package() -> None:
 
 
 def test_kernels_share_the_test_of_their_op() -> None:
-    kernels = {path.name for path in MODULES if is_kernel(path)}
-    ops = {path.name for path in MODULES if path.parent == PACKAGE / "ops"}
-    assert kernels - ops <= PARTS_OF_KERNELS, "a kernel has the file name of its op"
+    ops = PACKAGE / "ops"
+    kernels = {path.relative_to(folder) for folder in KERNELS for path in MODULES if folder in path.parents}
+    own = {path.relative_to(ops) for path in MODULES if ops in path.parents and not is_kernel(path)}
+    assert {path.name for path in kernels - own} <= PARTS_OF_KERNELS, "a kernel has the folder and file name of its op"
 
 
 def test_back_ends_have_the_same_kernels() -> None:
-    for path in (PACKAGE / "ops" / "cuda").glob("*.py"):
+    cpu, cuda = KERNELS
+    for path in cuda.rglob("*.py"):
         if path.name in PARTS_OF_KERNELS:
             continue
-        twins = {twin.name: parameters(twin) for twin in functions(path.parents[1] / "cpu" / path.name)}
+        twins = {twin.name: parameters(twin) for twin in functions(cpu / path.relative_to(cuda))}
         for kernel in functions(path):
             if not kernel.name.startswith("_"):
                 assert parameters(kernel) == twins.get(kernel.name), f"{path.name}: {kernel.name}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.process_executor import ProcessExecutor
+from graphfeed.loader.executors.process_executor import ProcessExecutor
 from tests import pipelines
 from tests.digests import digest
 

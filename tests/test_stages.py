@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.fluent import FLUENT
+from graphfeed.datapipes.pipeline.fluent import FLUENT
 from tests.digests import digests
 from tests.pipelines import random_edges
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.fluent import FLUENT
+from graphfeed.datapipes.pipeline.fluent import FLUENT
 from tests import graphbolt_surface as theirs
 
 KINDS = inspect.Parameter

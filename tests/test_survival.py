@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.dispatcher import WorkerLostError
-from graphfeed.loader.process_executor import ProcessExecutor
+from graphfeed.loader.executors.dispatcher import WorkerLostError
+from graphfeed.loader.executors.process_executor import ProcessExecutor
 from tests import pipelines
 from tests.digests import digest
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 
 ANY: Any = gf
 GRAPH = ANY.from_coo(([1, 2, 3, 4], [0, 0, 1, 3]), num_nodes=5)

@@ -5,11 +5,8 @@ from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe, Process
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
-from graphfeed.datapipes.end_marker import EndMarker
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.feature_fetcher_start_marker import FeatureFetcherStartMarker
-from graphfeed.datapipes.fluent import functional_datapipe
 from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.iterable_source import IterableSource
@@ -19,7 +16,8 @@ from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.minibatcher import GBWarning, minibatcher_default
 from graphfeed.datapipes.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
-from graphfeed.datapipes.pipeline_graph import (
+from graphfeed.datapipes.pipeline.fluent import functional_datapipe
+from graphfeed.datapipes.pipeline.pipeline_graph import (
     PipelineGraph,
     datapipe_graph_to_adjlist,
     find_dps,
@@ -27,6 +25,7 @@ from graphfeed.datapipes.pipeline_graph import (
     to_graph,
     traverse_dps,
 )
+from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
@@ -34,9 +33,7 @@ from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNei
 from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
 from graphfeed.datapipes.transform import Transform
-from graphfeed.datapipes.traverse import find, replace, traverse
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.datapipes.waiter import Waiter
 
 __all__ = [
     "Bufferer",
@@ -44,10 +41,8 @@ __all__ = [
     "CopyTo",
     "Datapipe",
     "DistributedItemSampler",
-    "EndMarker",
     "FanoutSampler",
     "FeatureFetcher",
-    "FeatureFetcherStartMarker",
     "GBWarning",
     "InSubgraphSampler",
     "ItemSampler",
@@ -67,7 +62,6 @@ __all__ = [
     "TemporalSampler",
     "Transform",
     "UniformNegativeSampler",
-    "Waiter",
     "datapipe_graph_to_adjlist",
     "exclude_seed_edges",
     "find",

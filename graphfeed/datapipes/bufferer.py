@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.expected import Expected
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 
 
 class Bufferer(Datapipe, name="buffer"):

@@ -5,7 +5,7 @@ import copy
 from graphfeed.datapipes.fanout_sampler import refuse_cooperation
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.storage.compaction import compact_hop
+from graphfeed.storage.graph.compaction import compact_hop
 
 
 class CompactPerLayer(Transform, name="compact_per_layer"):

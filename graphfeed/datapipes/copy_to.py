@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Process
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops.backend import check_device, is_gpu
-from graphfeed.storage.sampled_subgraph import move
+from graphfeed.storage.graph.sampled_subgraph import move
 
 
 class CopyTo(Transform, name="copy_to"):

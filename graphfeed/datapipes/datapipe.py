@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol, Self, dataclass_transform, runtime_c
 import torch
 from torch.utils.data import IterableDataset
 
-from graphfeed.datapipes.describe import describe_chain
-from graphfeed.datapipes.fluent import Fluent, register
+from graphfeed.datapipes.pipeline.description import describe_chain
+from graphfeed.datapipes.pipeline.fluent import Fluent, register
 
 
 class Process(enum.Enum):

@@ -8,9 +8,9 @@ from typing import Any
 from torch import distributed
 
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 

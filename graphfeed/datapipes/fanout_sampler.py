@@ -6,10 +6,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.expected import Expected, expect_layers
+from graphfeed.datapipes.pipeline.size_estimate import Expected, expect_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 
 Fanouts: TypeAlias = Sequence[int | Sequence[int] | torch.Tensor]
 

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.datapipe import Process
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import FeatureStore
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 

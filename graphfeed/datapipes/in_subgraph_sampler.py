@@ -2,10 +2,10 @@
 
 import torch
 
-from graphfeed.datapipes.expected import Expected, expect_layers
+from graphfeed.datapipes.pipeline.size_estimate import Expected, expect_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 
 
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):

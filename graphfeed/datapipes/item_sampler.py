@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
-from graphfeed.datapipes.expected import Expected, measure
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.datapipes.pipeline.size_estimate import Expected, measure
 from graphfeed.ops import Key, permute
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.random import fold

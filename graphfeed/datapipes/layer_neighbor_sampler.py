@@ -7,10 +7,10 @@ from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, r
 from graphfeed.ops import Key
 from graphfeed.ops.random import minibatch_key
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
-from graphfeed.storage.compaction import compact_hop
-from graphfeed.storage.gpu_graph_cache import with_gpu_cache
-from graphfeed.storage.sampled_subgraph import ByType
-from graphfeed.storage.sampling_graph import stack
+from graphfeed.storage.graph.compaction import compact_hop
+from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_graph import stack
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):

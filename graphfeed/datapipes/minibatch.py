@@ -1,15 +1,14 @@
 """What flows between stages."""
 
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from typing import Any
 
 import torch
 
-from graphfeed.datapipes.blocks import compute_blocks
-from graphfeed.datapipes.pyg_data import make_data
 from graphfeed.ops import Key
-from graphfeed.storage.sampled_subgraph import ByType, SampledSubgraph, all_pinned, move
-from graphfeed.storage.show import show
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph, all_pinned, move
+from graphfeed.storage.memory.tensor_repr import show
 
 
 @dataclass(repr=False, eq=False)
@@ -77,7 +76,8 @@ class MiniBatch:
             ImportError: DGL is not installed.
             ValueError: A subgraph without row or column ids.
         """
-        return compute_blocks(self.sampled_subgraphs or [])
+        blocks: list[Any] = import_module("graphfeed.interop.blocks").compute_blocks(self.sampled_subgraphs or [])
+        return blocks
 
     def to_pyg_data(self) -> Any:
         """Return the mini-batch as a `torch_geometric.data.Data`, or `HeteroData` if the graph has types.
@@ -91,7 +91,7 @@ class MiniBatch:
             ImportError: PyG is not installed.
             ValueError: Nothing was sampled.
         """
-        return make_data(self)
+        return import_module("graphfeed.pyg.pyg_data").make_data(self)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor, also of attributes that are no fields, to a device; changes and returns this object.

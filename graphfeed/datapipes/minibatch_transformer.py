@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.datapipes.transform import Transform
 
 

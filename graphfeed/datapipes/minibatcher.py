@@ -3,11 +3,13 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
-from graphfeed.datapipes.legacy_names import LEGACY_NAMES, translate
 from graphfeed.datapipes.minibatch import MiniBatch
 
+LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
+"""What GraphBolt called seeds before there was `seeds`."""
 FIELDS = {field.name for field in fields(MiniBatch)}
 
 
@@ -41,7 +43,7 @@ def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
         return batch
     values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names)}
     if not LEGACY_NAMES.isdisjoint(names):
-        values = translate(values)
+        values = import_module("graphfeed.interop.legacy_names").translate(values)
     minibatch = MiniBatch()
     for name, value in values.items():
         if name not in FIELDS:

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing

@@ -5,10 +5,10 @@ from functools import partial
 from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.compaction import compact_hop
-from graphfeed.storage.gpu_graph_cache import with_gpu_cache
-from graphfeed.storage.sampled_subgraph import ByType
-from graphfeed.storage.sampling_graph import stack
+from graphfeed.storage.graph.compaction import compact_hop
+from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_graph import stack
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor"):

@@ -4,13 +4,13 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from graphfeed.datapipes.expected import Expected
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import Ready
 from graphfeed.storage import add_reverse_edges
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 
 
 def exclude_seed_edges(

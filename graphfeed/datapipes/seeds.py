@@ -4,8 +4,8 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops import unique_and_compact
-from graphfeed.storage.sampled_subgraph import ByType
-from graphfeed.storage.type_names import seed_type_str_to_ntypes
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:

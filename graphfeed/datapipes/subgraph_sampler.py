@@ -7,7 +7,7 @@ from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):

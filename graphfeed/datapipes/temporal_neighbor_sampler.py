@@ -3,7 +3,7 @@
 from typing import Literal
 
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
-from graphfeed.storage.temporal_rule import Strategy
+from graphfeed.storage.graph.temporal_query import Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):

@@ -5,8 +5,8 @@ from typing import Any
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.ops import draw_key
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, TemporalRule
-from graphfeed.storage.sampled_subgraph import ByType
-from graphfeed.storage.temporal_rule import HopTime, Strategy
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.temporal_query import HopTime, Strategy
 
 
 class TemporalSampler(FanoutSampler):

@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
-from graphfeed.datapipes.traverse import find, traverse
-from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.pace import Pace
+from graphfeed.datapipes.pipeline.traverse import find, traverse
+from graphfeed.loader.executors.pace import Pace
+from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.plan import make_plan
-from graphfeed.loader.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
+from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
 from graphfeed.ops.checks import check_count

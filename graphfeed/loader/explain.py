@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.describe import describe_stage
-from graphfeed.datapipes.expected import Expected
+from graphfeed.datapipes.pipeline.description import describe_stage
+from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.datapipes.transform import Transform
-from graphfeed.datapipes.traverse import traverse
-from graphfeed.loader.in_threads import InThreads
-from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.on_stream import OnStream
-from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.rules import device_of
-from graphfeed.loader.sharder import Sharder
+from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.loader.stages.stream_prefetch import OnStream
 
 HEADINGS = ("where", "device", "stream", "bytes", "stage")
 ON_A_DEVICE = slice(1, 3)

@@ -10,14 +10,14 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, Process, Shardable
+from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.datapipes.transform import Transform
-from graphfeed.datapipes.traverse import find, traverse
-from graphfeed.loader.in_threads import InThreads
-from graphfeed.loader.in_workers import InWorkers
-from graphfeed.loader.on_stream import OnStream
-from graphfeed.loader.pin import Pin
-from graphfeed.loader.prefetch import Prefetch
-from graphfeed.loader.sharder import Sharder
+from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.pin import Pin
+from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.loader.stages.stream_prefetch import OnStream
 from graphfeed.ops.backend import is_gpu
 
 

@@ -1,6 +1,9 @@
 """HOW: pure functions on arrays, one file an operation; they know nothing of stages, loaders or files."""
 
-from graphfeed.ops.cache_policy import (
+from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
+from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
+from graphfeed.ops.ready import Ready
+from graphfeed.ops.rows.cache_policy import (
     POLICIES,
     Found,
     PolicyState,
@@ -10,10 +13,37 @@ from graphfeed.ops.cache_policy import (
     policy_bytes,
     replace_keys,
 )
-from graphfeed.ops.cache_sets import CacheSets, clear_sets, find_in_sets, new_sets, replace_in_sets
-from graphfeed.ops.compact import Compacted, compact
-from graphfeed.ops.copy_rows import copy_rows
-from graphfeed.ops.csc import (
+from graphfeed.ops.rows.cache_sets import CacheSets, clear_sets, find_in_sets, new_sets, replace_in_sets
+from graphfeed.ops.rows.copy_rows import copy_rows
+from graphfeed.ops.rows.delete_rows import leave_out, leave_out_of_columns
+from graphfeed.ops.rows.gather import gather_rows, index_select
+from graphfeed.ops.rows.read_rows import read_bytes, read_rows
+from graphfeed.ops.sampling.cached_edge_values import NOT_KEPT, KeptEdges, read_edges
+from graphfeed.ops.sampling.high_degree_index import HubIndex, index_hubs
+from graphfeed.ops.sampling.labor_sample_neighbors import sample_layer_neighbors, sample_layers_jointly
+from graphfeed.ops.sampling.permute import permute
+from graphfeed.ops.sampling.sample_hops import Layer, sample_layers
+from graphfeed.ops.sampling.sample_negatives import sample_negatives
+from graphfeed.ops.sampling.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.sampling.temporal_labor_sample_neighbors import (
+    temporal_sample_layer_neighbors,
+    temporal_sample_layers_jointly,
+)
+from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_layers
+from graphfeed.ops.sampling.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
+from graphfeed.ops.sampling.time_order import (
+    TimeOrder,
+    as_times,
+    link_sources,
+    linked_order,
+    order_by_time,
+    places_in_order,
+)
+from graphfeed.ops.sampling.weights import cumulate_weights
+from graphfeed.ops.spin import poll_request, spin
+from graphfeed.ops.structure.compact import Compacted, compact
+from graphfeed.ops.structure.counting_sort import count_edges, take_places
+from graphfeed.ops.structure.csc import (
     Columns,
     check_csc,
     check_edge_types,
@@ -22,32 +52,9 @@ from graphfeed.ops.csc import (
     expand_indptr,
     indptr_edge_ids,
 )
-from graphfeed.ops.edge_places import count_edges, take_places
-from graphfeed.ops.gather import gather_rows, index_select
-from graphfeed.ops.hub_index import HubIndex, index_hubs
-from graphfeed.ops.isin import isin
-from graphfeed.ops.kept_edges import NOT_KEPT, KeptEdges, read_edges
-from graphfeed.ops.leave_out import leave_out, leave_out_of_columns
-from graphfeed.ops.match_pairs import match_pairs
-from graphfeed.ops.permute import permute
-from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
-from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
-from graphfeed.ops.read_rows import read_bytes, read_rows
-from graphfeed.ops.ready import Ready
-from graphfeed.ops.sample_layer_neighbors import sample_layer_neighbors, sample_layers_jointly
-from graphfeed.ops.sample_layers import Layer, sample_layers
-from graphfeed.ops.sample_negatives import sample_negatives
-from graphfeed.ops.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
-from graphfeed.ops.spin import poll_request, spin
-from graphfeed.ops.temporal_sample_layer_neighbors import (
-    temporal_sample_layer_neighbors,
-    temporal_sample_layers_jointly,
-)
-from graphfeed.ops.temporal_sample_layers import temporal_sample_layers
-from graphfeed.ops.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
-from graphfeed.ops.time_order import TimeOrder, as_times, link_sources, linked_order, order_by_time, places_in_order
-from graphfeed.ops.unique import unique_and_compact
-from graphfeed.ops.weights import cumulate_weights
+from graphfeed.ops.structure.isin import isin
+from graphfeed.ops.structure.match_pairs import match_pairs
+from graphfeed.ops.structure.unique import unique_and_compact
 
 __all__ = [
     "NOT_KEPT",

@@ -20,6 +20,7 @@ def load(package: str, op: str) -> ModuleType:
         ValueError: An op that has no kernels there.
     """
     name = f"graphfeed.ops.{package}.{op}"
+    op = op.rpartition(".")[2]
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -66,7 +67,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
     """Return the kernel module of an op for the device of a tensor.
 
     Args:
-        op: Name of the op.
+        op: Name of the op behind that of its room: "structure.compact".
         tensor: What decides.
         others: What its kernels read as well, by the names that the caller knows; a GPU also reads pinned memory.
 
@@ -77,15 +78,16 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
     if tensor.is_cpu and all(other.is_cpu for other in others.values()):
         return load("cpu", op)
     package = PACKAGES.get(tensor.device.type)
+    name_of_op = op.rpartition(".")[2]
     if package is None:
         raise ValueError(
-            f"{op} has kernels for the CPU and CUDA, but was given a tensor on {tensor.device}; move it with .cpu(), "
-            "and put copy_to() at the end of the pipeline"
+            f"{name_of_op} has kernels for the CPU and CUDA, but was given a tensor on {tensor.device}; move it with "
+            ".cpu(), and put copy_to() at the end of the pipeline"
         )
     for name, other in others.items():
         if not is_readable(other, tensor.device):
             raise ValueError(
-                f"{op} works on {tensor.device}, but {name} lies on {other.device}; move one to the other with "
+                f"{name_of_op} works on {tensor.device}, but {name} lies on {other.device}; move one to the other with "
                 f".to(...){', or page-lock it with pin_memory_()' if package == 'cuda' else ''}"
             )
     return load(package, op)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same
 

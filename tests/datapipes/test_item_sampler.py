@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader as TorchLoader
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.ops.permute import SORTED_UP_TO
+from graphfeed.ops.sampling.permute import SORTED_UP_TO
 from tests.datapipes.stages import with_torch_workers
 from tests.digests import assert_same, digests
 

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 
@@ -164,8 +164,8 @@ def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph(mo
     graph = power_law(1)
     pipe = ITEMS.sample_layer_neighbor(graph, [3, 5])
     expected = digests(pipe)
-    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "LEAST_EDGES", 30)
-    monkeypatch.setattr(import_module("graphfeed.ops.hub_index"), "PART", 2)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 30)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 2)
     fresh = power_law(1)
     copy = pickle.loads(pickle.dumps(ITEMS.sample_layer_neighbor(fresh, [3, 5])))
     made, its = fresh.prepare_hubs(), copy.graph.prepare_hubs()

@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.storage.sampling_graph import SamplingGraph
+from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 

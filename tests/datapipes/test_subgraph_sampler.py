@@ -6,7 +6,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
 

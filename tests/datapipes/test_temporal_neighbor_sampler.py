@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.storage.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.pipelines import random_edges

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.sampled_subgraph import ByType
-from graphfeed.storage.temporal_rule import Strategy
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.temporal_query import Strategy
 from tests.datapipes.test_temporal_neighbor_sampler import GRAPH, ITEMS, MOMENTS, SEEDS
 from tests.digests import assert_same, digests
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from graphfeed.loader.streams import side_stream
+from graphfeed.loader.transport.streams import side_stream
 from graphfeed.ops.backend import PACKAGES
 from tests.ops.emulated_cuda import Pretended, run
 

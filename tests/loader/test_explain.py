@@ -1,7 +1,7 @@
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.expected import Expected
+from graphfeed.datapipes.pipeline.size_estimate import Expected
 from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan, size_text
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.describe import describe_stage
-from graphfeed.loader.on_stream import OnStream
+from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.loader.plan import RULES, make_plan
-from graphfeed.loader.prefetch import Prefetch
 from graphfeed.loader.rules import (
     LoaderOptions,
     copy_on_stream,
@@ -24,6 +22,8 @@ from graphfeed.loader.rules import (
     prefetch_on_stream,
     shard_items,
 )
+from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.loader.stages.stream_prefetch import OnStream
 from tests import pipelines
 
 THREADS = LoaderOptions(num_workers=2)

@@ -12,14 +12,14 @@ from graphfeed.ops.backend import check_device, is_gpu, kernels, load
 
 
 def test_kernels_follow_the_device() -> None:
-    module = kernels("gather", torch.zeros(1))
-    assert module.__name__ == "graphfeed.ops.cpu.gather"
-    assert module is load("cpu", "gather")
+    module = kernels("rows.gather", torch.zeros(1))
+    assert module.__name__ == "graphfeed.ops.cpu.rows.gather"
+    assert module is load("cpu", "rows.gather")
 
 
 def test_a_device_without_kernels_is_named() -> None:
     with pytest.raises(ValueError, match=r"gather has kernels for the CPU and CUDA, .* on meta; move it with .cpu\(\)"):
-        kernels("gather", torch.zeros(1, device="meta"))
+        kernels("rows.gather", torch.zeros(1, device="meta"))
 
 
 def test_a_gpu_is_known_without_one() -> None:
@@ -64,7 +64,7 @@ def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -
         (package / "__init__.py").touch()
     program = (
         "import numpy\n"
-        "from graphfeed.ops.cpu.permute import hash_places\n"
+        "from graphfeed.ops.cpu.sampling.permute import hash_places\n"
         "hash_places(numpy.uint64(1), places := numpy.empty(3, dtype=numpy.uint64))\n"
         "print(places)\n"
     )

@@ -16,7 +16,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import pinned
 from graphfeed.ops.pinned import READ_ONLY
-from graphfeed.storage.shared import SharedBlock
+from graphfeed.storage.memory.shared import SharedBlock
 
 
 class Runtime:

@@ -26,7 +26,7 @@ AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index."""
 
 
-PARTS = (*sorted(Path(__file__).parent.glob("*.py")), Path(random.__file__))
+PARTS = (*sorted(Path(__file__).parent.rglob("*.py")), Path(random.__file__))
 SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
 """What all kernels are made of."""
 WAIT_SECONDS = 120.0

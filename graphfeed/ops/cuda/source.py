@@ -1,4 +1,4 @@
-"""The device code: every `.cu` file beside this one, with what it includes."""
+"""The device code: every `.cu` file of this folder and those below it, with what they include."""
 
 import re
 from functools import cache
@@ -22,4 +22,5 @@ def device_code() -> str:
         included.add(name)
         return INCLUDE.sub(lambda found: inline(found[1]), (FOLDER / name).read_text())
 
-    return "\n".join(inline(path.name) for path in sorted(FOLDER.glob("*.cu")))
+    files = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.cu"))
+    return "\n".join(inline(name) for name in files)

@@ -1,0 +1,44 @@
+"""Dicts of tensors as a short text and the bytes of the tensors: nothing is pickled."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.storage.memory.shared import from_bytes
+
+SampleMessage = dict[str, torch.Tensor]
+"""What a sample travels as: tensors by name."""
+
+DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes]]:
+    """Return a header and the bytes of each tensor; those of other devices are copied to the CPU.
+
+    Raises:
+        TypeError: Something else than dense tensors under texts.
+
+    Example:
+        >>> header, buffers = pack_tensors({"ids": torch.arange(2)})
+        >>> header, unpack_tensors(header, buffers)
+        (b'[["ids", "int64", [2]]]', {'ids': tensor([0, 1])})
+    """
+    table, buffers = [], []
+    for name, tensor in message.items():
+        if type(name) is not str or not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"a message must be a dict of texts to tensors, but has {name!r}: {type(tensor).__name__}")
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise TypeError(f"tensors of a message must be dense, but {name!r} is {tensor.layout}; send its parts")
+        table.append((name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)))
+        buffers.append(as_bytes(tensor.cpu()))
+    return json.dumps(table).encode(), buffers
+
+
+def unpack_tensors(header: bytes, buffers: Sequence[Bytes]) -> SampleMessage:
+    """Return the tensors; they view the buffers."""
+    table: list[tuple[str, str, list[int]]] = json.loads(header)
+    pairs = zip(table, buffers, strict=True)
+    return {name: from_bytes(buffer, DTYPES[dtype], tuple(shape)) for (name, dtype, shape), buffer in pairs}

@@ -1,0 +1,80 @@
+"""DGL's former pool of sampling processes."""
+
+import multiprocessing
+import traceback
+from abc import ABC, abstractmethod
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from graphfeed.channels.line import PeerError
+
+JOIN_SECONDS = 10.0
+
+
+class SamplerPool(ABC):
+    """Runs one's own `worker` method in several processes, under the name that DGL's contrib package had for it.
+
+    Where theirs ignores `num_worker` and loses the exceptions of workers, this one starts as many as asked, and raises
+    the first failure.
+
+    Example:
+        >>> class Pool(SamplerPool):
+        ...     def worker(self, args):
+        ...         sender = SamplerSender({0: args.address})
+    """
+
+    start_method = "spawn"
+    """How `multiprocessing` starts the processes: "spawn", "forkserver" or "fork"."""
+
+    @abstractmethod
+    def worker(self, args: Any) -> None:
+        """Do the work of one process: make a sampler and a sender, send, signal."""
+
+    def start(self, num_worker: int, args: Any) -> None:
+        """Run `worker(args)` in so many processes, and return when all are done.
+
+        Raises:
+            ValueError: `num_worker` is under 1.
+            PeerError: A worker failed or died; the others are ended.
+        """
+        if num_worker < 1:
+            raise ValueError(f"num_worker must be 1 or more, but is {num_worker}")
+        context: Any = multiprocessing.get_context(self.start_method)
+        workers: dict[Connection, Any] = {}
+        try:
+            for number in range(num_worker):
+                here, there = context.Pipe(duplex=False)
+                process = context.Process(target=run_worker, args=(self, args, there), name=f"sampler {number}")
+                process.start()
+                there.close()
+                workers[here] = process
+            self._watch(dict(workers))
+        finally:
+            for connection, process in workers.items():
+                connection.close()
+                process.kill()
+                process.join(JOIN_SECONDS)
+
+    def _watch(self, workers: dict[Connection, Any]) -> None:
+        while workers:
+            for ready in wait(list(workers)):
+                assert isinstance(ready, Connection)
+                process = workers.pop(ready)
+                try:
+                    failure = ready.recv_bytes().decode()
+                except EOFError:
+                    process.join(JOIN_SECONDS)
+                    failure = f"it died with exit code {process.exitcode}"
+                if failure:
+                    raise PeerError(f"{process.name} failed: {failure}")
+                process.join(JOIN_SECONDS)
+
+
+def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
+    """Work, and tell how it went."""
+    try:
+        pool.worker(args)
+    except BaseException:
+        connection.send_bytes(traceback.format_exc().encode())
+    else:
+        connection.send_bytes(b"")

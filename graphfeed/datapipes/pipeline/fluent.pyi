@@ -1,0 +1,157 @@
+"""The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry.
+
+A stage of a room that imports from this one is a `Datapipe` here, for imports go one way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeVar
+
+import torch
+
+from graphfeed.datapipes.bufferer import Bufferer
+from graphfeed.datapipes.compact_per_layer import CompactPerLayer
+from graphfeed.datapipes.copy_to import CopyTo
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.fanout_sampler import Fanouts
+from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
+from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
+from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
+from graphfeed.datapipes.negative_sampler import NegativeSampler
+from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.sample_per_layer import SamplePerLayer
+from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
+from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
+from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
+from graphfeed.interop.end_marker import EndMarker
+from graphfeed.interop.feature_fetcher_start_marker import FeatureFetcherStartMarker
+from graphfeed.interop.waiter import Waiter
+from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.temporal_query import HopTime
+
+Stage = TypeVar("Stage", bound=type)
+
+FLUENT: dict[str, type]
+
+def register(name: str, stage: type) -> None: ...
+def functional_datapipe(name: str) -> Callable[[Stage], Stage]: ...
+
+class Fluent:
+    def buffer(
+        self,
+        buffer_size: int = 1,
+    ) -> Bufferer: ...
+    def compact_per_layer(
+        self,
+        deduplicate: bool,
+        cooperative: bool = False,
+        asynchronous: bool = False,
+    ) -> CompactPerLayer: ...
+    def copy_to(
+        self,
+        device: torch.device | str,
+        non_blocking: bool = False,
+    ) -> CopyTo: ...
+    def exclude_seed_edges(
+        self,
+        include_reverse_edges: bool = False,
+        reverse_etypes_mapping: Mapping[str, str] | None = None,
+        asynchronous: bool = False,
+    ) -> SeedEdgesExcluder: ...
+    def fetch_feature(
+        self,
+        feature_store: FeatureStore,
+        node_feature_keys: Names | None = None,
+        edge_feature_keys: Names | None = None,
+        overlap_fetch: bool = True,
+        cooperative: bool = False,
+    ) -> FeatureFetcher: ...
+    def mark_end(self) -> EndMarker: ...
+    def mark_feature_fetcher_start(self) -> FeatureFetcherStartMarker: ...
+    def prefetch(
+        self,
+        buffer_size: int = 10,
+        timeout_seconds: float = 600.0,
+    ) -> Datapipe: ...
+    def sample_in_subgraph(
+        self,
+        graph: SamplingGraph,
+    ) -> InSubgraphSampler: ...
+    def sample_layer_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        deduplicate: bool = True,
+        layer_dependency: bool = False,
+        batch_dependency: int = 1,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
+    ) -> LayerNeighborSampler: ...
+    def sample_negative(
+        self,
+        negative_ratio: int,
+    ) -> NegativeSampler: ...
+    def sample_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        deduplicate: bool = True,
+        overlap_fetch: bool = False,
+        num_gpu_cached_edges: int = 0,
+        gpu_cache_threshold: int = 1,
+        cooperative: bool = False,
+        asynchronous: bool = False,
+    ) -> NeighborSampler: ...
+    def sample_per_layer(
+        self,
+        sampler: Callable[..., SampledSubgraph],
+        fanout: int | Sequence[int] | torch.Tensor,
+        replace: bool = False,
+        prob_name: str | None = None,
+        overlap_fetch: bool = False,
+        asynchronous: bool = False,
+    ) -> SamplePerLayer: ...
+    def sample_subgraph(self) -> SubgraphSampler: ...
+    def sample_uniform_negative(
+        self,
+        graph: SamplingGraph,
+        negative_ratio: int,
+    ) -> UniformNegativeSampler: ...
+    def temporal_sample_layer_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        pre_time_window: int | None = None,
+        hop_time: HopTime = "seed",
+    ) -> TemporalLayerNeighborSampler: ...
+    def temporal_sample_neighbor(
+        self,
+        graph: SamplingGraph,
+        fanouts: Fanouts,
+        replace: bool = False,
+        prob_name: str | None = None,
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        pre_time_window: int | None = None,
+        hop_time: HopTime = "seed",
+        strategy: Literal["uniform", "latest"] = "uniform",
+    ) -> TemporalNeighborSampler: ...
+    def transform(
+        self,
+        transformer: Callable[[MiniBatch], MiniBatch] | None = None,
+    ) -> MiniBatchTransformer: ...
+    def wait(self) -> Waiter: ...

@@ -1,0 +1,139 @@
+"""What mini-batches are expected to hold behind each stage, from the pipeline alone: sizes for plans, not limits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.storage import SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
+
+Counts: TypeAlias = Mapping[str | None, float]
+"""How many of each type; of the type None where there are no types."""
+OFFSET_BYTES = 8
+"""Of a place among edges, and of where a column starts."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The bytes of a mini-batch's tensors, each counted once, and what decides on those that later stages add."""
+
+    num_bytes: float
+    seeds: Counts
+    """Nodes that sampling starts from: the seeds, or all ends of seeds that are edges."""
+    seed_rows: float
+    """The seeds: as many as those nodes, or fewer where they are edges."""
+    nodes: Counts
+    """Nodes whose features are fetched."""
+    edges: tuple[Counts, ...] = ()
+    """Of each layer, the outermost first."""
+    id_bytes: int = 8
+    """Of a node id."""
+
+    def plus(self, num_bytes: float) -> "Expected":
+        """Return the same with more bytes."""
+        return replace(self, num_bytes=self.num_bytes + num_bytes)
+
+
+def measure(minibatch: Any) -> Expected | None:
+    """Return what a mini-batch of items holds; None of one without seeds."""
+    seeds = minibatch.seeds if isinstance(minibatch, MiniBatch) else None
+    if seeds is None:
+        return None
+    num_bytes = sum({id(tensor): tensor.nbytes for tensor in tensors_in(minibatch)}.values())
+    parts: dict[str | None, torch.Tensor] = {None: seeds} if isinstance(seeds, torch.Tensor) else dict(seeds.items())
+    counts: dict[str | None, float] = {}
+    for kind, part in parts.items():
+        one_each = kind is None or part.dim() == 1
+        for node_type in [kind] if one_each else seed_type_str_to_ntypes(str(kind), part.shape[1]):
+            counts[node_type] = counts.get(node_type, 0) + (part.numel() if one_each else len(part))
+    rows = sum(len(part) for part in parts.values())
+    width = max((part.element_size() for part in parts.values()), default=8)
+    return Expected(num_bytes, counts, rows, counts, id_bytes=width)
+
+
+def by_type(counts: int | Mapping[str, int]) -> Counts:
+    """Return the numbers of nodes or edges of a graph."""
+    return {None: counts} if isinstance(counts, int) else dict(counts.items())
+
+
+def ends_of(edge_type: str | None) -> tuple[str | None, str | None]:
+    """Return the types of the source and of the destination."""
+    if edge_type is None:
+        return None, None
+    source, _, destination = edge_type.split(":")
+    return source, destination
+
+
+def expect_layers(
+    before: Expected | None, graph: SamplingGraph, fanouts: Iterable[torch.Tensor], *, replace_edges: bool, merged: bool
+) -> Expected | None:
+    """Return what is there after sampling; None where nothing is known of the seeds, or the graph hasn't their types.
+
+    Every node is expected to have the average number of in-edges, of which so many are taken as the fan-out allows;
+    their sources are expected anywhere. Where some nodes are the sources of very many edges, layers have fewer nodes
+    than that; where nodes with many out-edges have many in-edges too, they have more edges. Times and weights of 0 keep
+    edges out, and neighbours that columns share save nodes: none of that is looked at.
+
+    Args:
+        before: What the seeds are.
+        graph: What is sampled.
+        fanouts: One a layer, the outermost layer first.
+        replace_edges: Whether an edge may be taken more than once.
+        merged: Whether a node is one row, however many edges lead to it.
+    """
+    nodes, all_edges = by_type(graph.num_nodes), by_type(graph.num_edges)
+    if before is None or not before.seeds.keys() <= nodes.keys():
+        return None
+    columns = {kind: float(before.seeds.get(kind, 0)) for kind in nodes}
+    total = 0.0
+    if sum(columns.values()) > before.seed_rows:
+        # Ends of edges are sampled from once each; where each edge has its ends is one more tensor.
+        columns = {kind: distinct(0, count, nodes[kind]) for kind, count in columns.items()}
+        total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
+    layers: list[Counts] = []
+    for fanout in reversed([*fanouts]):
+        degrees = {kind: count / max(nodes[ends_of(kind)[1]], 1) for kind, count in all_edges.items()}
+        chosen = choose(degrees, fanout.tolist(), replace_edges=replace_edges)
+        edges = {kind: columns[ends_of(kind)[1]] * count for kind, count in chosen.items()}
+        starts = sum(columns[ends_of(kind)[1]] + 1 for kind in edges)
+        arriving = dict.fromkeys(columns, 0.0)
+        for kind, count in edges.items():
+            arriving[ends_of(kind)[0]] += count
+        columns = {
+            kind: distinct(count, arriving[kind], nodes[kind]) if merged else count + arriving[kind]
+            for kind, count in columns.items()
+        }
+        per_edge = before.id_bytes + OFFSET_BYTES
+        total += OFFSET_BYTES * starts + per_edge * sum(edges.values()) + before.id_bytes * sum(columns.values())
+        layers.insert(0, edges)
+    return replace(before.plus(total), nodes=columns, edges=tuple(layers))
+
+
+def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Counts:
+    """Return how many in-edges of each type a node gives, of so many that it has."""
+
+    def limited(degree: float, limit: int) -> float:
+        if limit < 0:
+            return degree
+        return float(limit) if replace_edges and degree > 0 else min(degree, limit)
+
+    if len(fanout) > 1:
+        return {kind: limited(degree, limit) for (kind, degree), limit in zip(degrees.items(), fanout, strict=True)}
+    chosen: dict[str | None, float] = {}
+    for kind, degree in degrees.items():
+        # One limit holds for all in-edges of a node together.
+        together = sum(other for name, other in degrees.items() if ends_of(name)[1] == ends_of(kind)[1])
+        chosen[kind] = limited(together, fanout[0]) * degree / together if together else 0.0
+    return chosen
+
+
+def distinct(already: float, drawn: float, size: float) -> float:
+    """Return how many of `size` nodes are there when so many were, and so many are drawn among all of them."""
+    if size <= 0:
+        return already
+    return max(already, size - max(size - already, 0.0) * exp(-drawn / size))

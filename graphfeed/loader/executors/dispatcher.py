@@ -1,0 +1,281 @@
+"""The thread that gives calls to worker processes, takes their replies, and replaces those that die."""
+
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from typing import Any
+
+from graphfeed.loader.executors.worker_main import GRACE_SECONDS, Reply
+from graphfeed.loader.executors.worker_process import WorkerProcess
+from graphfeed.loader.transport.thread_channel import STEPS
+
+ATTEMPTS = 3
+"""A call whose worker dies is done again, so often in all; so many workers in a row may fail to start."""
+KILLED_AT_START = 20
+"""So many in a row may be killed while they start, which says less about them."""
+
+
+class WorkerLostError(RuntimeError):
+    """Workers died again and again over one call, or while they started."""
+
+
+@dataclass(eq=False)
+class Task:
+    """A call and who waits for it."""
+
+    number: int
+    call: bytes
+    future: "Future[Any]"
+    lost: int = 0
+    """How many workers died over it."""
+
+
+class Dispatcher:
+    """Keeps up to `max_workers` processes busy with the tasks that are put into it.
+
+    All workers belong to one thread. What others do is to append a task or to set a flag, under a lock, and to wake it.
+    """
+
+    def __init__(self, max_workers: int, context: BaseContext, timeout: float) -> None:
+        self.max_workers = max_workers
+        self.context = context
+        self.timeout = timeout
+        self.process = os.getpid()
+        # The collector may run a finalizer, which calls finish(), in a thread that holds it.
+        self.lock = threading.RLock()
+        self.pending: deque[Task] = deque()
+        self.finishing = False
+        """No more tasks will come."""
+        self.stopped = False
+        """Nobody waits for any task any more."""
+        self.workers: list[WorkerProcess] = []
+        self.running: dict[WorkerProcess, Task] = {}
+        self.lost_at_start = 0
+        self.alarm, self.waker = socket.socketpair()
+        self.alarm.setblocking(False)
+        self.waker.setblocking(False)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.alarm, selectors.EVENT_READ)
+        self.thread = threading.Thread(target=self.run, name="graphfeed-dispatcher", daemon=True)
+
+    def put(self, task: Task) -> None:
+        """Add a task.
+
+        Raises:
+            RuntimeError: The executor was shut down.
+        """
+        with self.lock:
+            if self.finishing:
+                raise RuntimeError("the executor was shut down; make another")
+            self.pending.append(task)
+        self.wake()
+
+    def finish(self, *, cancel: bool) -> None:
+        """Take no more tasks; drop those that are there if asked to, also the ones that workers are doing.
+
+        Does nothing in a forked process: what it has is a copy, of a lock that may be held too.
+        """
+        if os.getpid() != self.process:
+            return
+        with self.lock:
+            self.finishing = True
+            self.stopped = self.stopped or cancel
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the thread look around."""
+        # A full socket has woken it already, a closed one belongs to a thread that has ended.
+        with suppress(OSError):
+            self.waker.send(b"\0")
+
+    def run(self) -> None:
+        """Do all that there is to do until the end."""
+        failure: BaseException = WorkerLostError("the executor was shut down before this call was done")
+        try:
+            while not self.stopped:
+                self.assign()
+                if self.is_over():
+                    break
+                self.wait()
+                self.end_overdue()
+        except BaseException as error:
+            failure = error
+        finally:
+            self.end_workers()
+            with self.lock:
+                self.finishing = True
+                left = [*self.running.values(), *self.pending]
+                # Who waits for a call may keep the executor, which keeps this.
+                self.running.clear()
+                self.pending.clear()
+            for task in left:
+                if task.future.cancel():
+                    task.future.set_running_or_notify_cancel()
+                else:
+                    task.future.set_exception(failure)
+            self.selector.close()
+            self.alarm.close()
+            self.waker.close()
+
+    def is_over(self) -> bool:
+        """Tell whether nothing is left to do and nothing will come."""
+        with self.lock:
+            return self.finishing and not self.pending and not self.running
+
+    def assign(self) -> None:
+        """Give tasks to workers that have none, and start more where there are too few."""
+        for worker in self.workers:
+            while worker.ready and worker not in self.running and (task := self.take()) is not None:
+                self.give(worker, task)
+        starting = sum(not worker.ready for worker in self.workers)
+        while len(self.workers) < self.max_workers and starting < len(self.pending):
+            try:
+                worker = WorkerProcess(self.context)
+            except Exception as error:
+                # Those that are there do it all, only later.
+                if not self.workers:
+                    self.fail_pending(error)
+                return
+            self.workers.append(worker)
+            starting += 1
+            self.selector.register(worker.inbox, selectors.EVENT_READ, worker)
+            self.selector.register(worker.sentinel, selectors.EVENT_READ, worker)
+
+    def give(self, worker: WorkerProcess, task: Task) -> None:
+        """Let a worker begin a task."""
+        try:
+            worker.send(task.number, task.call)
+        except Exception as error:
+            # The system has no memory or no descriptor left for it.
+            task.future.set_exception(error)
+        else:
+            self.running[worker] = task
+
+    def take(self) -> Task | None:
+        """Return the next task that somebody still waits for."""
+        with self.lock:
+            while self.pending:
+                task = self.pending.popleft()
+                if task.lost or task.future.set_running_or_notify_cancel():
+                    return task
+        return None
+
+    def wait(self) -> None:
+        """Sleep until a reply, a death, a new task or the next deadline, a step at a time; then deal with it."""
+        busy = [worker for worker in self.workers if worker in self.running or not worker.ready]
+        begin = time.monotonic()
+        seconds = None
+        if busy:
+            left = min(worker.since for worker in busy) + self.timeout - begin
+            seconds = max(0.0, min(left, self.timeout / STEPS))
+        ready = self.selector.select(seconds)
+        # Where this process was stopped, or the machine asleep, no worker is to blame for it.
+        stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds
+        for worker in busy:
+            worker.since += max(0.0, stood_still)
+        for key, _ in ready:
+            worker = key.data
+            if worker is None:
+                with suppress(BlockingIOError):
+                    self.alarm.recv(1 << 12)
+            elif worker in self.workers:
+                self.listen(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
+
+    def listen(self, worker: WorkerProcess, *, ended: bool) -> None:
+        """Take a worker's reply, or all that are left of one that has ended or closed its side."""
+        for reply in worker.replies():
+            self.settle(worker, reply)
+            if not (ended or worker.gone):
+                # It does one call at a time, so there is no other; looking for one would cost as much again.
+                return
+        if ended or worker.gone:
+            self.bury(worker)
+
+    def settle(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
+        """Give a reply to who waits for it; what can't be unpickled here is the call's fault, not the worker's."""
+        if isinstance(reply, Reply) and reply.number is None:
+            worker.ready = True
+            self.lost_at_start = 0
+            return
+        future = self.running.pop(worker).future
+        if isinstance(reply, BaseException):
+            future.set_exception(reply)
+        elif reply.error is not None:
+            future.set_exception(reply.error.unpack())
+        else:
+            future.set_result(reply.result)
+
+    def bury(self, worker: WorkerProcess) -> None:
+        """Forget a worker that died; what it was doing is done again by another one."""
+        self.remove(worker)
+        worker.join(GRACE_SECONDS)
+        task = self.running.pop(worker, None)
+        if task is not None:
+            task.lost += 1
+            if task.lost < ATTEMPTS:
+                with self.lock:
+                    self.pending.appendleft(task)
+                return
+            task.future.set_exception(
+                WorkerLostError(
+                    f"{task.lost} workers died over this call, one after the other; the last one, {worker.name}, "
+                    f"{worker.fate()}: it takes too much memory, or something in it crashes"
+                )
+            )
+        elif not worker.ready:
+            self.lost_at_start += 1
+            if self.lost_at_start >= (KILLED_AT_START if worker.was_killed() else ATTEMPTS):
+                count, self.lost_at_start = self.lost_at_start, 0
+                self.fail_pending(
+                    WorkerLostError(
+                        f"{count} workers died while they started, one after the other; the last one "
+                        f"{worker.fate()}: see what they printed; a script that makes processes needs "
+                        "`if __name__ == '__main__':` around its main part"
+                    )
+                )
+
+    def end_overdue(self) -> None:
+        """Kill workers that take too long; who waits learns that."""
+        now = time.monotonic()
+        for worker in list(self.workers):
+            task = self.running.get(worker)
+            if (task is None and worker.ready) or now - worker.since < self.timeout:
+                continue
+            worker.process.kill()
+            if task is not None:
+                del self.running[worker]
+                task.future.set_exception(
+                    TimeoutError(
+                        f"{worker.name} worked on one call for {self.timeout:g} s and was killed; a stage hangs, or is "
+                        "slower than that: give a larger timeout"
+                    )
+                )
+            self.bury(worker)
+
+    def fail_pending(self, error: BaseException) -> None:
+        """Let all tasks fail that no worker has begun."""
+        while (task := self.take()) is not None:
+            task.future.set_exception(error)
+
+    def remove(self, worker: WorkerProcess) -> None:
+        """Close what belongs to a worker."""
+        self.workers.remove(worker)
+        self.selector.unregister(worker.inbox)
+        self.selector.unregister(worker.sentinel)
+        worker.close()
+
+    def end_workers(self) -> None:
+        """Let all workers leave at once, and see that they do."""
+        workers = list(self.workers)
+        for worker in workers:
+            self.remove(worker)
+        end = time.monotonic() + GRACE_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, end - time.monotonic()))

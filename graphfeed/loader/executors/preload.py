@@ -1,0 +1,37 @@
+"""What a fork server imports once for all of its workers: kernels too are loaded before the first call.
+
+Only fork servers import this, since importing it runs a small pipeline.
+"""
+
+import signal
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.item_sampler import ItemSampler
+from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
+from graphfeed.storage.datasets.item_set import ItemSet
+from graphfeed.storage.features.feature import TorchBasedFeature
+from graphfeed.storage.features.feature_store import BasicFeatureStore
+from graphfeed.storage.graph.fused_csc_sampling_graph import fused_csc_sampling_graph
+
+
+def warm_up() -> int:
+    """Run each common stage once, which loads its kernels; returns the number of mini-batches."""
+    ids = torch.arange(4)
+    graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4]), ids)
+    store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.ones(4, 1))})
+    pipe: Datapipe = ItemSampler(ItemSet(ids, names="seeds"), batch_size=2, shuffle=True)
+    pipe = pipe.sample_neighbor(graph, fanouts=[1, 2]).fetch_feature(store, node_feature_keys=["feat"])
+    return sum(1 for _ in pipe)
+
+
+def hear_interrupts() -> None:
+    """Drop an interrupt that came while the server started, when they were held back, and hear of those that come."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+warm_up()
+hear_interrupts()

@@ -1,0 +1,130 @@
+"""Worker processes that lose nothing, behind the standard library's interface of executors."""
+
+import atexit
+import itertools
+import multiprocessing
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from multiprocessing.context import BaseContext
+from typing import ParamSpec, TypeVar
+
+from graphfeed.loader.executors.dispatcher import Dispatcher, Task
+from graphfeed.loader.executors.worker_main import Call
+from graphfeed.loader.transport.pickling import dump
+
+START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
+PRELOAD = ["graphfeed.loader.executors.preload"]
+RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ProcessExecutor(Executor):
+    """Runs calls in worker processes; a call whose worker is killed is done again by another one.
+
+    It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor so:
+
+    - A killed worker (by a signal, for memory, by a crash) is replaced and its call is done again; a call that takes
+      three workers with it fails, alone. So calls must be such that it does no harm to do them twice.
+    - A call that takes longer than `timeout` fails, and its worker is replaced.
+    - Tensors and arrays in results come through shared memory, without a copy on this side and without a file
+      descriptor each; one may keep them. What graphfeed's operations wrote is not copied on the worker's side either,
+      unless something there still refers to it.
+    - `shutdown(cancel_futures=True)` also ends what workers are doing at that moment.
+    - All workers end with this process, however it ends, also in the middle of a call. Nothing stays behind in the
+      system. An executor that nobody refers to any more ends when its calls are done.
+
+    Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
+    Arguments are pickled, tensors among them by value, when they are submitted. Costs 0.25 ms a call
+    with several in flight, and 0.4 to 0.5 ms there and back with one.
+
+    Args:
+        max_workers: How many processes at most; None takes as many as there are cores that this one may use.
+        start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
+            "fork", which is quick but unsafe once this process runs threads that hold locks.
+        timeout: Seconds that a call may take, or a worker to start.
+
+    Raises:
+        ValueError: An option out of range.
+
+    Example:
+        >>> with ProcessExecutor(max_workers=1) as executor:
+        ...     executor.submit(pow, 2, 10).result()
+        1024
+    """
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        *,
+        start_method: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        if max_workers is None:
+            max_workers = available_cores()
+        if max_workers < 1:
+            raise ValueError(f"max_workers must be 1 or more, but is {max_workers}")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be more than 0 seconds, but is {timeout}")
+        self._numbers = itertools.count()
+        self._dispatcher = Dispatcher(max_workers, make_context(start_method or START_METHOD), timeout)
+        self._dispatcher.thread.start()
+        RUNNING.add(self._dispatcher)
+        weakref.finalize(self, self._dispatcher.finish, cancel=False)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Have a call done; return the future of its result.
+
+        Raises:
+            RuntimeError: The executor was shut down, or belongs to the process that this one was forked off.
+        """
+        if os.getpid() != self._dispatcher.process:
+            raise RuntimeError("this executor belongs to the process that this one was forked off; make another here")
+        future: Future[T] = Future()
+        self._dispatcher.put(Task(next(self._numbers), dump(Call(fn, args, kwargs)), future))
+        return future
+
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers that are there now."""
+        return [worker.pid for worker in list(self._dispatcher.workers)]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls, and end the workers when all are done, or at once if `cancel_futures`."""
+        self._dispatcher.finish(cancel=cancel_futures)
+        # What the collector finds may be shut down in any thread.
+        if wait and threading.current_thread() is not self._dispatcher.thread:
+            self._dispatcher.thread.join()
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_context(start_method: str) -> BaseContext:
+    """Return the means to start processes in one of the ways that this system has."""
+    methods = multiprocessing.get_all_start_methods()
+    if start_method not in methods:
+        raise ValueError(f"start_method must be one of {methods}, but is {start_method!r}")
+    context = multiprocessing.get_context(start_method)
+    if start_method == "forkserver":
+        # Paid once by the server, not by every worker; has no effect where a server runs already.
+        context.set_forkserver_preload(PRELOAD)
+    return context
+
+
+def end_all() -> None:
+    """End the workers of all executors that are left over at the end of this process."""
+    dispatchers = list(RUNNING)
+    for dispatcher in dispatchers:
+        dispatcher.finish(cancel=True)
+    for dispatcher in dispatchers:
+        dispatcher.thread.join(1.0)
+
+
+atexit.register(end_all)

@@ -1,0 +1,1 @@
+"""The stages that only the loader's rules put into a pipeline."""

@@ -1,0 +1,22 @@
+"""Page-locked copies, from which a GPU copies while it computes."""
+
+import copy
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.storage.graph.sampled_subgraph import move
+
+
+class Pin(Transform):
+    """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
+
+    runs_in = Process.MAIN
+    inserted = True
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return the mini-batch in pinned memory."""
+        if isinstance(minibatch, MiniBatch):
+            return copy.copy(minibatch).to("pinned")
+        return move(minibatch, "pinned")

@@ -1,0 +1,75 @@
+"""Run a part of a pipeline in a thread, ahead of who reads it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
+
+JOIN_SECONDS = 1.0
+"""A thread whose reader is gone ends with the stage that it is at; an interrupted loop does not wait that long."""
+
+
+def feed(pipe: Datapipe, channel: ThreadChannel) -> None:
+    """Run a pipeline into a channel until it ends, fails, or nobody reads any more."""
+    try:
+        for minibatch in pipe:
+            if not channel.put(minibatch):
+                return
+    except BaseException as error:
+        channel.put(Failure(error))
+    finally:
+        channel.close()
+
+
+def tell_reader(stage: Datapipe, reader: ThreadChannel) -> Datapipe:
+    """Let a stage that waits for workers know when nobody reads any more."""
+    return stage.changed(reader=reader) if isinstance(stage, InWorkers) else stage
+
+
+class Prefetch(Datapipe):
+    """Runs what comes before it in a thread of its own, some mini-batches ahead.
+
+    The thread holds no reference to the iterator, so that an abandoned one is collected, which ends the thread.
+    """
+
+    datapipe: Datapipe
+    buffer_size: int = 2
+    timeout_seconds: float = field(default=600.0, repr=False)
+
+    one_to_one = True
+    inserted = True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield what the thread makes."""
+        channel = ThreadChannel(self.buffer_size)
+        pipe = self.datapipe.rewrite(partial(tell_reader, reader=channel))
+        thread = threading.Thread(target=feed, args=(pipe, channel), name="graphfeed-prefetch", daemon=True)
+        thread.start()
+        try:
+            while True:
+                try:
+                    item = channel.get(self.timeout_seconds)
+                except Closed:
+                    return
+                except TimeoutError as error:
+                    raise TimeoutError(
+                        f"the prefetch thread gave no mini-batch for {self.timeout_seconds:g} s; a stage hangs, or is "
+                        "slower than that: give the DataLoader a larger timeout"
+                    ) from error
+                if isinstance(item, Failure):
+                    raise item.error
+                yield item
+        finally:
+            channel.close()
+            # The collector may find an abandoned iterator in any thread.
+            if threading.current_thread() is not thread:
+                thread.join(JOIN_SECONDS)
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches of an epoch."""
+        return length(self.datapipe)

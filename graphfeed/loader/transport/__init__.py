@@ -1,0 +1,1 @@
+"""What crosses a cut: between threads, streams and processes."""

@@ -1,0 +1,1 @@
+"""The Numba kernels of graphfeed.ops.sampling."""

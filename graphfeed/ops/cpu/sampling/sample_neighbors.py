@@ -1,0 +1,105 @@
+"""Kernels of one hop: count the picks of each column, fill in their positions, group them by edge type."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import kernel, prefetch
+from graphfeed.ops.cpu.random import node_state, typed_state
+from graphfeed.ops.cpu.sampling.pick import count_picks, first_above, pick
+
+AHEAD = 16
+
+
+@kernel
+def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
+    """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
+    offsets[0] = 0
+    total = np.int64(0)
+    last = seeds.size - 1
+    by_type = fanouts.size > 1
+    for column in range(seeds.size):
+        prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
+        start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
+        low = start
+        while low < end:
+            high = first_above(types, low, end, types[low]) if by_type else end
+            before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
+            fanout = fanouts[types[low]] if by_type else fanouts[0]
+            total += count_picks(cumulative, low, high, before, fanout, replace)
+            low = high
+        offsets[column + 1] = total
+
+
+@kernel
+def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offsets, table, positions):
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    last = seeds.size - 1
+    by_type = fanouts.size > 1
+    for column in range(seeds.size):
+        prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
+        if offsets[column] == offsets[column + 1]:
+            continue
+        node = seeds[column]
+        start, end = np.int64(indptr[node]), np.int64(indptr[node + 1])
+        state = node_state(key, node)
+        at = offsets[column]
+        low = start
+        while low < end:
+            high = first_above(types, low, end, types[low]) if by_type else end
+            before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
+            fanout = fanouts[types[low]] if by_type else fanouts[0]
+            count = count_picks(cumulative, low, high, before, fanout, replace)
+            segment = typed_state(state, types[low]) if by_type else state
+            if count > 0:
+                pick(
+                    cumulative,
+                    low,
+                    high,
+                    before,
+                    count,
+                    replace,
+                    fanout,
+                    segment,
+                    positions,
+                    at,
+                    table,
+                )
+            at += count
+            low = high
+
+
+@kernel
+def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
+
+    Args:
+        types: Edge type of each edge of the graph.
+        positions: Sampled edges, column by column.
+        offsets: Where each column's edges start in `positions`.
+        column_starts: Where the columns of each node type start.
+        destinations: Destination node type of each edge type.
+        bounds: Where each edge type's indptr starts in `indptr`; written: nothing.
+        indptr: Written: for each edge type the running count of its columns' edges.
+        grouped: Written: the edges, type by type.
+    """
+    indptr[:] = 0
+    columns = offsets.size - 1
+    for kind in range(column_starts.size - 1):
+        for column in range(column_starts[kind], column_starts[kind + 1]):
+            low, high = offsets[column], offsets[column + 1]
+            positions[low:high].sort()
+            for place in range(low, high):
+                edge_type = np.int64(types[positions[place]])
+                indptr[bounds[edge_type] + column - column_starts[kind] + 1] += 1
+    if columns == 0:
+        return
+    starts = np.zeros(destinations.size, dtype=np.int64)
+    total = np.int64(0)
+    for edge_type in range(destinations.size):
+        starts[edge_type] = total
+        for row in range(bounds[edge_type] + 1, bounds[edge_type + 1]):
+            indptr[row] += indptr[row - 1]
+        total += indptr[bounds[edge_type + 1] - 1]
+    for place in range(offsets[columns]):
+        edge_type = np.int64(types[positions[place]])
+        grouped[starts[edge_type]] = positions[place]
+        starts[edge_type] += 1

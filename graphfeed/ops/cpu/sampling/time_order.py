@@ -1,0 +1,79 @@
+"""Kernels that bring the edges of each column into the order of their times."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.sampling.pick import first_above
+
+FEW = 32
+"""Up to so many edges, insertion is quicker than a sort that allocates."""
+
+
+@inlined
+def run_end(types, low, end):
+    """Return where the run of edges of one type ends that begins at `low`; the column's end without types."""
+    return first_above(types, low, end, types[low]) if types.size > 0 else end
+
+
+@inlined
+def count_falls(times, low, high):
+    """Count the times that are below the one before them."""
+    falls = 0
+    for edge in range(low + 1, high):
+        falls += times[edge] < times[edge - 1]
+    return falls
+
+
+@kernel
+def is_in_order(indptr, times, types):
+    """Tell whether the times of each column, or of each type in it, never fall."""
+    for column in range(indptr.size - 1):
+        low, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
+        while low < end:
+            high = run_end(types, low, end)
+            if count_falls(times, low, high) > 0:
+                return False
+            low = high
+    return True
+
+
+@kernel
+def sort_by_time(indptr, times, types, order, rising):
+    """Write the order of each column's edges by time, of equal times by place; and the times in that order."""
+    for column in range(indptr.size - 1):
+        start, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
+        low = start
+        while low < end:
+            high = run_end(types, low, end)
+            if high - low > FEW:
+                order[low:high] = np.argsort(times[low:high], kind="mergesort") + (low - start)
+                for place in range(low, high):
+                    rising[place] = times[start + order[place]]
+            else:
+                for edge in range(low, high):
+                    time, place = times[edge], edge
+                    while place > low and rising[place - 1] > time:
+                        rising[place] = rising[place - 1]
+                        order[place] = order[place - 1]
+                        place -= 1
+                    rising[place], order[place] = time, edge - start
+            low = high
+
+
+@kernel
+def link_sources(indptr, indices, order, links):
+    """Write each edge's place in its column times 2**32, plus its source."""
+    for column in range(indptr.size - 1):
+        start = np.int64(indptr[column])
+        for rank in range(start, np.int64(indptr[column + 1])):
+            place = np.int64(order[rank])
+            links[rank] = (place << 32) | np.int64(indices[start + place])
+
+
+@kernel
+def places_in_order(indptr, order, places):
+    """Write where each edge of the order stands in the graph."""
+    for column in range(indptr.size - 1):
+        start = np.int64(indptr[column])
+        for place in range(start, np.int64(indptr[column + 1])):
+            places[place] = start + order[place]

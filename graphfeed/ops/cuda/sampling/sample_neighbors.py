@@ -1,0 +1,93 @@
+"""Kernels of one hop: count the picks of each column, fill in their positions, group them by edge type."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops.cuda.launch import LANES, launch, upload
+from graphfeed.ops.cuda.sampling.cached_edge_values import _copies, _shifts, _typed, _values
+
+LOOK_BACK = 48
+"""As in `pick.cuh`: columns of more picks look them up in a table."""
+
+
+def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
+    """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
+    counts = offsets[1:]
+    weighted = _values(cumulative).numel() > 0
+    launch(
+        "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (LANES if weighted else 1),
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
+        seeds, seeds.itemsize,
+        *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
+    )  # fmt: skip
+    offsets[:1] = 0
+    counts.cumsum_(0)
+
+
+def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offsets, table, positions):
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order.
+
+    `table` has no use here: each column has one of its own.
+    """
+    del table
+    columns = seeds.numel()
+    if int(fanouts.max()) == -1 and _values(cumulative).numel() > 0:
+        launch(
+            "fill_eligible_neighbors", LANES * columns,
+            indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), _shifts(cumulative), seeds,
+            seeds.itemsize, columns, offsets, positions,
+        )  # fmt: skip
+        return
+    if int(fanouts.max()) == -1:
+        launch(
+            "fill_whole_columns", positions.numel(),
+            indptr, indptr.itemsize, seeds, seeds.itemsize, columns, offsets, positions.numel(), positions,
+        )  # fmt: skip
+        return
+    launch(
+        "fill_neighbors", columns,
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
+        seeds, seeds.itemsize,
+        *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), columns, offsets,
+        _make_tables(fanouts, positions), positions,
+    )  # fmt: skip
+
+
+def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
+
+    Args:
+        types: Edge type of each edge of the graph, perhaps with copies of the columns.
+        positions: Sampled edges, column by column.
+        offsets: Where each column's edges start in `positions`.
+        column_starts: Where the columns of each node type start; on the CPU.
+        destinations: Destination node type of each edge type; on the CPU.
+        bounds: Where each edge type's indptr starts in `indptr`; on the CPU; written: nothing.
+        indptr: Written: for each edge type the running count of its columns' edges.
+        grouped: Written: the edges, type by type.
+    """
+    del destinations
+    columns, device = offsets.numel() - 1, offsets.device
+    starts, parts = upload(column_starts, device), upload(bounds, device)
+    counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
+    given = (*_typed(types), _shifts(types), positions, offsets)
+    picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
+    launch("sort_columns", columns, positions, offsets, columns)
+    launch("count_types", positions.numel(), *picks, counts)
+    before = torch.cumsum(counts, 0)
+    launch("fill_types", positions.numel(), *picks, before, grouped)
+    lengths = parts[1:] - parts[:-1]
+    indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))
+
+
+def _make_tables(fanouts, positions):
+    """Return two slots a pick, all -1, in which columns look up what they have picked; none where picks are few."""
+    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
+    return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
+
+
+def _fanout_arguments(fanouts, device):
+    """Return the fan-outs of all types, or none and the one number."""
+    if fanouts.numel() == 1:
+        return None, int(fanouts)
+    return upload(fanouts, device), 0

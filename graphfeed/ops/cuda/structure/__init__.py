@@ -1,0 +1,1 @@
+"""The CUDA kernels of graphfeed.ops.structure."""

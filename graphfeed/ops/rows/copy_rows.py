@@ -1,0 +1,52 @@
+"""Rows of one tensor to rows of another."""
+
+import torch
+
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.buffers import flat_bytes
+from graphfeed.ops.checks import check_vector
+
+
+def copy_rows(
+    source: torch.Tensor,
+    from_rows: torch.Tensor,
+    out: torch.Tensor,
+    to_rows: torch.Tensor,
+    *,
+    distinct: bool = False,
+) -> None:
+    """Do `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order, so that the last of equal targets stays.
+
+    Costs what `gather_rows` costs; bytes are copied unseen. On a GPU 8 bytes of scratch for each row of `out` more,
+    unless the targets are distinct.
+
+    Args:
+        source: Shape (rows, ...), contiguous.
+        from_rows: int64, in `0 .. len(source) - 1`, which nobody checks.
+        out: Written: rows of as many bytes, contiguous.
+        to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, which nobody checks; -1 leaves a row out.
+        distinct: Whether the caller knows that no two targets are equal.
+
+    Example:
+        >>> out = torch.zeros(2, 1, dtype=torch.int64)
+        >>> copy_rows(torch.tensor([[5], [7]]), torch.tensor([1, 0]), out, torch.tensor([0, -1]))
+        >>> out.tolist()
+        [[7], [0]]
+    """
+    check_vector("from_rows", from_rows, (torch.int64,))
+    check_vector("to_rows", to_rows, (torch.int64,))
+    if from_rows.numel() != to_rows.numel():
+        raise ValueError(
+            f"from_rows and to_rows must have the same length, but have {from_rows.numel()} and {to_rows.numel()}"
+        )
+    row_bytes = out[:1].nbytes
+    if source.shape[0] and out.shape[0] and source[:1].nbytes != row_bytes:
+        raise ValueError(
+            f"rows of source and out must have as many bytes, but have {source[:1].nbytes} and {row_bytes}"
+        )
+    if from_rows.numel() == 0 or row_bytes == 0:
+        return
+    module = kernels("rows.copy_rows", out, source=source, from_rows=from_rows, to_rows=to_rows)
+    index, targets = from_rows.contiguous(), to_rows.contiguous()
+    given, ids, taken, places = views(out, flat_bytes(source), index, flat_bytes(out), targets)
+    module.copy_rows(given, ids, row_bytes, taken, places, distinct)

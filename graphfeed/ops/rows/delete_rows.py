@@ -1,0 +1,79 @@
+"""Rows of a tensor but some."""
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.checks import check_vector
+
+
+def check_places(places: torch.Tensor, bound: int) -> None:
+    """Raise unless places are int64, ascend, none twice, and lie in `0 .. bound - 1`."""
+    check_vector("places", places, (torch.int64,))
+    if places.numel() == 0:
+        return
+    # Together, for each alone would wait for a GPU.
+    rises = (places.diff() > 0).all().to(torch.int64)
+    first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
+    if first < 0 or last >= bound:
+        raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
+    if not ascends:
+        raise ValueError("places must ascend, none twice; sort them")
+
+
+def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a tensor but those at some places, by a copy of each run between them.
+
+    Args:
+        values: Any dtype, shape (rows, ...).
+        places: int64, ascending, none twice.
+
+    Returns:
+        Shape (rows - len(places), ...); `values` itself where nothing is left out.
+
+    Raises:
+        IndexError: A place outside of the rows.
+        ValueError: Places that don't ascend.
+
+    Example:
+        >>> leave_out(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
+        [5, 7]
+    """
+    check_places(places, values.shape[0])
+    if places.numel() == 0:
+        return values
+    module = kernels("rows.delete_rows", values, places=places)
+    out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype, values.device)
+    if out.numel():
+        given = buffers.flat_bytes(values)
+        source, gone, target = views(values, given, places.contiguous(), buffers.flat_bytes(out))
+        module.leave_out(source, gone, given.numel() // values.shape[0], target)
+    return out
+
+
+def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Return where each column's edges start when those at some places are gone.
+
+    Args:
+        indptr: Column starts, int32 or int64.
+        places: int64, ascending, none twice.
+
+    Returns:
+        Like `indptr`, which it is where nothing is left out.
+
+    Raises:
+        IndexError: A place outside of the edges.
+        ValueError: Places that don't ascend.
+
+    Example:
+        >>> leave_out_of_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()
+        [0, 1, 1, 2]
+    """
+    check_vector("indptr", indptr)
+    check_places(places, int(indptr[-1]))
+    if places.numel() == 0:
+        return indptr
+    out = buffers.empty(indptr.numel(), indptr.dtype, indptr.device)
+    module = kernels("rows.delete_rows", indptr, places=places)
+    module.leave_out_of_columns(*views(indptr, indptr.contiguous(), places.contiguous(), out))
+    return out

@@ -1,0 +1,70 @@
+"""Rows of a tensor by index."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.checks import check_ids, check_vector
+
+WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return `values[index]`, into a reused buffer and with the next rows prefetched.
+
+    Costs one pass at a bit under two times memcpy where rows are some hundred bytes and lie at random; an index of
+    short rows costs one random read each. The result is equal for every dtype, whose bytes are copied unseen. An index
+    on a GPU reads rows there, or in pinned memory over the bus, by no more threads than `set_max_uva_threads` allows.
+
+    Args:
+        values: Any dtype, shape (rows, ...), contiguous rows.
+        index: int32 or int64, 1-D, in `0 .. rows - 1`; negative ids are errors, they don't count from the end.
+
+    Returns:
+        Shape (len(index), ...), where the index lies.
+
+    Raises:
+        IndexError: An index outside of the rows.
+        TypeError: An index of another dtype.
+        ValueError: Values that lie elsewhere than the index and are not pinned.
+
+    Example:
+        >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
+        [[3, 4], [3, 4], [1, 2]]
+    """
+    check_vector("index", index)
+    check_ids("index", index, values.shape[0], IndexError)
+    return take_rows(values, index)
+
+
+def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Do as `gather_rows` with an index that is known to be right."""
+    module = kernels("rows.gather", index, values=values)
+    out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
+    if out.numel() == 0:
+        return out
+    given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
+    source, ids, target = views(index, given, index.contiguous(), taken)
+    row_bytes = given.numel() // values.shape[0]
+    word = None if on_gpu(index) else WORDS.get(row_bytes)
+    # As NumPy arrays, which may start at any byte.
+    if word is not None:
+        module.gather_words(source.view(word), ids, target.view(word))
+    else:
+        module.gather_rows(source, ids, row_bytes, target)
+    return out
+
+
+def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return the rows of a tensor at the positions in `index`: `gather_rows`, under the name that the field knows.
+
+    Raises:
+        IndexError: A position outside of the rows; negative ones don't count from the end.
+        TypeError: Positions that are neither int32 nor int64.
+
+    Example:
+        >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))
+        tensor([7, 5])
+    """
+    return gather_rows(tensor, index)

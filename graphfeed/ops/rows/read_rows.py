@@ -1,0 +1,67 @@
+"""Rows of a file by id, without mapping it."""
+
+import os
+
+import torch
+
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_vector
+
+
+def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
+    """Read row `ids[i]` of an open file into `out[places[i]]`.
+
+    Neighbouring rows come by one positional read, straight to where they go, and a row that is asked for several
+    times is read once. Costs one system call for each run of neighbours. The file's own position is not used, so
+    several threads may read through one descriptor.
+
+    Args:
+        descriptor: Of a file open for reading.
+        start: Where row 0 begins in the file.
+        ids: int64, ascending, 0 or more.
+        out: Written; contiguous, shape (rows, ...): the rows' dtype and shape.
+        places: int64, as long as `ids`, in `0 .. len(out) - 1`, which nobody checks.
+
+    Raises:
+        OSError: A read failed.
+        EOFError: The file ends before a row does.
+
+    Example:
+        >>> import tempfile
+        >>> out = torch.zeros(2, 2, dtype=torch.uint8)
+        >>> with tempfile.TemporaryFile() as file:
+        ...     _ = file.write(bytes([0, 1, 2, 3, 4, 5]))
+        ...     file.flush()
+        ...     read_rows(file.fileno(), 0, torch.tensor([0, 2]), out, torch.tensor([1, 0]))
+        >>> out.tolist()
+        [[4, 5], [0, 1]]
+    """
+    check_vector("ids", ids, (torch.int64,))
+    check_vector("places", places, (torch.int64,))
+    if out.numel() == 0 or ids.numel() == 0:
+        return
+    row_bytes = out[:1].nbytes
+    into = out.view(-1).view(torch.uint8).numpy()
+    rows, targets = ids.contiguous().numpy(), places.contiguous().numpy()
+    module = kernels("rows.read_rows", out)
+    done = 0
+    while (done := int(module.read_rows(descriptor, start, row_bytes, rows, targets, done, into))) < len(rows):
+        # The kernel knows no reasons: what it could not read in one go is either read here or raises here.
+        target = int(targets[done]) * row_bytes
+        read_bytes(descriptor, start + int(rows[done]) * row_bytes, into[target : target + row_bytes].data)
+        done += 1
+
+
+def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
+    """Fill a buffer from a place in an open file, in as many reads as it takes.
+
+    Raises:
+        OSError: A read failed.
+        EOFError: The file ends before.
+    """
+    done = 0
+    while done < len(into):
+        count = os.preadv(descriptor, [into[done:]], start + done)
+        if count == 0:
+            raise EOFError(f"the file ends at {start + done}, but {len(into) - done} bytes more are needed from there")
+        done += count

@@ -1,0 +1,53 @@
+"""A keyed pseudo-random permutation of `0 .. size - 1`, any part of it at the cost of that part."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops.backend import load
+from graphfeed.ops.random import fold
+
+SORTED_UP_TO = 4096
+"""Up to this size the permutation is a sort by keyed hash: each order equally likely, to 64 bits."""
+
+
+@lru_cache(maxsize=64)
+def round_keys(key: int, count: int) -> NDArray[np.uint64]:
+    """Return the keys of a network's rounds, which all mini-batches of an epoch share."""
+    return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
+
+
+def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
+    """Return places `start .. stop - 1` of a random order of `0 .. size - 1`.
+
+    Large sizes go through a balanced Feistel network of six rounds, walking the cycle until the value lies inside
+    (Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002): no state, no array of `size`; 20 to 70
+    nanoseconds a place.
+
+    Args:
+        start: First place.
+        stop: After the last place, at most `size`.
+        size: How many items there are.
+        key: 64 bits; another key, another order.
+
+    Returns:
+        int64, shape (stop - start,).
+
+    Example:
+        >>> sorted(permute(0, 5, 5, key=1).tolist())
+        [0, 1, 2, 3, 4]
+    """
+    if not 0 <= start <= stop <= size:
+        raise ValueError(f"start and stop must satisfy 0 <= start <= stop <= size, but are {start}, {stop}, {size}")
+    out = np.empty(stop - start, dtype=np.int64)
+    module = load("cpu", "sampling.permute")
+    if size <= SORTED_UP_TO:
+        hashes = np.empty(size, dtype=np.uint64)
+        module.hash_places(np.uint64(key), hashes)
+        out[:] = np.argsort(hashes, kind="stable")[start:stop]
+    else:
+        half_bits = ((size - 1).bit_length() + 1) // 2
+        module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, out)
+    return torch.from_numpy(out)

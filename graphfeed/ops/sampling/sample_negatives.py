@@ -1,0 +1,47 @@
+"""Node pairs that are taken for edges that are not there."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.checks import ID_DTYPES
+
+
+def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
+    """Return the pairs, followed by copies of each with a destination that is drawn uniformly.
+
+    Draw `i` is a function of the key and of `i` alone. Nothing checks that a drawn pair is no edge. Costs one pass over
+    the result.
+
+    Args:
+        pairs: int32 or int64, shape (N, 2): sources and destinations.
+        negative_ratio: How many copies of each pair, 1 or more.
+        num_destinations: Destinations are drawn from `0 .. num_destinations - 1`.
+        key: Key of the draws (`Key.at`).
+
+    Returns:
+        Shape (N * (1 + negative_ratio), 2), the copies in the order of the pairs, all of one pair in a row.
+
+    Raises:
+        TypeError: Pairs of another dtype.
+        ValueError: Another shape, a ratio below 1, no destinations to draw from, or more than the dtype can tell apart.
+    """
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise ValueError(
+            f"Only tensor with shape N*2 is supported for negative sampling, but got {list(pairs.shape)}; "
+            "give (source, destination) pairs as rows"
+        )
+    if pairs.dtype not in ID_DTYPES:
+        raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
+    if negative_ratio < 1:
+        raise ValueError(f"negative_ratio must be 1 or more, but is {negative_ratio}")
+    if num_destinations < 1 and len(pairs) > 0:
+        raise ValueError(f"num_destinations must be 1 or more, but is {num_destinations}; nothing can be drawn")
+    if num_destinations - 1 > torch.iinfo(pairs.dtype).max:
+        raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
+    out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype, pairs.device)
+    module = kernels("sampling.sample_negatives", pairs)
+    given, made = views(pairs, pairs.contiguous(), out)
+    module.sample_negatives(given, negative_ratio, num_destinations, np.uint64(key), made)
+    return out

@@ -1,0 +1,39 @@
+"""Sampling weights as fixed-point running sums, so that every later decision is made on integers."""
+
+import torch
+
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.checks import check_vector
+
+WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the running sum of each column's weights in units of 2**-31 of the column's largest.
+
+    A weight above 0 counts at least one unit, so that it stays eligible. In a mask all True weigh alike. Made once a
+    graph; costs a pass over the edges and 8 bytes an edge.
+
+    Args:
+        indptr: Column starts, shape (nodes + 1,).
+        weights: One an edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
+
+    Returns:
+        int64, one an edge; where the weights lie, also if that is pinned memory.
+
+    Raises:
+        ValueError: Another length, or a weight that is negative, infinite or not a number.
+    """
+    check_vector("indptr", indptr)
+    check_vector("weights", weights, WEIGHT_DTYPES)
+    if weights.numel() != int(indptr[-1]):
+        raise ValueError(f"weights must have {int(indptr[-1])} values, one an edge, but has {weights.numel()}")
+    exact = weights if weights.dtype in (torch.bool, torch.float64) else weights.to(torch.float32)
+    if exact.is_floating_point() and exact.numel():
+        low, high = (float(value) for value in torch.aminmax(exact))
+        if not (low >= 0 and high < float("inf")):
+            raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
+    out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=weights.is_pinned())
+    module = kernels("sampling.weights", weights, indptr=indptr)
+    module.cumulate_weights(*views(weights, indptr, exact.contiguous(), out))
+    return out

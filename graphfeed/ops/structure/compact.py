@@ -1,0 +1,104 @@
+"""Relabel the nodes of a mini-batch."""
+
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.checks import check_vector
+
+
+class Compacted(NamedTuple):
+    """Row ids and positions in them."""
+
+    rows: torch.Tensor
+    """Ids: per node type the seeds as they are, then each new node in order of first appearance."""
+    row_starts: torch.Tensor
+    """int64, one longer than there are node types: where the rows of each start; on the CPU."""
+    local: torch.Tensor
+    """The neighbours as positions in the rows of their node type."""
+
+
+def compact(
+    seeds: torch.Tensor,
+    neighbors: torch.Tensor,
+    *,
+    seed_starts: torch.Tensor | None = None,
+    neighbor_starts: torch.Tensor | None = None,
+    sources: torch.Tensor | None = None,
+    num_nodes: int | None = None,
+) -> Compacted:
+    """Give each node of a hop a position: seeds first and verbatim, then new nodes by first appearance.
+
+    A seed that occurs twice keeps both places, and neighbours refer to the first. Costs one random read a neighbour
+    where a dense map of `num_nodes` fits the memory limit, else a hash look-up; a GPU always hashes.
+
+    Args:
+        seeds: Node ids, int32 or int64, grouped by node type; ids of different types must differ.
+        neighbors: Node ids of the same dtype, grouped by edge type.
+        seed_starts: int64: where each node type's seeds start, one longer than there are types; one type if None.
+            These and the next two lie on the CPU.
+        neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
+        sources: int64: node type of each edge type's neighbours.
+        num_nodes: Upper bound of the ids, which must be right; None hashes.
+
+    Example:
+        >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
+        [7, 3, 5, 9]
+    """
+    check_vector("seeds", seeds)
+    check_vector("neighbors", neighbors)
+    if seeds.dtype != neighbors.dtype:
+        raise TypeError(f"seeds and neighbors must have one dtype, but are {seeds.dtype} and {neighbors.dtype}")
+    if seed_starts is None or neighbor_starts is None or sources is None:
+        seed_starts = torch.tensor([0, seeds.numel()])
+        neighbor_starts = torch.tensor([0, neighbors.numel()])
+        sources = torch.zeros(1, dtype=torch.int64)
+    module = kernels("structure.compact", seeds, neighbors=neighbors)
+    if on_gpu(seeds):
+        return compact_on_gpu(module, seeds, neighbors, seed_starts, neighbor_starts, sources)
+    size = neighbors.numel()
+    rows = buffers.empty(seeds.numel() + size, seeds.dtype)
+    row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
+    local = buffers.empty(size, seeds.dtype)
+    found = buffers.empty(size, seeds.dtype)
+    found_types = buffers.empty(size, torch.int32)
+    with buffers.NODE_MAPS.borrow(0 if num_nodes is None else num_nodes) as node_map:
+        keys = torch.empty(0, dtype=torch.int64)
+        if node_map is None or num_nodes is None:
+            keys = make_keys(seeds, neighbors)
+        hashed = torch.full((keys.numel(),), -1, dtype=torch.int32).numpy()
+        module.compact(
+            seeds.contiguous().numpy(), seed_starts.numpy(), neighbors.contiguous().numpy(), neighbor_starts.numpy(),
+            sources.numpy(), keys.numpy(), hashed if keys.numel() else node_map, found.numpy(), found_types.numpy(),
+            rows.numpy(), row_starts.numpy(), local.numpy(),
+        )  # fmt: skip
+    return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
+
+
+def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
+    """Return the empty keys of a hash table: a power of two, at most half of which will be used."""
+    slots = 1 << (2 * (seeds.numel() + neighbors.numel()) + 1).bit_length()
+    return torch.full((slots,), -1, dtype=torch.int64, device=seeds.device)
+
+
+def compact_on_gpu(
+    module: ModuleType,
+    seeds: torch.Tensor,
+    neighbors: torch.Tensor,
+    seed_starts: torch.Tensor,
+    neighbor_starts: torch.Tensor,
+    sources: torch.Tensor,
+) -> Compacted:
+    """Do as `compact`, with a hash table and no other scratch."""
+    rows = buffers.empty(seeds.numel() + neighbors.numel(), seeds.dtype, seeds.device)
+    row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
+    local = buffers.empty(neighbors.numel(), seeds.dtype, seeds.device)
+    ids = views(seeds, seeds, neighbors)
+    keys = make_keys(seeds, neighbors)
+    module.compact(
+        ids[0], seed_starts, ids[1], neighbor_starts, sources, keys, None, None, None, rows, row_starts, local
+    )  # fmt: skip
+    return Compacted(rows[: int(row_starts[-1])], row_starts, local)

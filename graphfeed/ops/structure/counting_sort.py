@@ -1,0 +1,51 @@
+"""A counting sort of edges that come in parts: count all of them first, then ask where each one belongs."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+
+
+def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
+    """Add to `counts` how many of the edges end at each node; one pass over the part.
+
+    Args:
+        destinations: A part of the edge list, int32 or int64.
+        counts: int64, one a node; written to.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64.
+        ValueError: An id outside of the nodes.
+    """
+    check_vector("destinations", destinations)
+    check_vector("counts", counts, (torch.int64,))
+    check_ids("destinations", destinations, counts.numel())
+    kernels("structure.counting_sort", counts).count_edges(destinations.contiguous().numpy(), counts.numpy())
+
+
+def take_places(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Return each edge's place in an order by destination, and move `starts` on for the next part.
+
+    Args:
+        destinations: A part of the edge list, int32 or int64.
+        starts: int64, one a node: where its next edge belongs; written to.
+
+    Returns:
+        int64, one an edge.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64.
+        ValueError: An id outside of the nodes.
+
+    Example:
+        >>> starts = torch.tensor([0, 2])
+        >>> take_places(torch.tensor([1, 0]), starts), take_places(torch.tensor([0, 1]), starts)
+        (tensor([2, 0]), tensor([1, 3]))
+    """
+    check_vector("destinations", destinations)
+    check_vector("starts", starts, (torch.int64,))
+    check_ids("destinations", destinations, starts.numel())
+    places = np.empty(destinations.numel(), dtype=np.int64)
+    kernels("structure.counting_sort", starts).take_places(destinations.contiguous().numpy(), starts.numpy(), places)
+    return torch.from_numpy(places)

@@ -1,0 +1,190 @@
+"""Compressed sparse columns: make them from an edge list, check them, expand them."""
+
+from typing import NamedTuple
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.gather import gather_rows
+
+
+class Columns(NamedTuple):
+    """A graph in compressed sparse columns."""
+
+    indptr: torch.Tensor
+    """int64: where each column's edges start, shape (nodes + 1,)."""
+    indices: torch.Tensor
+    """Source of each edge, by column, inside it in the order given."""
+    order: torch.Tensor
+    """int64: place of each edge in the list given."""
+
+
+def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int) -> Columns:
+    """Sort an edge list by destination, keeping the order of equals: one counting pass, one filling pass.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64.
+        ValueError: Unequal lengths, or an id outside of `0 .. num_nodes - 1`.
+    """
+    for name, ids in (("sources", sources), ("destinations", destinations)):
+        check_vector(name, ids)
+        check_ids(name, ids, num_nodes)
+    if sources.numel() != destinations.numel():
+        raise ValueError(
+            f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
+        )
+    module = kernels("structure.csc", destinations, sources=sources)
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
+    order = buffers.lasting(sources.numel(), torch.int64, destinations.device)
+    ends, starts, places = views(destinations, destinations.contiguous(), indptr, order)
+    module.count_columns(ends, starts)
+    module.fill_columns(ends, *views(destinations, indptr.clone()), places)
+    return Columns(indptr, gather_rows(sources, order), order)
+
+
+def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
+    """Raise unless the arrays describe a graph; costs one pass over each.
+
+    Raises:
+        TypeError: Arrays that are neither int32 nor int64.
+        ValueError: An `indptr` that is empty, does not start at 0, falls, or does not end at the number of edges; a
+            source that is not a node.
+    """
+    check_vector("csc_indptr", indptr)
+    if not isinstance(indices, torch.Tensor):
+        raise TypeError(f"indices must be a torch.Tensor, but is a {type(indices).__name__}")
+    if indptr.numel() == 0 or int(indptr[0]) != 0:
+        raise ValueError(f"csc_indptr must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
+    if int(indptr[-1]) != indices.numel():
+        raise ValueError(
+            f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
+            f"but ends with {int(indptr[-1])}"
+        )
+    column = int(kernels("structure.csc", indptr, indices=indices).find_falling(*views(indptr, indptr.contiguous())))
+    if column >= 0:
+        raise ValueError(
+            f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
+            f"{column}; it holds running sums of the in-degrees"
+        )
+    if indices.numel():
+        check_vector("indices", indices)
+        check_ids("indices", indices, indptr.numel() - 1)
+
+
+def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
+    """Raise unless each edge's type is known and the types ascend inside each column; costs one pass.
+
+    Raises:
+        TypeError: Types of another dtype than uint8, int16, int32 or int64.
+        ValueError: A type that is not in `0 .. num_types - 1`, or a column whose types fall.
+    """
+    check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
+    check_ids("type_per_edge", types, num_types)
+    if types.numel() != int(indptr[-1]):
+        raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one an edge, but has {types.numel()}")
+    module = kernels("structure.csc", types, indptr=indptr)
+    column = int(module.find_unsorted(*views(types, indptr.contiguous(), types.contiguous())))
+    if column >= 0:
+        raise ValueError(
+            f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
+        )
+
+
+def check_joined(
+    indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
+) -> None:
+    """Raise unless each edge joins nodes of the types that its own type says; costs one pass.
+
+    Args:
+        indptr: Column starts.
+        indices: Source of each edge.
+        types: Type of each edge, as `check_edge_types` wants it.
+        offsets: First id of each node type, and the number of nodes.
+        ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
+
+    Raises:
+        ValueError: An edge that joins other nodes.
+    """
+    bounds = offsets.to("cpu", torch.int64)
+    tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
+    arrays = views(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
+    edge = int(kernels("structure.csc", types, indptr=indptr, indices=indices).find_misjoined(*arrays))
+    if edge >= 0:
+        raise ValueError(
+            f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
+            "check the types against node_type_offset and edge_type_to_id"
+        )
+
+
+def expand_indptr(
+    indptr: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    node_ids: torch.Tensor | None = None,
+    output_size: int | None = None,
+) -> torch.Tensor:
+    """Repeat each column's id once for each of its edges: CSC to COO.
+
+    Args:
+        indptr: Column starts.
+        dtype: Of the result; the dtype of `node_ids` if None.
+        node_ids: Id of each column; 0, 1, 2, ... if None.
+        output_size: The number of edges where the caller knows it.
+
+    Example:
+        >>> expand_indptr(torch.tensor([0, 2, 2, 3]), dtype=torch.int64)
+        tensor([0, 0, 2])
+    """
+    if dtype is None and node_ids is None:
+        raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
+    check_vector("indptr", indptr)
+    columns = indptr.numel() - 1
+    # A GPU is not waited for where the caller knows.
+    size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
+    if output_size not in (None, size):
+        raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
+    if node_ids is None:
+        node_ids = torch.arange(columns, dtype=dtype, device=indptr.device)
+    if node_ids.numel() != columns:
+        raise ValueError(f"node_ids must have {columns} ids, one a column, but has {node_ids.numel()}")
+    out = buffers.empty(size, dtype or node_ids.dtype, indptr.device)
+    module = kernels("structure.csc", indptr, node_ids=node_ids)
+    module.expand_indptr(*views(indptr, indptr.contiguous(), node_ids.contiguous(), out))
+    return out
+
+
+def indptr_edge_ids(
+    indptr: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    offset: torch.Tensor | None = None,
+    output_size: int | None = None,
+) -> torch.Tensor:
+    """Return each edge's place in its column, counted from the column's offset.
+
+    Args:
+        indptr: Column starts.
+        dtype: Of the result; the dtype of `offset`, else of `indptr`, if None.
+        offset: The number of each column's first edge; 0 if None.
+        output_size: The number of edges where the caller knows it.
+
+    Raises:
+        ValueError: `offset` has another length than there are columns.
+
+    Example:
+        >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))
+        tensor([10, 11, 30])
+    """
+    check_vector("indptr", indptr)
+    if offset is None:
+        offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
+    check_vector("offset", offset)
+    if offset.numel() != indptr.numel() - 1:
+        raise ValueError(
+            f"offset must have {indptr.numel() - 1} values, one a column of indptr, but has {offset.numel()}"
+        )
+    size = int(indptr[-1]) if output_size is None else output_size
+    out = buffers.empty(size, dtype or offset.dtype, indptr.device)
+    module = kernels("structure.csc", indptr, offset=offset)
+    module.indptr_edge_ids(*views(indptr, indptr.contiguous(), offset.contiguous(), out))
+    return out

@@ -1,0 +1,65 @@
+"""Look up edges among pairs of nodes."""
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+
+NO_ROWS = torch.empty(0, dtype=torch.int64)
+
+
+def match_pairs(
+    indptr: torch.Tensor,
+    indices: torch.Tensor,
+    destinations: torch.Tensor,
+    pairs: torch.Tensor,
+    rows: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return the places of the edges that are among pairs of nodes; exact for all 64-bit ids.
+
+    Costs a hash look-up a column, one more for each edge of a column that is the end of a pair, and two tables of 16 to
+    32 bytes a pair.
+
+    Args:
+        indptr: Where each column's edges start, shape (columns + 1,).
+        indices: Row of each edge.
+        destinations: Id of each column.
+        pairs: Source and destination ids, shape (N, 2); doubles are no harm.
+        rows: Id of each row; None where `indices` are ids.
+
+    Returns:
+        int64, ascending.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64.
+        ValueError: Pairs of another shape, arrays whose lengths don't fit, or an edge in no row.
+
+    Example:
+        >>> indptr, sources, destinations = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5]), torch.tensor([1, 2])
+        >>> match_pairs(indptr, sources, destinations, torch.tensor([[7, 1], [7, 2]])).tolist()
+        [1]
+    """
+    ids = NO_ROWS if rows is None else rows
+    for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
+        check_vector(name, vector)
+    if pairs.dim() != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")
+    if pairs.dtype not in ID_DTYPES:
+        raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
+    if indptr.numel() != destinations.numel() + 1 or int(indptr[-1]) != indices.numel():
+        raise ValueError(
+            f"indptr must have a column for each of {destinations.numel()} destinations and end with the number of "
+            f"indices, {indices.numel()}, but has {indptr.numel() - 1} columns and ends with {int(indptr[-1])}"
+        )
+    if rows is not None:
+        check_ids("indices", indices, rows.numel())
+    device = indices.device
+    if pairs.shape[0] == 0:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    module = kernels("structure.match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
+    tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
+    out = buffers.empty(indices.numel(), torch.int64, device)
+    arrays = (part.contiguous() for part in (indptr, indices, ids, destinations, pairs.to(torch.int64), *tables, out))
+    found = module.match_pairs(*views(indices, *arrays))
+    return out[: int(found)].clone()

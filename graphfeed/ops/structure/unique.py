@@ -1,0 +1,81 @@
+"""Each node once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, overload
+
+import torch
+
+from graphfeed.ops.checks import bounds, check_vector
+from graphfeed.ops.ready import Ready, check_one_rank
+from graphfeed.ops.structure.compact import compact
+
+Lists = Sequence[torch.Tensor]
+Unique = tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]
+UniqueByType = tuple[dict[str, torch.Tensor], dict[str, list[torch.Tensor]], dict[str, torch.Tensor]]
+
+
+@overload
+def unique_and_compact(
+    nodes: Lists, rank: int = 0, world_size: int = 1, async_op: Literal[False] = False
+) -> Unique: ...
+
+
+@overload
+def unique_and_compact(
+    nodes: Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: Literal[False] = False
+) -> UniqueByType: ...
+
+
+@overload
+def unique_and_compact(
+    nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
+) -> Ready: ...
+
+
+def unique_and_compact(
+    nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, async_op: bool = False
+) -> Any:
+    """Return each id of several tensors once, in order of first appearance, and the tensors as positions among them.
+
+    Args:
+        nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
+        rank: Only 0.
+        world_size: Only 1: ids are not shared out among ranks.
+        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
+
+    Returns:
+        The unique ids, a list like `nodes` of positions in them, and `tensor([0, number of unique ids])`; each a dict
+        by node type if `nodes` is one.
+
+    Raises:
+        TypeError: Ids that are neither int32 nor int64, or of several dtypes.
+        ValueError: An empty list, a tensor that is not 1-D, a negative id, or more ranks than one.
+
+    Example:
+        >>> unique_and_compact([torch.tensor([7, 3]), torch.tensor([3, 9, 7])])[:2]
+        (tensor([7, 3, 9]), [tensor([0, 1]), tensor([1, 2, 0])])
+    """
+    check_one_rank(rank, world_size)
+    result: Any
+    if isinstance(nodes, Mapping):
+        parts = {kind: unique_in_lists(f"nodes[{kind!r}]", lists) for kind, lists in nodes.items()}
+        result = tuple({kind: part[place] for kind, part in parts.items()} for place in range(3))
+    else:
+        result = unique_in_lists("nodes", nodes)
+    return Ready(result) if async_op else result
+
+
+def unique_in_lists(name: str, lists: Lists) -> Unique:
+    """Return what `unique_and_compact` does for one node type."""
+    if len(lists) == 0:
+        raise ValueError(f"{name} is an empty list; give at least one tensor of ids, which may be empty")
+    for place, ids in enumerate(lists):
+        check_vector(f"{name}[{place}]", ids)
+    if len({ids.dtype for ids in lists}) > 1:
+        raise TypeError(f"{name} must have one dtype, but has {[ids.dtype for ids in lists]}; convert with .to(...)")
+    joined = torch.cat(list(lists)) if len(lists) > 1 else lists[0]
+    if joined.numel() and bounds(joined)[0] < 0:
+        raise ValueError(f"{name} must hold ids of 0 or more, but holds {bounds(joined)[0]}")
+    result = compact(joined[:0], joined)
+    local = list(torch.split(result.local, [len(ids) for ids in lists]))
+    return result.rows, local, torch.tensor([0, len(result.rows)])

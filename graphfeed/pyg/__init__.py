@@ -1,0 +1,1 @@
+"""PyG: mini-batches as its data."""

@@ -1,0 +1,36 @@
+"""A graph with what one trains and tests on it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskTask
+from graphfeed.storage.features.feature_store import FeatureStore
+from graphfeed.storage.graph.sampling_graph import SamplingGraph
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A graph, its features, and the items to train, validate and test on."""
+
+    name: str
+    graph: SamplingGraph
+    feature: FeatureStore
+    train_set: ItemSet | HeteroItemSet
+    validation_set: ItemSet | HeteroItemSet
+    test_set: ItemSet | HeteroItemSet
+    all_nodes_set: ItemSet | HeteroItemSet
+    """Every node as a seed, for inference."""
+    metadata: Mapping[str, Any]
+    """What else is known, such as the number of classes."""
+
+    @property
+    def dataset_name(self) -> str:
+        """The name, as datasets in files call it."""
+        return self.name
+
+    @property
+    def tasks(self) -> list[OnDiskTask]:
+        """The one task, as of a dataset in files."""
+        return [OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)]

@@ -1,0 +1,179 @@
+"""Edge lists to compressed sparse columns in bounded memory: the lists may be larger than the machine's memory."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from graphfeed import ops
+from graphfeed.ops.checks import check_ids
+from graphfeed.storage.datasets.array_files import ArrayWriter, progress_bar
+
+PART_EDGES = 1 << 20
+"""Edges read at once."""
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """The edges of one type, mapped, and where their nodes stand in the graph."""
+
+    key: str
+    """For errors."""
+    ends: NDArray[Any]
+    """Shape (2, edges): sources, then destinations, each with the ids of its type."""
+    number: int
+    """Of the edge type."""
+    first_nodes: tuple[int, int]
+    """First id, in the graph, of the types at the two ends."""
+    num_nodes: tuple[int, int]
+    """Number of nodes of the types at the two ends."""
+    attributes: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """A row an edge, in the list's order."""
+
+    def __len__(self) -> int:
+        """Return the number of edges."""
+        return int(self.ends.shape[1])
+
+    def parts(self) -> Iterator[slice]:
+        """Return the rows to read one after the other."""
+        return (slice(start, min(start + PART_EDGES, len(self))) for start in range(0, len(self), PART_EDGES))
+
+    def sources(self, part: slice) -> NDArray[np.int64]:
+        """Return the sources of some rows, with the ids of the graph."""
+        return self.ends[0, part].astype(np.int64) + self.first_nodes[0]
+
+    def destinations(self, part: slice) -> NDArray[np.int64]:
+        """Return the destinations of some rows, with the ids of the graph."""
+        return self.ends[1, part].astype(np.int64) + self.first_nodes[1]
+
+    def types(self, part: slice) -> NDArray[Any]:
+        """Return the edge type of some rows."""
+        return np.full(part.stop - part.start, self.number)
+
+    def rows(self, part: slice) -> NDArray[Any]:
+        """Return the numbers of some rows."""
+        return np.arange(part.start, part.stop)
+
+
+@dataclass(frozen=True)
+class EdgeArray:
+    """An array with a row an edge, to be written in the graph's order."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    row: tuple[int, ...]
+    read: Callable[[EdgeList, slice], NDArray[Any]]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes an edge."""
+        return self.dtype.itemsize * int(np.prod(self.row, dtype=np.int64))
+
+
+def check_edges(edges: EdgeList) -> None:
+    """Raise unless a list has the shape and dtype of one; the ids are checked when they are counted."""
+    if edges.ends.ndim != 2 or edges.ends.shape[0] != 2:
+        raise ValueError(
+            f"{edges.key}: The shape of edges should be (2, N), but got {edges.ends.shape}; transpose them"
+        )
+    if edges.ends.dtype.kind not in "iu":
+        raise ValueError(f"{edges.key}: edges must be integers, but are {edges.ends.dtype}; save them as int64")
+
+
+def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: "tqdm[Any]") -> NDArray[np.int64]:
+    """Check all ids, and return where each column starts and where the last one ends.
+
+    Raises:
+        ValueError: An id outside of its type's nodes.
+    """
+    indptr = np.zeros(num_nodes + 1, dtype=np.int64)
+    counts = torch.from_numpy(indptr[1:])
+    for edges in lists:
+        for part in edges.parts():
+            for end, name in enumerate(("sources", "destinations")):
+                ids = torch.from_numpy(edges.ends[end, part].astype(np.int64))
+                check_ids(f"{edges.key}: {name}", ids, edges.num_nodes[end])
+            ops.count_edges(ids + edges.first_nodes[1], counts)
+            progress.update(part.stop - part.start)
+    np.cumsum(indptr, out=indptr)
+    return indptr
+
+
+def memory_for_sorting() -> int:
+    """Return a quarter of the memory that this process may have, in bytes."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 31
+    limit = Path("/sys/fs/cgroup/memory.max")
+    allowed = limit.read_text().strip() if limit.is_file() else ""
+    return min(total, int(allowed)) // 4 if allowed.isdigit() else total // 4
+
+
+def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:
+    """Return ranges of columns that have at most so many edges each, or are one column."""
+    first, end = 0, len(indptr) - 1
+    while first < end:
+        last = int(np.searchsorted(indptr, indptr[first] + most_edges, side="right")) - 1
+        last = min(max(last, first + 1), end)
+        yield first, last
+        first = last
+
+
+def write_sorted(
+    lists: Sequence[EdgeList], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], memory: int | None = None
+) -> None:
+    """Write the arrays by destination, list after list inside a column, each list in its own order.
+
+    Columns are made range by range, each in memory with one pass over the lists, so that files are only read and
+    written from front to back.
+
+    Args:
+        lists: The edge lists.
+        indptr: Column starts of them all together.
+        arrays: What to write.
+        memory: Bytes that a range of columns may take; by the machine if None.
+    """
+    edge_bytes = sum(array.row_bytes for array in arrays) or 1
+    most_edges = max((memory_for_sorting() if memory is None else memory) // edge_bytes, 1)
+    num_edges = int(indptr[-1])
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(ArrayWriter(array.path, (num_edges, *array.row), array.dtype)) for array in arrays
+        ]
+        ranges = list(split_columns(indptr, most_edges))
+        progress = stack.enter_context(progress_bar("sorting edges", len(ranges) * num_edges, "edge"))
+        for columns in ranges:
+            for writer, block in zip(writers, sort_range(lists, indptr, arrays, columns, progress), strict=True):
+                writer.append(block)
+
+
+def sort_range(
+    lists: Sequence[EdgeList],
+    indptr: NDArray[np.int64],
+    arrays: Sequence[EdgeArray],
+    columns: tuple[int, int],
+    progress: "tqdm[Any]",
+) -> list[NDArray[Any]]:
+    """Return the rows of a range of columns, for each of the arrays."""
+    first, last = columns
+    starts = torch.from_numpy(indptr[first:last] - indptr[first])
+    size = int(indptr[last] - indptr[first])
+    blocks = [np.empty((size, *array.row), dtype=array.dtype) for array in arrays]
+    everything = size == indptr[-1]
+    for edges in lists:
+        for part in edges.parts():
+            ends = edges.destinations(part)
+            own = slice(None) if everything else np.flatnonzero((ends >= first) & (ends < last))
+            places = ops.take_places(torch.from_numpy(ends[own] - first), starts).numpy()
+            for block, array in zip(blocks, arrays, strict=True):
+                block[places] = array.read(edges, part)[own]
+            progress.update(part.stop - part.start)
+    return blocks

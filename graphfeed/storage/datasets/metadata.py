@@ -1,0 +1,315 @@
+"""What a dataset's `metadata.yaml` says, checked: GraphBolt's schema as dataclasses."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+
+FILE_NAME = "metadata.yaml"
+ARRAY_FORMATS = ("numpy", "torch")
+EDGE_FORMATS = ("csv", "numpy", "torch")
+REQUIRED = object()
+KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
+
+
+@dataclass(frozen=True)
+class OnDiskNodes:
+    """How many nodes of a type there are."""
+
+    num: int
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class OnDiskEdges:
+    """Where the edge list of a type lies."""
+
+    key: str
+    """Where the file says so, as in "graph.edges[0]"."""
+    format: str
+    path: str
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class OnDiskGraph:
+    """A graph to be made of edge lists; types are in alphabetical order, which sets their numbers."""
+
+    nodes: tuple[OnDiskNodes, ...]
+    edges: tuple[OnDiskEdges, ...]
+    feature_data: tuple[OnDiskFeatureData, ...]
+
+    @property
+    def has_types(self) -> bool:
+        """Whether nodes and edges have types."""
+        return self.nodes[0].type is not None
+
+    @property
+    def num_nodes(self) -> dict[str | None, int]:
+        """Number of nodes by type; under None without types."""
+        return {nodes.type: nodes.num for nodes in self.nodes}
+
+
+@dataclass(frozen=True)
+class OnDiskTVTSetData:
+    """Where one member of the items lies."""
+
+    format: Literal["numpy", "torch"]
+    path: str
+    name: str | None = None
+    in_memory: bool = True
+
+
+@dataclass(frozen=True)
+class OnDiskTVTSet:
+    """The items of one type."""
+
+    data: tuple[OnDiskTVTSetData, ...]
+    type: str | None = None
+
+
+@dataclass(frozen=True)
+class OnDiskTaskData:
+    """What to train, validate and test on."""
+
+    train_set: tuple[OnDiskTVTSet, ...] = ()
+    validation_set: tuple[OnDiskTVTSet, ...] = ()
+    test_set: tuple[OnDiskTVTSet, ...] = ()
+    extra_fields: dict[str, Any] = field(default_factory=dict)
+    """The task's metadata: name, num_classes and what else is there."""
+
+
+@dataclass(frozen=True)
+class OnDiskMetaData:
+    """The whole of a `metadata.yaml`."""
+
+    dataset_name: str | None
+    graph: OnDiskGraph | None
+    feature_data: tuple[OnDiskFeatureData, ...]
+    tasks: tuple[OnDiskTaskData, ...]
+
+
+class Section:
+    """A mapping in the file, and its key, so that every complaint names the key it is about."""
+
+    def __init__(self, value: Any, key: str = "") -> None:
+        self.key = key
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{FILE_NAME}: {key or 'the file'} must be a mapping of keys to values, but is {value!r}")
+        self.values = dict(value)
+        self.asked: set[str] = set()
+
+    def name(self, key: str) -> str:
+        """Return the whole key."""
+        return f"{self.key}.{key}" if self.key else key
+
+    def get(self, key: str, kind: type, default: Any = REQUIRED) -> Any:
+        """Return a value of a kind; null counts as left out."""
+        self.asked.add(key)
+        value = self.values.get(key)
+        if value is None:
+            if default is REQUIRED:
+                raise ValueError(f"{FILE_NAME}: {self.name(key)} is missing; give {KINDS[kind]}")
+            return default
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            hint = "; put it in quotes" if kind is str else ""
+            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be {KINDS[kind]}, but is {value!r}{hint}")
+        return value
+
+    def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
+        """Return a text that must be one of those."""
+        value = self.get(key, str)
+        if value not in allowed:
+            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be one of {', '.join(allowed)}, but is {value!r}")
+        return value
+
+    def sections(self, key: str) -> list["Section"]:
+        """Return the entries of a list; none if it is left out."""
+        return [Section(value, f"{self.name(key)}[{place}]") for place, value in enumerate(self.get(key, list, []))]
+
+    def rest(self) -> dict[str, Any]:
+        """Return what was not asked for."""
+        return {key: value for key, value in self.values.items() if key not in self.asked}
+
+    def end(self) -> None:
+        """Warn of what was not asked for."""
+        for key in self.rest():
+            warnings.warn(f"{FILE_NAME}: {self.name(key)} is not known and ignored; is it a typo?", stacklevel=2)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file of plain values; no object is made of it.
+
+    Raises:
+        ValueError: It is no YAML, or not a mapping.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} can't be read as YAML: {error}") from error
+    return dict(Section(data).values)
+
+
+def stay_inside(folder: Path, path: str, key: str) -> Path:
+    """Return where a path of the metadata leads.
+
+    Raises:
+        ValueError: Out of the dataset's folder.
+    """
+    root = folder.resolve()
+    target = (root / path).resolve()
+    if not target.is_relative_to(root):
+        raise ValueError(
+            f"{FILE_NAME}: {key} is {path!r}, which leads to {target}, out of the dataset's folder {root}; "
+            "put the file into the folder and give its path from there"
+        )
+    return target
+
+
+def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
+    """Check what `metadata.yaml` says; raise a ValueError that names the key that is wrong."""
+    top = Section(data)
+    top.asked.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
+    name = top.values.get("dataset_name")
+    top.asked.add("dataset_name")
+    graph = top.get("graph", dict, None)
+    result = OnDiskMetaData(
+        None if name is None else str(name),
+        None if graph is None else parse_graph(Section(graph, "graph")),
+        tuple(parse_feature(part, ("node", "edge", "graph")) for part in top.sections("feature_data")),
+        tuple(parse_task(part) for part in top.sections("tasks")),
+    )
+    top.end()
+    check_doubles("feature_data", [(part.domain, part.type, part.name) for part in result.feature_data])
+    return result
+
+
+def parse_graph(section: Section) -> OnDiskGraph:
+    """Check nodes, edges and the attributes that sampling uses."""
+    nodes = [OnDiskNodes(part.get("num", int), part.get("type", str, None)) for part in section.sections("nodes")]
+    edges = [
+        OnDiskEdges(part.key, part.choice("format", EDGE_FORMATS), part.get("path", str), part.get("type", str, None))
+        for part in section.sections("edges")
+    ]
+    attributes = [parse_feature(part, ("node", "edge")) for part in section.sections("feature_data")]
+    section.end()
+    for part_name, parts in (("nodes", nodes), ("edges", edges)):
+        if not parts:
+            raise ValueError(f"{FILE_NAME}: graph.{part_name} is missing or empty; give at least one entry")
+        check_doubles(f"graph.{part_name}", [part.type for part in parts])
+    for place, part in enumerate(nodes):
+        if part.num < 0:
+            raise ValueError(f"{FILE_NAME}: graph.nodes[{place}].num must be 0 or more, but is {part.num}")
+    check_types([part.type for part in nodes], edges)
+    graph = OnDiskGraph(
+        tuple(sorted(nodes, key=lambda part: part.type or "")),
+        tuple(sorted(edges, key=lambda part: part.type or "")),
+        tuple(attributes),
+    )
+    check_attributes(graph)
+    return graph
+
+
+def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
+    """Raise unless all have types that fit each other, or there is one entry each and none has."""
+    types = [*node_types, *(part.type for part in edges)]
+    if None in types:
+        if types != [None, None]:
+            raise ValueError(
+                f"{FILE_NAME}: graph.nodes and graph.edges must all have a type, or be one entry each without; "
+                f"the types are {node_types} and {[part.type for part in edges]}"
+            )
+        return
+    for part in edges:
+        words = (part.type or "").split(":")
+        if len(words) != 3 or words[0] not in node_types or words[2] not in node_types:
+            raise ValueError(
+                f"{FILE_NAME}: {part.key}.type must be 'source:relation:destination' with types of graph.nodes, "
+                f"{node_types}, but is {part.type!r}"
+            )
+
+
+def check_attributes(graph: OnDiskGraph) -> None:
+    """Raise unless each attribute is there once for every type."""
+    for domain, parts in (("node", graph.nodes), ("edge", graph.edges)):
+        known = [part.type for part in parts]
+        own = [part for part in graph.feature_data if part.domain == domain]
+        check_doubles("graph.feature_data", [(part.domain, part.type, part.name) for part in own])
+        for name in dict.fromkeys(part.name for part in own):
+            types = [part.type for part in own if part.name == name]
+            if set(types) != set(known):
+                raise ValueError(
+                    f"{FILE_NAME}: graph.feature_data {name!r} of domain {domain} must cover the types {known}, but "
+                    f"has {types}; give an entry for each type"
+                )
+
+
+def check_doubles(key: str, names: list[Any]) -> None:
+    """Raise if a name occurs twice."""
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValueError(f"{FILE_NAME}: {key}[{place}] is there twice ({name}); remove one")
+
+
+def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureData:
+    """Check a feature; keys of its own become its metadata."""
+    return OnDiskFeatureData(
+        domain=section.choice("domain", domains),
+        type=section.get("type", str, None),
+        name=section.get("name", str),
+        format=section.choice("format", ARRAY_FORMATS),
+        path=section.get("path", str),
+        in_memory=section.get("in_memory", bool, True),
+        extra_fields=section.rest(),
+    )
+
+
+def parse_task(section: Section) -> OnDiskTaskData:
+    """Check a task; keys of its own become its metadata."""
+    sets = [tuple(map(parse_items, section.sections(f"{part}_set"))) for part in ("train", "validation", "test")]
+    for part, items in zip(("train", "validation", "test"), sets, strict=True):
+        types, names = [item.type for item in items], {tuple(one.name for one in item.data) for item in items}
+        key = f"{FILE_NAME}: {section.name(f'{part}_set')}"
+        if len(types) > 1 and (None in types or len(set(types)) < len(types)):
+            raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
+        if len(names) > 1:
+            raise ValueError(f"{key} must have the same names in every entry, but has {sorted(map(str, names))}")
+        if any(None in known and set(known) != {None} for known in names):
+            raise ValueError(f"{key} must name all members of data, or none; the names are {names}")
+    return OnDiskTaskData(sets[0], sets[1], sets[2], section.rest())
+
+
+def parse_items(section: Section) -> OnDiskTVTSet:
+    """Check the items of one type."""
+    kind = section.get("type", str, None)
+    data = []
+    for part in section.sections("data"):
+        data.append(
+            OnDiskTVTSetData(
+                part.choice("format", ARRAY_FORMATS),
+                part.get("path", str),
+                part.get("name", str, None),
+                part.get("in_memory", bool, True),
+            )
+        )
+        part.end()
+    if not data:
+        raise ValueError(f"{FILE_NAME}: {section.name('data')} is missing or empty; give at least one array")
+    section.end()
+    return OnDiskTVTSet(tuple(data), kind)
+
+
+def check_folder(path: str | os.PathLike[str]) -> Path:
+    """Return a dataset's folder, or raise unless it is one."""
+    folder = Path(path)
+    if not folder.exists():
+        raise FileNotFoundError(f"Invalid dataset path: {path}; give the folder that holds {FILE_NAME}")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"The dataset must be a directory. But got {path}; give the folder of {FILE_NAME}")
+    return folder.resolve()

@@ -1,0 +1,227 @@
+"""A graph, its features and tasks in the files of a folder, as GraphBolt lays them out."""
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.metadata import FILE_NAME, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
+from graphfeed.storage.datasets.processed_arrays import inside, read_items
+from graphfeed.storage.datasets.processed_graph import read_graph, read_graphbolt_graph
+from graphfeed.storage.datasets.task import Task
+from graphfeed.storage.features.feature_store import FeatureStore
+from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.memory.tensor_repr import shift
+
+BY_GRAPHBOLT = "preprocessed"
+
+
+class OnDiskTask(Task):
+    """A task whose items came from files.
+
+    Args:
+        metadata: What is known, such as the name and the number of classes.
+        train_set: What to train on.
+        validation_set: What to validate on.
+        test_set: What to test on.
+    """
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        train_set: ItemSet | HeteroItemSet | None,
+        validation_set: ItemSet | HeteroItemSet | None,
+        test_set: ItemSet | HeteroItemSet | None,
+    ) -> None:
+        self._metadata = dict(metadata)
+        self._sets = train_set, validation_set, test_set
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What is known, such as the name and the number of classes."""
+        return self._metadata
+
+    @property
+    def train_set(self) -> ItemSet | HeteroItemSet | None:
+        """What to train on; None if there is nothing."""
+        return self._sets[0]
+
+    @property
+    def validation_set(self) -> ItemSet | HeteroItemSet | None:
+        """What to validate on; None if there is nothing."""
+        return self._sets[1]
+
+    @property
+    def test_set(self) -> ItemSet | HeteroItemSet | None:
+        """What to test on; None if there is nothing."""
+        return self._sets[2]
+
+    def __repr__(self) -> str:
+        """Return the metadata and the item sets, one after the other."""
+        names = ("validation_set", "train_set", "test_set", "metadata")
+        lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
+        return f"OnDiskTask({shift(lines, len('OnDiskTask('))})"
+
+
+class OnDiskDataset:
+    """A dataset of a folder with GraphBolt's `metadata.yaml`; nothing is made or loaded before `load()`.
+
+    The folder's `metadata.yaml` names the files: edge lists (CSV, numpy or torch), attributes that sampling uses,
+    features and item sets (numpy or torch). No file may lie outside of the folder, and no object is unpickled. A folder
+    that only GraphBolt's own preprocessed files are in gives features and tasks; its graph is a pickle, so it needs the
+    source.
+
+    Args:
+        path: The folder.
+        include_original_edge_id: See `preprocess_ondisk_dataset`, as for the others.
+        force_preprocess: See there.
+        auto_cast_to_optimal_dtype: See there.
+
+    Raises:
+        FileNotFoundError: No folder, or no `metadata.yaml` in it.
+        NotADirectoryError: Not a folder.
+        ValueError: A key that is wrong in `metadata.yaml`.
+
+    Example:
+        >>> OnDiskDataset("datasets/cora")  # doctest: +SKIP
+        OnDiskDataset('datasets/cora')
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        include_original_edge_id: bool = False,
+        force_preprocess: bool | None = None,
+        auto_cast_to_optimal_dtype: bool = True,
+    ) -> None:
+        self._folder = check_folder(path)
+        self._options = include_original_edge_id, force_preprocess, auto_cast_to_optimal_dtype
+        self._yaml_data = read_yaml(find_metadata(self._folder))
+        self._metadata = parse_metadata(self._yaml_data)
+        self._tasks: list[OnDiskTask] = []
+        self._feature: FeatureStore | None = None
+        self._graph: FusedCSCSamplingGraph | None = None
+        self._no_graph: ValueError | None = None
+
+    def load(self, tasks: str | list[str] | None = None) -> Self:
+        """Preprocess if that is needed, and load graph, features and tasks; a second call loads again.
+
+        Args:
+            tasks: Names of the tasks to load; all if None. Others are skipped, with a warning.
+
+        Raises:
+            FileNotFoundError: A file that is missing.
+            TypeError: `tasks` is neither a name nor a list of names.
+            ValueError: A file that is wrong.
+        """
+        chosen = [tasks] if isinstance(tasks, str) else tasks
+        if chosen is not None and not isinstance(chosen, list):
+            raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
+        in_memory = [entry.get("in_memory", True) for entry in self._yaml_data.get("feature_data") or ()]
+        processed = read_yaml(self._prepare())
+        for entry, own in zip(processed.get("feature_data") or (), in_memory, strict=False):
+            entry["in_memory"] = own
+        metadata = parse_metadata(processed)
+        self._graph, self._no_graph = None, None
+        topology = processed.get("graph_topology")
+        if topology is not None:
+            try:
+                read = read_graph if "layout" in processed else read_graphbolt_graph
+                self._graph = read(self._folder, topology)
+            except ValueError as error:
+                if "layout" in processed:
+                    raise
+                # Features and tasks can be used without it.
+                self._no_graph = error
+        self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
+        self._tasks = []
+        for place, task in enumerate(metadata.tasks):
+            if chosen is None or task.extra_fields.get("name") in chosen:
+                sets = [
+                    read_items(self._folder, getattr(task, part), f"tasks[{place}].{part}")
+                    for part in ("train_set", "validation_set", "test_set")
+                ]
+                self._tasks.append(OnDiskTask(task.extra_fields, *sets))
+        missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
+        if missing:
+            warnings.warn(f"Below tasks are not found in YAML: {sorted(missing)}. Skipped.", stacklevel=2)
+        self._yaml_data, self._metadata = processed, metadata
+        return self
+
+    def _prepare(self) -> Path:
+        include, force, auto_cast = self._options
+        source, by_graphbolt = self._folder / FILE_NAME, self._folder / BY_GRAPHBOLT / FILE_NAME
+        if by_graphbolt.is_file() and not (self._folder / PROCESSED / FILE_NAME).is_file():
+            named = name_files(parse_metadata(read_yaml(source))) if source.is_file() else {"": FILE_NAME}
+            if not all((self._folder / path).is_file() for path in named.values()):
+                return by_graphbolt
+        return Path(preprocess_ondisk_dataset(self._folder, include, force, auto_cast))
+
+    @property
+    def yaml_data(self) -> dict[str, Any]:
+        """What `metadata.yaml` says; once loaded, what the processed one says.
+
+        Set `in_memory` of an entry of its `feature_data` before `load()` to leave a feature on disk or not.
+        """
+        return self._yaml_data
+
+    @property
+    def dataset_name(self) -> str | None:
+        """The name that `metadata.yaml` gives."""
+        return self._metadata.dataset_name
+
+    @property
+    def tasks(self) -> list[OnDiskTask]:
+        """The tasks, in the file's order."""
+        self._check_loaded()
+        return self._tasks
+
+    @property
+    def feature(self) -> FeatureStore:
+        """The features."""
+        self._check_loaded()
+        assert self._feature is not None
+        return self._feature
+
+    @property
+    def graph(self) -> FusedCSCSamplingGraph | None:
+        """The graph; None if the metadata has none."""
+        self._check_loaded()
+        if self._no_graph is not None:
+            raise self._no_graph
+        return self._graph
+
+    @property
+    def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:
+        """Every node as a seed, for inference; None, with a warning, if there is no graph."""
+        graph = self.graph
+        if graph is None:
+            warnings.warn("all_nodes_set is None, for the dataset has no graph", stacklevel=2)
+            return None
+        counts, dtype = graph.num_nodes, graph.indices.dtype
+        if isinstance(counts, int):
+            return ItemSet(torch.tensor(counts, dtype=dtype), names="seeds")
+        sets = {kind: ItemSet(torch.tensor(count, dtype=dtype), names="seeds") for kind, count in counts.items()}
+        return HeteroItemSet(sets)
+
+    def __repr__(self) -> str:
+        """Return the folder."""
+        return f"{type(self).__name__}({str(self._folder)!r})"
+
+    def _check_loaded(self) -> None:
+        if self._feature is None:
+            raise RuntimeError(f"{self!r} is not loaded yet; call its load() first")
+
+
+def find_metadata(folder: Path) -> Path:
+    """Return the metadata to start from: the source's, or that of a folder where only processed files are."""
+    for place in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
+        if (place / FILE_NAME).is_file():
+            return place / FILE_NAME
+    raise FileNotFoundError(f"{FILE_NAME} does not exist in {folder}; give the folder that holds it")

@@ -1,0 +1,179 @@
+"""The features and item sets of a dataset: from its files to mapped ones, and from those into memory."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.storage.datasets.array_files import open_array, write_array
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.metadata import (
+    FILE_NAME,
+    OnDiskGraph,
+    OnDiskTaskData,
+    OnDiskTVTSet,
+    OnDiskTVTSetData,
+    stay_inside,
+)
+from graphfeed.storage.datasets.processed_graph import check_rows, id_dtype, open_spec
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+
+SEEDS = "seeds"
+
+
+class Files:
+    """Numbers new files in the folder that is being written, and names them as they will be found later.
+
+    Args:
+        target: Where they are written.
+        final: The folder's name in the dataset when all is done.
+    """
+
+    def __init__(self, target: Path, final: str) -> None:
+        self.target, self.final, self.count = target, final, 0
+
+    def write(self, array: NDArray[Any], kind: str, dtype: np.dtype[Any]) -> str:
+        """Write an array; return its path from the dataset's folder."""
+        name = f"{kind}_{self.count}.npy"
+        self.count += 1
+        write_array(self.target / name, array, dtype)
+        return f"{self.final}/{name}"
+
+
+def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
+    """Tell whether a file can be read, and mapped, as it is."""
+    return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
+
+
+def write_features(
+    folder: Path, files: Files, specs: tuple[OnDiskFeatureData, ...], counts: Mapping[str, Mapping[str | None, int]]
+) -> list[dict[str, Any]]:
+    """Check features and convert those that can't be read as they are; return what the metadata says of them.
+
+    Args:
+        folder: The dataset's.
+        files: Where to write.
+        specs: The features.
+        counts: How many rows each has, by domain and type.
+    """
+    entries = []
+    for place, spec in enumerate(specs):
+        key = f"feature_data[{place}]"
+        array = open_spec(folder, spec, key)
+        if spec.domain != "graph":
+            known = counts[spec.domain]
+            if spec.type not in known:
+                raise ValueError(
+                    f"{FILE_NAME}: {key}.type must be one of the {spec.domain} types {list(known)}, "
+                    f"but is {spec.type!r}"
+                )
+            check_rows(key, array, known[spec.type])
+        if array.ndim == 0:
+            raise ValueError(
+                f"{FILE_NAME}: {key} must have rows, but is one number; save it as an array of shape (1, 1)"
+            )
+        native = array.dtype.newbyteorder("=")
+        path = str(spec.path)
+        if array.ndim == 1 or not usable_in_place(array, spec.format, native):
+            path = files.write(array[:, None] if array.ndim == 1 else array, "feature", native)
+        entry = {"domain": spec.domain, "type": spec.type, "name": spec.name, "format": "numpy", "path": path}
+        entries.append(entry | {"in_memory": spec.in_memory} | spec.extra_fields)
+    return entries
+
+
+def write_tasks(
+    folder: Path, files: Files, tasks: tuple[OnDiskTaskData, ...], graph: OnDiskGraph, auto_cast: bool
+) -> list[dict[str, Any]]:
+    """Check item sets and convert those that can't be read as they are; return what the metadata says of them."""
+    ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
+    entries = []
+    for place, task in enumerate(tasks):
+        entry: dict[str, Any] = dict(task.extra_fields)
+        for part in ("train_set", "validation_set", "test_set"):
+            entry[part] = [
+                write_items(folder, files, items, f"tasks[{place}].{part}[{number}]", (graph, ids))
+                for number, items in enumerate(getattr(task, part))
+            ]
+        entries.append(entry)
+    return entries
+
+
+def write_items(
+    folder: Path, files: Files, items: OnDiskTVTSet, key: str, nodes: tuple[OnDiskGraph, np.dtype[Any]]
+) -> dict[str, Any]:
+    """Check and convert the items of one type; seeds get the dtype of the graph's ids."""
+    graph, ids = nodes
+    data, lengths = [], {}
+    for place, spec in enumerate(items.data):
+        own = f"{key}.data[{place}]"
+        path = stay_inside(folder, spec.path, f"{own}.path")
+        array = open_array(path, spec.format, f"{FILE_NAME}: {own}")
+        if array.ndim == 0:
+            raise ValueError(f"{FILE_NAME}: {own} must have rows, but is one number; save it as an array")
+        lengths[own] = len(array)
+        if spec.name == SEEDS:
+            check_seeds(own, array, items.type, graph)
+        dtype = ids if spec.name == SEEDS else array.dtype.newbyteorder("=")
+        file = spec.path if usable_in_place(array, spec.format, dtype) else files.write(array, "items", dtype)
+        data.append({"name": spec.name, "format": "numpy", "path": file, "in_memory": spec.in_memory})
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{FILE_NAME}: {key} must have arrays of equal length, but they have {lengths} rows")
+    return {"type": items.type, "data": data}
+
+
+def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGraph) -> None:
+    """Raise unless seeds are nodes of the graph: of their type, or of the types at the ends of their edge type."""
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"{FILE_NAME}: {key} holds seeds, which must be integers, but are {array.dtype}")
+    counts = graph.num_nodes
+    words = (kind or "").split(":")
+    if kind in counts:
+        columns = [(kind, array)]
+    elif len(words) == 3 and words[0] in counts and words[2] in counts and array.ndim == 2 and array.shape[1] == 2:
+        columns = [(words[0], array[:, 0]), (words[2], array[:, 1])]
+    else:
+        raise ValueError(
+            f"{FILE_NAME}: {key} has seeds of shape {array.shape} and type {kind!r}; the type must be one of "
+            f"{list(counts)}, or an edge type between those with seeds of shape (N, 2)"
+        )
+    for name, column in columns:
+        if column.size and (int(column.min()) < 0 or int(column.max()) >= counts[name]):
+            raise ValueError(
+                f"{FILE_NAME}: {key} must hold ids in 0 .. {counts[name] - 1}, but goes from {column.min()} to "
+                f"{column.max()}; check it against graph.nodes"
+            )
+
+
+def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
+    """Read an item set; by type if there are types, None if there is none."""
+    if not sets:
+        return None
+    by_type = {}
+    for items in sets:
+        members = tuple(read_member(folder, spec, key) for spec in items.data)
+        names = None if items.data[0].name is None else tuple(spec.name or "" for spec in items.data)
+        by_type[items.type] = ItemSet(members if len(members) > 1 else members[0], names=names)
+    if None in by_type:
+        return by_type[None]
+    return HeteroItemSet({kind: items for kind, items in by_type.items() if kind is not None})
+
+
+def read_member(folder: Path, spec: OnDiskTVTSetData, key: str) -> torch.Tensor:
+    """Read an array of items, or map it."""
+    path = stay_inside(folder, spec.path, key)
+    if spec.format == "torch":
+        return torch.from_numpy(open_array(path, "torch", key))
+    # Copy on write: torch knows no read-only memory, and a mapping that it may write to can't harm the file so.
+    return torch.from_numpy(np.load(path, mmap_mode=None if spec.in_memory else "c", allow_pickle=False))
+
+
+def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:
+    """Return features with whole paths, all of them in the dataset's folder."""
+    return [
+        replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{place}].path"))
+        for place, spec in enumerate(specs)
+    ]

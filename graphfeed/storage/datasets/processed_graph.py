@@ -1,0 +1,208 @@
+"""The graph of a dataset: from its edge lists to files, and from those into memory."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.storage.datasets.array_files import ArrayWriter, open_array, progress_bar, read_csv_edges, write_array
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, EdgeList, check_edges, count_in_degrees, write_sorted
+from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, stay_inside
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.graph.fused_csc_sampling_graph import (
+    ORIGINAL_EDGE_ID,
+    FusedCSCSamplingGraph,
+    fused_csc_sampling_graph,
+)
+
+GRAPH_FOLDER = "graph"
+
+
+def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
+    """Return the dtype for ids below a count: int32 where they fit and it is asked for."""
+    return np.dtype(np.int32 if auto_cast and count <= np.iinfo(np.int32).max else np.int64)
+
+
+def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
+    """Return the dtype for edge types: the smallest that fits if it is asked for."""
+    kinds = [kind for kind in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(kind).max + 1]
+    return np.dtype(kinds[0] if kinds else np.int64)
+
+
+def stack_types(graph: OnDiskGraph) -> dict[str | None, int]:
+    """Return the first id of each node type."""
+    first, total = {}, 0
+    for kind, count in graph.num_nodes.items():
+        first[kind] = total
+        total += count
+    return first
+
+
+def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList]:
+    """Map the edge lists; those in CSV are turned into a file in `scratch` first."""
+    first, attributes = stack_types(graph), open_attributes(folder, graph, "edge")
+    lists = []
+    for number, edges in enumerate(graph.edges):
+        path = stay_inside(folder, edges.path, f"{edges.key}.path")
+        if edges.format == "csv":
+            ends: NDArray[Any] = read_csv_edges(path, scratch / f"pairs_{number}", edges.key)
+        else:
+            ends = open_array(path, edges.format, edges.key)
+        kinds: tuple[str | None, str | None] = (None, None)
+        if edges.type is not None:
+            kinds = (edges.type.split(":")[0], edges.type.split(":")[2])
+        own = {name: by_type[edges.type] for name, by_type in attributes.items()}
+        firsts, counts = [first[kind] for kind in kinds], [graph.num_nodes[kind] for kind in kinds]
+        opened = EdgeList(edges.key, ends, number, (firsts[0], firsts[1]), (counts[0], counts[1]), own)
+        check_edges(opened)
+        for name, values in own.items():
+            check_rows(name_attribute(name, edges.type), values, len(opened))
+        lists.append(opened)
+    return lists
+
+
+def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, dict[str | None, NDArray[Any]]]:
+    """Map the attributes of nodes or edges, by name and type; all types of a name have one dtype and row shape."""
+    found: dict[str, dict[str | None, NDArray[Any]]] = {}
+    for place, spec in enumerate(graph.feature_data):
+        if spec.domain == domain:
+            values = open_spec(folder, spec, f"graph.feature_data[{place}]")
+            by_type = found.setdefault(spec.name, {})
+            by_type[spec.type] = values
+            known = next(iter(by_type.values()))
+            if (values.dtype, values.shape[1:]) != (known.dtype, known.shape[1:]):
+                raise ValueError(
+                    f"{FILE_NAME}: graph.feature_data[{place}] is {values.dtype} of shape {values.shape}, but another "
+                    f"type's {spec.name!r} is {known.dtype} of shape {known.shape}; save them alike"
+                )
+    return found
+
+
+def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
+    """Map the file of a feature or attribute."""
+    return open_array(stay_inside(folder, str(spec.path), f"{key}.path"), spec.format, f"{FILE_NAME}: {key}")
+
+
+def name_attribute(name: str, kind: str | None) -> str:
+    """Return how errors call an attribute of a type."""
+    return f"graph.feature_data {name!r}" + (f" of {kind!r}" if kind else "")
+
+
+def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
+    """Raise unless an array has as many rows as there are nodes or edges."""
+    if values.ndim == 0 or len(values) != rows:
+        raise ValueError(f"{FILE_NAME}: {what} must have {rows} rows, but has shape {values.shape}")
+
+
+def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool) -> dict[str, Any]:
+    """Write the graph's arrays, and return what the processed metadata says of them; their order is its order.
+
+    Args:
+        folder: The dataset's.
+        target: Where to write.
+        graph: What to write.
+        with_edge_ids: Whether to keep each edge's row in its type's edge list.
+        auto_cast: Whether ids take the smallest dtype that fits.
+    """
+    place = target / GRAPH_FOLDER
+    place.mkdir()
+    lists = open_edges(folder, target, graph)
+    num_nodes, num_edges = sum(graph.num_nodes.values()), sum(map(len, lists))
+    with progress_bar("counting edges", num_edges, "edge") as progress:
+        indptr = count_in_degrees(lists, num_nodes, progress)
+    write_array(place / "csc_indptr.npy", indptr, id_dtype(num_edges, auto_cast))
+    write_sorted(lists, indptr, name_arrays(place, graph, lists, with_edge_ids, auto_cast))
+    for leftover in target.glob("pairs_*"):
+        leftover.unlink()
+    first = stack_types(graph)
+    edge_attributes = {name: f"edge_{number}.npy" for number, name in enumerate(lists[0].attributes)}
+    return {
+        "type": "FusedCSCSamplingGraph",
+        "num_edges": {edges.type: len(ends) for edges, ends in zip(graph.edges, lists, strict=True)},
+        "node_type_offset": [*first.values(), num_nodes] if graph.has_types else None,
+        "node_type_to_id": {kind: number for number, kind in enumerate(first)} if graph.has_types else None,
+        "edge_type_to_id": {edges.type: place for place, edges in enumerate(graph.edges)} if graph.has_types else None,
+        "node_attributes": write_node_attributes(folder, place, graph),
+        "edge_attributes": edge_attributes | ({ORIGINAL_EDGE_ID: "edge_id.npy"} if with_edge_ids else {}),
+    }
+
+
+def name_arrays(
+    place: Path, graph: OnDiskGraph, lists: list[EdgeList], with_edge_ids: bool, auto_cast: bool
+) -> list[EdgeArray]:
+    """Return what is written of each edge."""
+    ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
+    arrays = [EdgeArray(place / "indices.npy", ids, (), EdgeList.sources)]
+    if graph.has_types:
+        arrays.append(EdgeArray(place / "type_per_edge.npy", type_dtype(len(lists), auto_cast), (), EdgeList.types))
+    for number, (name, values) in enumerate(lists[0].attributes.items()):
+        path = place / f"edge_{number}.npy"
+        arrays.append(EdgeArray(path, values.dtype, values.shape[1:], attribute_reader(name)))
+    if with_edge_ids:
+        rows = id_dtype(sum(map(len, lists)), auto_cast)
+        arrays.append(EdgeArray(place / "edge_id.npy", rows, (), EdgeList.rows))
+    return arrays
+
+
+def attribute_reader(name: str) -> Callable[[EdgeList, slice], NDArray[Any]]:
+    """Return what reads some rows of an attribute."""
+    return lambda edges, part: edges.attributes[name][part]
+
+
+def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict[str, str]:
+    """Stack each attribute, type after type; return the file by name."""
+    files = {}
+    for number, (name, by_type) in enumerate(open_attributes(folder, graph, "node").items()):
+        files[name] = f"node_{number}.npy"
+        row = next(iter(by_type.values())).shape[1:]
+        dtype = next(iter(by_type.values())).dtype
+        with ArrayWriter(place / files[name], (sum(graph.num_nodes.values()), *row), dtype) as writer:
+            for kind, count in graph.num_nodes.items():
+                check_rows(name_attribute(name, kind), by_type[kind], count)
+                writer.append(by_type[kind])
+    return files
+
+
+def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
+    """Read a graph that `write_graph` wrote; NumPy allocates, for it asks the system for huge pages."""
+    place = stay_inside(folder, str(topology["path"]), "graph_topology.path")
+
+    def read(name: str) -> torch.Tensor:
+        path = stay_inside(folder, str(place / name), "graph_topology")
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+
+    offsets = topology["node_type_offset"]
+    indices = read("indices.npy")
+    return fused_csc_sampling_graph(
+        read("csc_indptr.npy"),
+        indices,
+        None if offsets is None else torch.tensor(offsets, dtype=indices.dtype),
+        None if offsets is None else read("type_per_edge.npy"),
+        topology["node_type_to_id"],
+        topology["edge_type_to_id"],
+        {name: read(file) for name, file in topology["node_attributes"].items()},
+        {name: read(file) for name, file in topology["edge_attributes"].items()},
+    )
+
+
+def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
+    """Read a graph that GraphBolt wrote, where that takes no unpickling of objects.
+
+    Raises:
+        ValueError: It does, or the edges have attributes: GraphBolt leaves those in the order of the edge list.
+    """
+    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
+    again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
+    try:
+        arrays = torch.load(path, weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(f"{path} holds pickled objects, which are not loaded; {again}") from error
+    if not isinstance(arrays, dict) or not {"csc_indptr", "indices"} <= set(arrays):
+        raise ValueError(f"{path} holds no graph, but a {type(arrays).__name__}; {again}")
+    if set(arrays.get("edge_attributes") or {}) - {ORIGINAL_EDGE_ID}:
+        raise ValueError(f"{path} has edge attributes, which GraphBolt did not bring into the graph's order; {again}")
+    return fused_csc_sampling_graph(**arrays)

@@ -1,0 +1,1 @@
+"""Features, stores of them, and caches in front of them."""

@@ -1,0 +1,267 @@
+"""Features whose rows are far, with a cache in front."""
+
+from collections.abc import Generator, Hashable, Mapping
+from functools import partial
+from typing import Any, ClassVar, TypeVar, overload
+
+import torch
+
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.storage.features.feature import Feature, Pending
+from graphfeed.storage.features.feature_cache import CPUFeatureCache
+from graphfeed.storage.features.row_cache import Reader, RowCache
+
+Name = TypeVar("Name", bound=Hashable)
+Cached = TypeVar("Cached", bound="CachedFeature")
+
+
+class CachedFeature(Feature):
+    """A feature, and the rows that were read from it before; it reads the same, bit by bit, as the feature alone.
+
+    Any thread may read. What changes the rows must go through `update` of this object, or the cache won't know.
+
+    Args:
+        fallback_feature: Where the rows come from that the cache hasn't got.
+        cache: Of rows of as many bytes; several features may share one, each with an offset of its own.
+        offset: Added to the ids to make the cache's keys.
+    """
+
+    cache_type: ClassVar[type[RowCache]]
+
+    def __init__(self, fallback_feature: Feature, cache: RowCache, offset: int = 0) -> None:
+        self._fallback_feature = fallback_feature
+        self._cache = cache
+        self._offset = offset
+        self._dtype = row_type(fallback_feature)
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids`, those that are missing from the fallback; all rows, past the cache, if None."""
+        if ids is None:
+            return self._fallback_feature.read()
+        return self._shaped(self._cache.query_and_replace(self._checked(ids), self._read_missing, self._offset))
+
+    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+        """Yield the fallback's stages for the missing rows; waiting for the last one completes and keeps them."""
+        finish, missing = self._cache.begin(self._checked(ids), self._offset)
+        missing = self._for_fallback(missing)
+        stages = self._fallback_feature.read_async_num_stages(missing.device)
+        for number, pending in enumerate(self._fallback_feature.read_async(missing), start=1):
+            if number < stages:
+                yield pending
+            else:
+                yield Pending(partial(self._complete, finish, pending))
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
+        """Return the number of the fallback's stages: looking up is part of the first, storing of the last."""
+        ids = self._for_fallback(torch.empty(0, device=self._cache.device))
+        return self._fallback_feature.read_async_num_stages(ids.device)
+
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+        return self._fallback_feature.size()
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self._fallback_feature.count()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What rows are of."""
+        return self._dtype
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Overwrite rows of the fallback, and keep them; without `ids` all are overwritten and the cache is emptied.
+
+        A feature that shares the cache loses its rows there too in that case, but none of its values.
+        """
+        if value.shape[1:] != self.size() or value.dtype != self._dtype:
+            raise ValueError(
+                f"rows of value must be {self._dtype} of shape {tuple(self.size())} as those of the cache, but are "
+                f"{value.dtype} of shape {tuple(value.shape[1:])}"
+            )
+        if ids is None and value.shape[0] != self.count():
+            raise ValueError(f"value must have {self.count()} rows as the feature has, but has {value.shape[0]}")
+        self._fallback_feature.update(value, ids)
+        if ids is None:
+            self._cache.clear()
+        else:
+            self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what else is known of the feature."""
+        return self._fallback_feature.metadata()
+
+    def is_pinned(self) -> bool:
+        """Tell whether both the cache and the fallback lie in page-locked memory."""
+        return self._fallback_feature.is_pinned() and self._cache.is_pinned()
+
+    @property
+    def cache_size_in_bytes(self) -> int:
+        """What the cache takes in memory when it is full, rows of other features and its bookkeeping included."""
+        return self._cache.max_size_in_bytes
+
+    @property
+    def miss_rate(self) -> float:
+        """How many of the rows asked for were missing; of all features that share the cache."""
+        return self._cache.miss_rate
+
+    def __repr__(self) -> str:
+        """Return the feature behind and the size of the cache."""
+        return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
+
+    def _checked(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return ids that have a row: the key of another might be a row of a feature that shares the cache."""
+        check_vector("index", ids)
+        check_ids("index", ids, self.count(), IndexError)
+        return ids.to(self._cache.device)
+
+    def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return ids where any fallback takes them."""
+        return ids.cpu()
+
+    def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
+        return self._fallback_feature.read(self._for_fallback(ids))
+
+    def _complete(self, finish: Reader, missing: Pending) -> torch.Tensor:
+        return self._shaped(finish(missing.wait()))
+
+    def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the cache's rows as those of this feature, which may have another dtype."""
+        if rows.dtype != self._dtype and rows.numel():
+            return rows.reshape(-1).view(torch.uint8).view(self._dtype).reshape(rows.shape[0], *self.size())
+        return rows.to(self._dtype).reshape(rows.shape[0], *self.size())
+
+
+class CPUCachedFeature(CachedFeature):
+    """A feature with a cache in memory, in which a policy decides what stays: see `cpu_cached_feature`.
+
+    Example:
+        >>> from graphfeed.storage.features.feature import TorchBasedFeature
+        >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
+        >>> feature.read(torch.tensor([1, 2, 1])).argmax(1).tolist()
+        [1, 2, 1]
+        >>> feature.miss_rate
+        0.6666666666666666
+    """
+
+    cache_type = CPUFeatureCache
+
+
+def row_type(feature: Feature) -> torch.dtype:
+    """Return the dtype of a feature's rows."""
+    return feature.read(torch.empty(0, dtype=torch.int64)).dtype
+
+
+def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
+    """Return how many items take so many bytes, the last one perhaps in part.
+
+    Example:
+        >>> bytes_to_number_of_items(9, torch.zeros(2))
+        2
+    """
+    if cache_capacity_in_bytes < 0:
+        raise ValueError(f"cache_capacity_in_bytes must be 0 or more, but is {cache_capacity_in_bytes}")
+    return -(-cache_capacity_in_bytes // max(1, single_item.nbytes))
+
+
+@overload
+def wrap_with_cached_feature(
+    cached_feature_type: type[Cached],
+    fallback_features: Feature,
+    max_cache_size_in_bytes: int,
+    *args: Any,
+    **kwargs: Any,
+) -> Cached: ...
+
+
+@overload
+def wrap_with_cached_feature(
+    cached_feature_type: type[Cached],
+    fallback_features: Mapping[Name, Feature],
+    max_cache_size_in_bytes: int,
+    *args: Any,
+    **kwargs: Any,
+) -> dict[Name, Cached]: ...
+
+
+def wrap_with_cached_feature(
+    cached_feature_type: type[Cached],
+    fallback_features: Feature | Mapping[Any, Feature],
+    max_cache_size_in_bytes: int,
+    *args: Any,
+    **kwargs: Any,
+) -> Cached | dict[Any, Cached]:
+    """Put one cache in front of a feature, or of several.
+
+    Args:
+        cached_feature_type: What to wrap them in; its `cache_type` is the cache.
+        fallback_features: One, or a dict whose rows all have as many bytes.
+        max_cache_size_in_bytes: For the rows of all, and for what the cache remembers of them.
+        args: To the cache's `within`, after the dtype, as policy, num_parts and pin_memory.
+        kwargs: To the cache's `within`.
+
+    Raises:
+        ValueError: No feature, rows of different sizes, or a negative number of bytes.
+    """
+    if isinstance(fallback_features, Feature):
+        return wrap_with_cached_feature(
+            cached_feature_type, {None: fallback_features}, max_cache_size_in_bytes, *args, **kwargs
+        )[None]
+    rows = {name: torch.empty(own.size(), dtype=row_type(own)) for name, own in fallback_features.items()}
+    sizes = {name: row.nbytes for name, row in rows.items()}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(
+            f"features that share a cache must have rows of as many bytes, but have {sizes}; wrap each alone"
+        )
+    row = next(iter(rows.values()))
+    cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
+    wrapped, offset = {}, 0
+    for name, feature in fallback_features.items():
+        wrapped[name] = cached_feature_type(feature, cache, offset)
+        offset += feature.count()
+    return wrapped
+
+
+@overload
+def cpu_cached_feature(
+    fallback_features: Feature, max_cache_size_in_bytes: int, policy: str | None = None, pin_memory: bool = False
+) -> CPUCachedFeature: ...
+
+
+@overload
+def cpu_cached_feature(
+    fallback_features: Mapping[Name, Feature],
+    max_cache_size_in_bytes: int,
+    policy: str | None = None,
+    pin_memory: bool = False,
+) -> dict[Name, CPUCachedFeature]: ...
+
+
+def cpu_cached_feature(
+    fallback_features: Feature | Mapping[Any, Feature],
+    max_cache_size_in_bytes: int,
+    policy: str | None = None,
+    pin_memory: bool = False,
+) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
+    """Keep rows of features that lie on disk in memory: what was read stays as long as the policy lets it.
+
+    The bound is one of memory: it counts the rows and what the policy remembers of them (25 to 33 bytes a row, nearly
+    twice that for "s3-fifo"), where GraphBolt counts the rows alone and rounds their number up. It doesn't count the
+    mini-batches that are returned, nor what a read holds while it lasts: see `CPUFeatureCache`.
+
+    Args:
+        fallback_features: One, or a dict of features that share one cache; their rows must have as many bytes.
+        max_cache_size_in_bytes: Bound for the cache of them all, in memory; what has no room for a row keeps none.
+        policy: "sieve" if None, "s3-fifo", "lru" or "clock".
+        pin_memory: Keep the rows in page-locked memory.
+
+    Example:
+        >>> from graphfeed.storage.features.feature import TorchBasedFeature
+        >>> papers, authors = TorchBasedFeature(torch.eye(2)), TorchBasedFeature(torch.ones(1, 2))
+        >>> both = cpu_cached_feature({"paper": papers, "author": authors}, 1000)
+        >>> both["author"].read(torch.tensor([0])).tolist()
+        [[1.0, 1.0]]
+    """
+    return wrap_with_cached_feature(
+        CPUCachedFeature, fallback_features, max_cache_size_in_bytes, policy=policy, pin_memory=pin_memory
+    )

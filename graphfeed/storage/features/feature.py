@@ -1,0 +1,220 @@
+"""One feature of the nodes or edges of one type: rows by id."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from typing import Any, Self
+
+import torch
+
+from graphfeed.ops import gather_rows, pin_in_place
+from graphfeed.ops.backend import is_readable
+from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
+from graphfeed.storage.graph.sampled_subgraph import move
+from graphfeed.storage.memory.shared import Shareable
+
+
+class Pending:
+    """Rows on their way.
+
+    Example:
+        >>> Pending(lambda: torch.zeros(2)).wait()
+        tensor([0., 0.])
+    """
+
+    def __init__(self, read: Callable[[], torch.Tensor]) -> None:
+        self._read: Callable[[], torch.Tensor] | None = read
+        self._rows = torch.empty(0)
+
+    def wait(self) -> torch.Tensor:
+        """Return the rows as soon as they are there; again the same when called again."""
+        if self._read is not None:
+            self._rows = self._read()
+            self._read = None
+        return self._rows
+
+
+class Feature(ABC):
+    """Rows by id; a subclass says where they lie."""
+
+    @abstractmethod
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids`, in their order; all rows if None."""
+
+    @abstractmethod
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Overwrite the rows at `ids`; all rows if None."""
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """What rows are of; None where that is not known without reading one."""
+        return None
+
+    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+        """Yield once a stage, in the last stage the rows.
+
+        A reader of several features moves each one on by a stage in turn, so that one waits for its disk while the
+        next computes. Here the one stage reads when its result is waited for; a feature whose rows come from
+        elsewhere begins to fetch them when it is moved on.
+
+        Example:
+            >>> (rows,) = TorchBasedFeature(torch.eye(2)).read_async(torch.tensor([1]))
+            >>> rows.wait()
+            tensor([[0., 1.]])
+        """
+        yield Pending(lambda: self.read(ids))
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
+        """Return how often `read_async` yields for ids on a device."""
+        return 1
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what else is known of the feature."""
+        return {}
+
+    def is_pinned(self) -> bool:
+        """Tell whether the rows lie in page-locked memory, which a GPU can read."""
+        return False
+
+    def pin_memory_(self) -> None:
+        """Move the rows to page-locked memory, in place; a feature that has none of its own warns and does nothing.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        warn_of_staying(self, "pin_memory_()")
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the feature with its rows on a device, or "pinned"; one that can't be moved warns and stays."""
+        warn_of_staying(self, f"to({str(device)!r})")
+        return self
+
+    def lies_in_memory(self) -> bool:
+        """Tell whether reading only copies CPU memory, so that any thread may do it as well as another."""
+        return False
+
+
+def warn_of_staying(feature: Feature, call: str) -> None:
+    """Warn that a feature stays where it is."""
+    warnings.warn(
+        f"{call} does nothing, for {type(feature).__name__} has no rows of its own in memory; read_into_memory(), or "
+        "copy what it reads",
+        stacklevel=3,
+    )
+
+
+def check_rows(values: torch.Tensor) -> torch.Tensor:
+    """Return a feature's tensor with its rows in one piece, or say why it is none."""
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(
+            f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}; make one with torch.as_tensor"
+        )
+    if values.dim() < 2:
+        raise ValueError(
+            "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
+            f"{values.dim()} dimension; make a column of it with .unsqueeze(1)"
+        )
+    return values.contiguous()
+
+
+def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:
+    """Return a tensor in two words, such as float32[10, 3]."""
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+class TorchBasedFeature(Shareable, Feature):
+    """Rows of a tensor.
+
+    Args:
+        torch_feature: Shape (rows, ...), two dimensions or more, any dtype.
+        metadata: What else is known.
+
+    Raises:
+        TypeError: Not a tensor.
+        ValueError: Fewer than two dimensions.
+
+    Example:
+        >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0]))
+        tensor([[3.],
+                [1.]])
+    """
+
+    def __init__(self, torch_feature: torch.Tensor, metadata: dict[str, Any] | None = None) -> None:
+        self._tensor = check_rows(torch_feature)
+        self._metadata = metadata or {}
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself.
+
+        They lie where the tensor lies; ids on a GPU read a pinned tensor over the bus, and the rows are there.
+        Costs a bit under two times the memcpy of as many bytes; the result lies in a reused buffer. An id below 0 or
+        beyond the rows raises an IndexError.
+        """
+        if ids is None:
+            return self._tensor
+        check_vector("ids", ids)
+        return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
+
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+        return self._tensor.shape[1:]
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self._tensor.shape[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What rows are of."""
+        return self._tensor.dtype
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Replace the tensor, or overwrite the rows at `ids` in place."""
+        if ids is None:
+            self._tensor = check_rows(value)
+            return
+        if len(ids) != len(value):
+            raise ValueError(f"ids and value must have the same length, but got {len(ids)} and {len(value)}")
+        if value.shape[1:] != self.size():
+            raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
+        check_ids("ids", ids, self.count(), IndexError)
+        self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what else is known of the feature."""
+        return self._metadata
+
+    def is_pinned(self) -> bool:
+        """Tell whether the tensor lies in page-locked memory."""
+        return self._tensor.is_pinned()
+
+    def pin_memory_(self) -> None:
+        """Page-lock the tensor where it lies, so that a GPU reads rows of it, until the feature dies.
+
+        Copies nothing. Pickling a large feature moves it to shared memory, which is not page-locked: pin after that.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
+        """
+        check_can_pin("pin_memory_")
+        pin_in_place(self._tensor, self)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a feature with the tensor on a device; "pinned" is page-locked CPU memory."""
+        return type(self)(move(self._tensor, device), self._metadata)
+
+    def lies_in_memory(self) -> bool:
+        """Tell that the tensor is on the CPU and not pinned."""
+        return self._tensor.device.type == "cpu" and not self._tensor.is_pinned()
+
+    def __repr__(self) -> str:
+        """Return dtype and shape, not the values."""
+        return f"TorchBasedFeature({dtype_and_shape(self._tensor.dtype, self._tensor.shape)})"

@@ -1,0 +1,123 @@
+"""Features by key: (domain, type, name), as in ("node", "paper", "feat"); the type is None in a graph of one type."""
+
+from collections.abc import Iterable, KeysView, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.storage.features.feature import Feature
+
+
+class FeatureKey(NamedTuple):
+    """What names a feature."""
+
+    domain: str
+    """"node", "edge" or "graph"."""
+    type: str | None
+    name: str
+
+
+class FeatureStore:
+    """A mapping from key to `Feature`; subclasses may keep features elsewhere."""
+
+    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
+        """Return the feature of a key."""
+        raise NotImplementedError
+
+    def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
+        """Set the feature of a key."""
+        raise NotImplementedError
+
+    def __contains__(self, feature_key: tuple[str, str | None, str]) -> bool:
+        """Tell whether there is a feature of a key."""
+        raise NotImplementedError
+
+    def keys(self) -> Iterable[tuple[str, str | None, str]]:
+        """Return all keys."""
+        raise NotImplementedError
+
+    def read(
+        self, domain: str, type_name: str | None, feature_name: str, ids: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the rows of a feature at `ids`; all rows if None."""
+        return self[domain, type_name, feature_name].read(ids)
+
+    def size(self, domain: str, type_name: str | None, feature_name: str) -> torch.Size:
+        """Return the shape of a feature's row."""
+        return self[domain, type_name, feature_name].size()
+
+    def count(self, domain: str, type_name: str | None, feature_name: str) -> int:
+        """Return the number of a feature's rows."""
+        return self[domain, type_name, feature_name].count()
+
+    def metadata(self, domain: str, type_name: str | None, feature_name: str) -> dict[str, Any]:
+        """Return what else is known of a feature."""
+        return self[domain, type_name, feature_name].metadata()
+
+    def is_pinned(self) -> bool:
+        """Tell whether all features lie in page-locked memory; one on disk does not."""
+        return all(self[key].is_pinned() for key in self.keys())
+
+    def update(
+        self,
+        domain: str,
+        type_name: str | None,
+        feature_name: str,
+        value: torch.Tensor,
+        ids: torch.Tensor | None = None,
+    ) -> None:
+        """Overwrite the rows of a feature at `ids`; all rows if None."""
+        self[domain, type_name, feature_name].update(value, ids)
+
+
+class BasicFeatureStore(FeatureStore):
+    """Features in a dict.
+
+    Example:
+        >>> from graphfeed.storage.features.feature import TorchBasedFeature
+        >>> store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.eye(2))})
+        >>> store.read("node", None, "feat", torch.tensor([1]))
+        tensor([[0., 1.]])
+    """
+
+    def __init__(self, features: Mapping[tuple[str, str | None, str], Feature]) -> None:
+        if not isinstance(features, Mapping):
+            raise TypeError(f"features must be a dict of Feature by key, but is a {type(features).__name__}")
+        self._features: dict[tuple[str, str | None, str], Feature] = {}
+        for key, feature in features.items():
+            self[key] = feature
+
+    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
+        """Return the feature of a key; a KeyError lists those that there are."""
+        try:
+            return self._features[feature_key]
+        except KeyError:
+            raise KeyError(f"{feature_key} is not in the feature store; it has {list(self._features)}") from None
+
+    def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
+        """Set the feature of a key."""
+        key: object = feature_key
+        if not isinstance(key, tuple) or len(key) != 3:
+            raise TypeError(f"a key must be (domain, type or None, name), but is {key!r}")
+        if not hasattr(feature, "read"):
+            raise TypeError(
+                f"the feature of {feature_key} must be a Feature, but is a {type(feature).__name__}; "
+                "wrap a tensor in TorchBasedFeature"
+            )
+        self._features[feature_key] = feature
+
+    def __contains__(self, feature_key: object) -> bool:
+        """Tell whether there is a feature of a key."""
+        return feature_key in self._features
+
+    def __len__(self) -> int:
+        """Return the number of features."""
+        return len(self._features)
+
+    def keys(self) -> KeysView[tuple[str, str | None, str]]:
+        """Return all keys."""
+        return self._features.keys()
+
+    def __repr__(self) -> str:
+        """Return keys and features."""
+        return f"{type(self).__name__}({self._features})"

@@ -1,0 +1,74 @@
+"""A feature store read from files."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+
+from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
+from graphfeed.storage.features.feature import Feature, TorchBasedFeature
+from graphfeed.storage.features.feature_store import BasicFeatureStore
+
+
+@dataclass(frozen=True)
+class OnDiskFeatureData:
+    """Where one feature lies."""
+
+    domain: Literal["node", "edge", "graph"]
+    name: str
+    format: Literal["torch", "numpy"]
+    path: str | Path
+    type: str | None = None
+    in_memory: bool = True
+    extra_fields: dict[str, Any] = field(default_factory=dict)
+    """Becomes the feature's metadata."""
+
+
+def open_feature(spec: OnDiskFeatureData) -> Feature:
+    """Load a feature, or map it."""
+    if spec.domain not in ("node", "edge", "graph"):
+        raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {spec.domain!r}")
+    if spec.format == "torch":
+        if not spec.in_memory:
+            raise ValueError(
+                f"{spec.path}: format torch must be in memory; save it with numpy.save to leave it on disk"
+            )
+        return TorchBasedFeature(torch.load(spec.path, weights_only=True), spec.extra_fields)
+    if spec.format != "numpy":
+        raise ValueError(f"{spec.path}: format must be 'torch' or 'numpy', but is {spec.format!r}")
+    if spec.in_memory:
+        return TorchBasedFeature(torch.from_numpy(np.load(spec.path, allow_pickle=False)), spec.extra_fields)
+    return DiskBasedFeature(spec.path, spec.extra_fields)
+
+
+class TorchBasedFeatureStore(BasicFeatureStore):
+    """Features from `.npy` and `.pt` files; nothing in them is unpickled but tensors.
+
+    Args:
+        feat_data: One description a feature; "numpy" with `in_memory=False` stays on disk.
+
+    Raises:
+        ValueError: An unknown format, or "torch" that should stay on disk.
+    """
+
+    def __init__(self, feat_data: Sequence[OnDiskFeatureData]) -> None:
+        super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
+
+    def pin_memory_(self) -> None:
+        """Move what lies in memory to page-locked memory, in place; what is on disk warns and stays.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device.
+        """
+        for feature in self._features.values():
+            feature.pin_memory_()
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a store with what lies in memory on a device, or "pinned"; what is on disk warns and stays."""
+        store = copy.copy(self)
+        store._features = {key: feature.to(device) for key, feature in self._features.items()}
+        return store

@@ -1,0 +1,250 @@
+"""Relabel sampled columns by hand: what samplers of one's own are written with."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, overload
+
+import torch
+
+from graphfeed.ops import Ready, compact, expand_indptr
+from graphfeed.ops.checks import bounds
+from graphfeed.ops.ready import check_one_rank
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
+Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
+CompactedByType: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]
+
+ONLY = "_"
+"""Both the node type and the relation of columns without types."""
+
+
+@overload
+def unique_and_compact_csc_formats(
+    csc_formats: CSCFormatBase,
+    unique_dst_nodes: torch.Tensor,
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: Literal[False] = False,
+) -> Compacted: ...
+
+
+@overload
+def unique_and_compact_csc_formats(
+    csc_formats: ByEdgeType,
+    unique_dst_nodes: Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: Literal[False] = False,
+) -> CompactedByType: ...
+
+
+@overload
+def unique_and_compact_csc_formats(
+    csc_formats: CSCFormatBase | ByEdgeType,
+    unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    *,
+    async_op: Literal[True],
+) -> Ready: ...
+
+
+def unique_and_compact_csc_formats(
+    csc_formats: CSCFormatBase | ByEdgeType,
+    unique_dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    rank: int = 0,
+    world_size: int = 1,
+    async_op: bool = False,
+) -> Any:
+    """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
+
+    The row ids begin with the seeds for every node type that has seeds, also where it is the source of no edge type;
+    so destinations have their features and a self term. They are in the order of the seeds' types, then of the edge
+    types.
+
+    Args:
+        csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
+        unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
+        rank: Only 0.
+        world_size: Only 1: ids are not shared out among ranks.
+        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
+
+    Returns:
+        The row ids, the columns with positions in them, and where they start and end, `tensor([0, number of rows])`;
+        each by type if the graph has types.
+
+    Raises:
+        TypeError: One of the arguments is by type and the other isn't, or ids of several dtypes.
+        ValueError: The columns are not as many as the seeds, an id is negative, or there are more ranks than one.
+
+    Example:
+        >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
+        >>> rows, compacted, _ = unique_and_compact_csc_formats(csc, torch.tensor([5, 6]))
+        >>> rows, compacted.indices
+        (tensor([5, 6, 8]), tensor([2, 0, 2]))
+    """
+    check_one_rank(rank, world_size)
+    rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
+    offsets = {kind: torch.tensor([0, len(ids)]) for kind, ids in rows.items()}
+    result: tuple[Any, ...] = (rows, compacted, offsets)
+    if isinstance(csc_formats, CSCFormatBase):
+        result = (rows[ONLY], *compacted.values(), offsets[ONLY])
+    return Ready(result) if async_op else result
+
+
+def merge_sources(
+    cscs: Mapping[str, CSCFormatBase], seeds: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase]]:
+    """Return row ids by node type, and columns by edge type with positions in them; `seeds` has every node type."""
+    rows = {}
+    local: dict[str, torch.Tensor] = {}
+    for kind, ids in seeds.items():
+        own = {edge_type: csc.indices for edge_type, csc in cscs.items() if etype_str_to_tuple(edge_type)[0] == kind}
+        found = torch.cat([ids, *own.values()])
+        if found.numel() and bounds(found)[0] < 0:
+            raise ValueError(f"ids must be 0 or more, but there is {bounds(found)[0]}")
+        result = compact(ids, found[len(ids) :])
+        rows[kind] = result.rows
+        parts = torch.split(result.local, [len(part) for part in own.values()])
+        local.update(zip(own, parts, strict=True))
+    return rows, {edge_type: CSCFormatBase(csc.indptr, local[edge_type]) for edge_type, csc in cscs.items()}
+
+
+@overload
+def compact_csc_format(
+    csc_formats: CSCFormatBase, dst_nodes: torch.Tensor, dst_timestamps: None = None
+) -> tuple[torch.Tensor, CSCFormatBase]: ...
+
+
+@overload
+def compact_csc_format(
+    csc_formats: CSCFormatBase, dst_nodes: torch.Tensor, dst_timestamps: torch.Tensor
+) -> tuple[torch.Tensor, CSCFormatBase, torch.Tensor]: ...
+
+
+@overload
+def compact_csc_format(
+    csc_formats: ByEdgeType, dst_nodes: Mapping[str, torch.Tensor], dst_timestamps: None = None
+) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase]]: ...
+
+
+@overload
+def compact_csc_format(
+    csc_formats: ByEdgeType, dst_nodes: Mapping[str, torch.Tensor], dst_timestamps: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]: ...
+
+
+def compact_csc_format(
+    csc_formats: CSCFormatBase | ByEdgeType,
+    dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    dst_timestamps: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
+) -> Any:
+    """Relabel sampled columns without merging nodes: the seeds, then the source of every edge, doubles included.
+
+    Args:
+        csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
+        dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
+        dst_timestamps: A time for each of them, in the same shape.
+
+    Returns:
+        The row ids and the columns with positions in them, of the dtype that they had; with timestamps also the time of
+        each row: the seeds' own, then for each edge that of its destination. Each by type if the graph has types.
+
+    Raises:
+        TypeError: One of the arguments is by type and the other isn't, or ids of several dtypes.
+        ValueError: The columns, or the timestamps, are not as many as the seeds.
+
+    Example:
+        >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
+        >>> rows, compacted = compact_csc_format(csc, torch.tensor([5, 6]))
+        >>> rows, compacted.indices
+        (tensor([5, 6, 8, 5, 8]), tensor([2, 3, 4]))
+    """
+    cscs, seeds = by_type(csc_formats, dst_nodes)
+    times = None if dst_timestamps is None else times_by_type(dst_timestamps, seeds)
+    rows = {kind: [ids] for kind, ids in seeds.items()}
+    counts = {kind: len(ids) for kind, ids in seeds.items()}
+    row_times = {kind: [own] for kind, own in (times or {}).items()}
+    compacted = {}
+    for edge_type, csc in cscs.items():
+        source, _, destination = etype_str_to_tuple(edge_type)
+        size = len(csc.indices)
+        ids = csc.indices
+        places = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
+        compacted[edge_type] = CSCFormatBase(csc.indptr, places)
+        counts[source] += size
+        rows[source].append(csc.indices)
+        if times is not None:
+            row_times[source].append(expand_indptr(csc.indptr, node_ids=times[destination], output_size=size))
+    joined = {kind: torch.cat(parts) for kind, parts in rows.items()}
+    joined_times = {kind: torch.cat(parts) for kind, parts in row_times.items()}
+    if isinstance(csc_formats, CSCFormatBase):
+        result: tuple[Any, ...] = (joined[ONLY], *compacted.values())
+        return result if times is None else (*result, joined_times[ONLY])
+    return (joined, compacted) if times is None else (joined, compacted, joined_times)
+
+
+def compact_hop(hop: SampledSubgraph, *, deduplicate: bool) -> SampledSubgraph:
+    """Give one hop row ids: each node once, or else a row for each seed and each edge.
+
+    Args:
+        hop: Columns and edges with the ids of the graph.
+        deduplicate: Whether a node is one row, however many edges lead to it.
+
+    Raises:
+        ValueError: The hop has no column ids.
+    """
+    cscs: Any = hop.sampled_csc
+    seeds: Any = hop.original_column_node_ids
+    if seeds is None:
+        raise ValueError("the hop has no original_column_node_ids; the graph's sampling methods give them")
+    rows, csc = unique_and_compact_csc_formats(cscs, seeds)[:2] if deduplicate else compact_csc_format(cscs, seeds)
+    return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
+
+
+def by_type(
+    csc_formats: CSCFormatBase | ByEdgeType, seeds: torch.Tensor | Mapping[str, torch.Tensor]
+) -> tuple[dict[str, CSCFormatBase], dict[str, torch.Tensor]]:
+    """Return columns and seeds by type, every node type present, or say why they don't belong together."""
+    if isinstance(csc_formats, CSCFormatBase):
+        if not isinstance(seeds, torch.Tensor):
+            raise TypeError(
+                "Edge type not supported in homogeneous graph: the columns have no types, but the seeds are a "
+                f"{type(seeds).__name__}; give a tensor"
+            )
+        cscs, complete = {f"{ONLY}:{ONLY}:{ONLY}": csc_formats}, {ONLY: seeds}
+    else:
+        if not isinstance(seeds, Mapping):
+            raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
+        cscs, complete = dict(csc_formats), dict(seeds)
+        some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
+        for edge_type in cscs:
+            for kind in etype_str_to_tuple(edge_type)[::2]:
+                complete.setdefault(kind, some[:0])
+    if len({ids.dtype for ids in (*complete.values(), *(csc.indices for csc in cscs.values()))}) > 1:
+        raise TypeError("ids of seeds and of columns must have one dtype; convert with .to(...)")
+    for edge_type, csc in cscs.items():
+        count = len(complete[etype_str_to_tuple(edge_type)[2]])
+        if len(csc.indptr) != count + 1:
+            raise ValueError(
+                f"The seed nodes should correspond to indptr: there are {count} seeds, but {len(csc.indptr) - 1} "
+                f"columns{'' if isinstance(csc_formats, CSCFormatBase) else f' of {edge_type!r}'}"
+            )
+    return cscs, complete
+
+
+def times_by_type(
+    timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the times of the seeds by type, every node type present, or say why they don't belong to the seeds."""
+    times = dict(timestamps) if isinstance(timestamps, Mapping) else {ONLY: timestamps}
+    some = next(iter(times.values()), torch.empty(0, dtype=torch.int64))
+    complete = {kind: times.get(kind, some[:0]) for kind in seeds}
+    for kind, ids in seeds.items():
+        if len(complete[kind]) != len(ids):
+            raise ValueError(
+                f"dst_timestamps must have {len(ids)} values, one a seed"
+                f"{'' if kind == ONLY else f' of type {kind!r}'}, but has {len(complete[kind])}"
+            )
+    return complete

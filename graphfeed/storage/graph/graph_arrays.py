@@ -1,0 +1,358 @@
+"""The arrays of a graph in memory: set, moved, saved and shared, and the checks that they are one."""
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.checks import check_can_pin, check_vector
+from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
+from graphfeed.storage.graph.sampled_subgraph import move, tensors_in
+from graphfeed.storage.memory.shared import Shareable
+
+WEIGHTS_LOCK = threading.Lock()
+
+
+class Checked:
+    """A field that can be set to what leaves the graph valid; that is checked by a pass over the arrays."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, graph: "GraphArrays | None", owner: type) -> Any:
+        """Return the field."""
+        return self if graph is None else vars(graph)[self.name]
+
+    def __set__(self, graph: "GraphArrays", value: Any) -> None:
+        """Set the field; where that makes no graph, raise and leave it."""
+        graph.set_field(self.name, value)
+
+
+def checked() -> Any:
+    """Return a `Checked` that type checkers take for the field's value."""
+    return Checked()
+
+
+class GraphArrays(Shareable):
+    """Compressed sparse columns with types and attributes: what a graph holds, without what is asked of it.
+
+    Fields can be set, and stay what they were, with an error, where the whole would be no graph. Arrays that agree
+    with each other alone are for a new graph.
+    """
+
+    csc_indptr: torch.Tensor = checked()
+    """Column starts, int32 or int64, shape (nodes + 1,)."""
+    indices: torch.Tensor = checked()
+    """Source of each edge, int32 or int64, shape (edges,)."""
+    node_type_offset: torch.Tensor | None = checked()
+    """First id of each node type, and the number of nodes."""
+    type_per_edge: torch.Tensor | None = checked()
+    """Edge type of each edge, ascending inside each column."""
+    node_type_to_id: dict[str, int] | None = checked()
+    """Number of each node type."""
+    edge_type_to_id: dict[str, int] | None = checked()
+    """Number of each edge type "source:relation:destination"."""
+
+    def __init__(
+        self,
+        csc_indptr: torch.Tensor,
+        indices: torch.Tensor,
+        node_type_offset: torch.Tensor | None,
+        type_per_edge: torch.Tensor | None,
+        node_type_to_id: Mapping[str, int] | None,
+        edge_type_to_id: Mapping[str, int] | None,
+        node_attributes: Mapping[str, torch.Tensor],
+        edge_attributes: Mapping[str, torch.Tensor],
+    ) -> None:
+        # Tensors stand in this order wherever they lie together; see graph_file.ARRAYS.
+        self.__dict__.update(
+            csc_indptr=in_one_piece(csc_indptr),
+            indices=in_one_piece(indices),
+            node_type_offset=in_one_piece(node_type_offset),
+            type_per_edge=in_one_piece(type_per_edge),
+            node_type_to_id=None if node_type_to_id is None else dict(node_type_to_id),
+            edge_type_to_id=None if edge_type_to_id is None else dict(edge_type_to_id),
+            node_attributes=dict(node_attributes),
+            edge_attributes=dict(edge_attributes),
+        )
+        self._cumulative: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def node_attributes(self) -> Mapping[str, torch.Tensor]:
+        """What each node has, by name: a row a node; setting it replaces all, `add_node_attribute` adds one."""
+        attributes: dict[str, torch.Tensor] = self.__dict__["node_attributes"]
+        return MappingProxyType(attributes)
+
+    @node_attributes.setter
+    def node_attributes(self, node_attributes: Mapping[str, torch.Tensor] | None) -> None:
+        self.set_field("node_attributes", node_attributes or {})
+
+    @property
+    def edge_attributes(self) -> Mapping[str, torch.Tensor]:
+        """What each edge has, by name: a row an edge, in the order of `indices`; set as `node_attributes`."""
+        attributes: dict[str, torch.Tensor] = self.__dict__["edge_attributes"]
+        return MappingProxyType(attributes)
+
+    @edge_attributes.setter
+    def edge_attributes(self, edge_attributes: Mapping[str, torch.Tensor] | None) -> None:
+        self.set_field("edge_attributes", edge_attributes or {})
+
+    def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
+        """Add or replace an attribute with a row a node."""
+        self.node_attributes = {**self.node_attributes, name: tensor}
+
+    def add_edge_attribute(self, name: str, tensor: torch.Tensor) -> None:
+        """Add or replace an attribute with a row an edge, in the order of `indices`, not in that of an edge list."""
+        self.edge_attributes = {**self.edge_attributes, name: tensor}
+
+    @property
+    def total_num_nodes(self) -> int:
+        """Number of nodes of all types."""
+        return self.csc_indptr.numel() - 1
+
+    @property
+    def total_num_edges(self) -> int:
+        """Number of edges of all types."""
+        return self.indices.numel()
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
+        if self.node_type_to_id is None or self.node_type_offset is None:
+            return self.total_num_nodes
+        offsets = self._first_ids()
+        by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
+        return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
+
+    def _first_ids(self) -> list[int]:
+        """Return `node_type_offset` as numbers, for which a GPU is waited for once."""
+        assert self.node_type_offset is not None
+        if self.node_type_offset.is_cpu:
+            return self.node_type_offset.tolist()
+        known: list[int] | None = vars(self).get("_offsets")
+        if known is None:
+            known = self.__dict__["_offsets"] = self.node_type_offset.tolist()
+        return known
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """Number of edges; by edge type if the graph has types (then a pass over the edges)."""
+        if self.edge_type_to_id is None or self.type_per_edge is None:
+            return self.total_num_edges
+        counts = torch.bincount(self.type_per_edge, minlength=len(self.edge_type_to_id)).tolist()
+        return {kind: counts[number] for kind, number in self.edge_type_to_id.items()}
+
+    def node_attribute(self, name: str) -> torch.Tensor:
+        """Return a node attribute; a KeyError lists those that there are."""
+        return look_up(self.node_attributes, name, "Node")
+
+    def edge_attribute(self, name: str) -> torch.Tensor:
+        """Return an edge attribute, in the order of `indices`; a KeyError lists those that there are."""
+        return look_up(self.edge_attributes, name, "Edge")
+
+    def prepare_weights(self, probs_name: str) -> torch.Tensor:
+        """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes an edge)."""
+        weights = self.edge_attribute(probs_name)
+        with WEIGHTS_LOCK:
+            known = self._cumulative.get(probs_name)
+            if known is None or known[0] is not weights:
+                known = (weights, ops.cumulate_weights(self.csc_indptr, weights))
+                self._cumulative[probs_name] = known
+        return known[1]
+
+    def prepare_hubs(self) -> ops.HubIndex | None:
+        """Return an index of the largest columns, made at the first call: 8 bytes a node and, at most, each third edge.
+
+        None on a GPU and for types, where whole columns are read.
+        """
+        if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
+            return None
+        with WEIGHTS_LOCK:
+            known: tuple[torch.Tensor, ...] | None = vars(self).get("_hubs")
+            if known is None:
+                known = tuple(ops.index_hubs(self.csc_indptr, self.indices))
+                self.__dict__["_hubs"] = known
+        return ops.HubIndex(*known)
+
+    def fields(self) -> Fields:
+        """Return all fields by name, as the constructor takes them."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+    def check(self) -> None:
+        """Raise unless the arrays are a graph, and what belongs to it fits; costs a pass over each.
+
+        Raises:
+            TypeError: Arrays of another dtype.
+            ValueError: Arrays that are no CSC, lengths that don't match, or types that don't agree.
+        """
+        ops.check_csc(self.csc_indptr, self.indices)
+        check_types(
+            self.csc_indptr,
+            self.indices,
+            self.node_type_offset,
+            self.type_per_edge,
+            self.node_type_to_id,
+            self.edge_type_to_id,
+        )
+        check_attributes("node", self.node_attributes, self.total_num_nodes)
+        check_attributes("edge", self.edge_attributes, self.total_num_edges)
+
+    def set_field(self, name: str, value: Any) -> None:
+        """Set a field, if the whole stays a graph."""
+        other = type(self)(**{**self.fields(), name: value})
+        is_attribute = name.endswith("_attributes")
+        try:
+            if is_attribute:
+                check_attributes("node", other.node_attributes, self.total_num_nodes)
+                check_attributes("edge", other.edge_attributes, self.total_num_edges)
+            else:
+                other.check()
+        except (TypeError, ValueError) as error:
+            error.add_note(f"the graph keeps its {name}; to change arrays together make another graph")
+            raise
+        if not is_attribute:
+            # What was made of the array that goes, such as running sums of weights, goes with it.
+            stale = vars(self).keys() - vars(other).keys()
+            self.__dict__.update(vars(other))
+            for own in stale:
+                del self.__dict__[own]
+        self.__dict__[name] = vars(other)[name]
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the graph on another device; "pinned" is page-locked CPU memory. What lies there is not copied."""
+        return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
+
+    def pin_memory_(self) -> None:
+        """Page-lock the arrays where they lie, for a GPU to read them, until the graph dies; nothing is copied.
+
+        Pickling a large graph moves it to shared memory, which is not page-locked: pin after that.
+
+        Raises:
+            RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
+            ValueError: An array is not on the CPU, or in pieces.
+        """
+        check_can_pin("pin_memory_")
+        for tensor in tensors_in(vars(self)):  # with what was made of the fields
+            ops.pin_in_place(tensor, self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to a file that `load_graph` maps, with its attributes; whole, or what was there stays."""
+        save_fields(Path(path), self.fields())
+
+    def copy_to_shared_memory(self, name: str) -> Self:
+        """Return a copy in shared memory, which other processes of this machine and user open by its name.
+
+        `load_from_shared_memory(name)` maps it; what one process writes into its arrays, all see. The name lasts until
+        the copy is garbage or its process ends, unless that is killed; who has loaded it keeps it. Worker processes
+        need no name: a graph pickles as a handle by itself.
+
+        Raises:
+            FileExistsError: The name is taken.
+            ValueError: A name with other characters than letters, digits and any of "_.+-".
+        """
+        path = publish(name, self.fields())
+        owner, inode = os.getpid(), path.stat().st_ino
+        try:
+            graph = type(self).open_by_name(name)
+        except BaseException:
+            unpublish(path, owner, inode)
+            raise
+        weakref.finalize(graph, unpublish, path, owner, inode)
+        return graph
+
+    @classmethod
+    def open_by_name(cls, name: str) -> Self:
+        """Map a graph in shared memory."""
+        fields, block = open_shared(name)
+        graph = cls(**fields)
+        graph.__dict__["_block"] = block
+        return graph
+
+    def __repr__(self) -> str:
+        """Return the numbers of nodes, edges and types; costs no pass over the edges."""
+        types = ""
+        if self.node_type_to_id is not None and self.edge_type_to_id is not None:
+            types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
+        return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
+
+
+def in_one_piece(values: Any) -> Any:
+    """Return a tensor whose values lie together; what is none is left for the checks."""
+    return values.contiguous() if isinstance(values, torch.Tensor) else values
+
+
+def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
+    """Return an attribute by name, or say which there are."""
+    if name not in attributes:
+        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
+    return attributes[name]
+
+
+def check_types(
+    csc_indptr: torch.Tensor,
+    indices: torch.Tensor,
+    node_type_offset: torch.Tensor | None,
+    type_per_edge: torch.Tensor | None,
+    node_type_to_id: Mapping[str, int] | None,
+    edge_type_to_id: Mapping[str, int] | None,
+) -> None:
+    """Raise unless the types are given all or not at all, and agree with each other and with the edges."""
+    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
+    given = {
+        "node_type_offset": node_type_offset,
+        "type_per_edge": type_per_edge,
+        "node_type_to_id": node_type_to_id,
+        "edge_type_to_id": edge_type_to_id,
+    }
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return
+    if missing:
+        raise ValueError(f"a graph with types needs all of {list(given)}, but {missing} is None")
+    assert node_type_offset is not None
+    assert type_per_edge is not None
+    assert node_type_to_id is not None
+    assert edge_type_to_id is not None
+    for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
+        if sorted(ids.values()) != list(range(len(ids))):
+            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {dict(ids)}")
+    for kind in edge_type_to_id:
+        parts = kind.split(":")
+        if len(parts) != 3:
+            raise ValueError(f"edge_type_to_id has {kind!r}; an edge type is 'source:relation:destination'")
+        for part in (parts[0], parts[2]):
+            if part not in node_type_to_id:
+                raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
+    if type_per_edge.numel() != num_edges:
+        raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
+    check_vector("node_type_offset", node_type_offset)
+    offsets = node_type_offset.tolist()
+    bounds = (offsets[0], offsets[-1]) if offsets else ()
+    if len(offsets) != len(node_type_to_id) + 1 or bounds != (0, num_nodes) or offsets != sorted(offsets):
+        raise ValueError(
+            f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
+            f"but is {offsets}"
+        )
+    ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
+    if num_edges:
+        kinds = [kind.split(":") for kind in sorted(edge_type_to_id, key=edge_type_to_id.__getitem__)]
+        ends = torch.tensor([[node_type_to_id[source], node_type_to_id[end]] for source, _, end in kinds])
+        ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
+
+
+def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
+    """Raise unless each attribute is a tensor with a row for each node, or for each edge."""
+    for name, values in attributes.items():
+        if not isinstance(values, torch.Tensor):
+            raise TypeError(f"{domain}_attributes[{name!r}] must be a torch.Tensor, but is a {type(values).__name__}")
+        found = values.shape[0] if values.dim() else "no dimension"
+        if found != rows:
+            raise ValueError(
+                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {found}"
+            )

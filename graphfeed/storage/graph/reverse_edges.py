@@ -1,0 +1,48 @@
+"""Edges together with those that run the other way."""
+
+from collections.abc import Mapping
+
+import torch
+
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+
+def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] | None = None) -> ByType:
+    """Return the edges, followed by each with its ends swapped.
+
+    Args:
+        edges: Shape (N, 2); or a dict of those by edge type, which stays as it is.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type. Edges of a type are appended, swapped,
+            to its reverse type, which is made where it isn't there; types that the mapping or the edges lack are
+            left alone. Only the edges given are swapped, never those that an entry before has appended.
+
+    Returns:
+        Shape (2N, 2); or a new dict.
+
+    Raises:
+        ValueError: Edges of another shape.
+        TypeError: A mapping for edges that are not by type.
+
+    Example:
+        >>> add_reverse_edges(torch.tensor([[0, 1], [2, 3]])).tolist()
+        [[0, 1], [2, 3], [1, 0], [3, 2]]
+    """
+    if isinstance(edges, torch.Tensor):
+        if reverse_etypes_mapping is not None:
+            raise TypeError("reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it out")
+        check_edges("edges", edges)
+        return torch.cat([edges, edges.flip(1)])
+    result = dict(edges)
+    for edge_type, reverse_type in (reverse_etypes_mapping or {}).items():
+        if edge_type in edges:
+            check_edges(f"edges[{edge_type!r}]", edges[edge_type])
+            swapped = edges[edge_type].flip(1)
+            known = result.get(reverse_type)
+            result[reverse_type] = swapped if known is None else torch.cat([known, swapped])
+    return result
+
+
+def check_edges(name: str, edges: torch.Tensor) -> None:
+    """Raise unless edges are pairs."""
+    if edges.dim() != 2 or edges.shape[1] != 2:
+        raise ValueError(f"Only tensor with shape N*2 is supported now, but {name} has {list(edges.shape)}")

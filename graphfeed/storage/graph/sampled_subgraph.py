@@ -1,0 +1,294 @@
+"""What one hop of sampling gives: a small graph, and the ids that its nodes and edges have in the large one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
+
+import torch
+
+from graphfeed.ops import Ready, leave_out, leave_out_of_columns, match_pairs
+from graphfeed.storage.memory.tensor_repr import show
+
+ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
+
+
+def move(value: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
+    """Return a value with the tensors inside of dicts, lists, tuples and objects with `.to` on the device.
+
+    To "pinned" go dense tensors of the CPU, and objects with `.pin_memory`; all else stays where it is.
+    """
+    if isinstance(value, dict):
+        return {name: move(part, device, non_blocking=non_blocking) for name, part in value.items()}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(move(part, device, non_blocking=non_blocking) for part in value)
+    if str(device) == "pinned":
+        stays = isinstance(value, torch.Tensor) and not (value.is_cpu and value.layout == torch.strided)
+        return value if stays or not hasattr(value, "pin_memory") else value.pin_memory()
+    return value.to(device, non_blocking=non_blocking) if hasattr(value, "to") else value
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors inside of dicts, lists, tuples and dataclasses."""
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    parts: Any = value if isinstance(value, (list, tuple)) else ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif is_dataclass(value):
+        parts = getattr(value, "__dict__", {}).values()
+    for part in parts:
+        yield from tensors_in(part)
+
+
+def all_pinned(value: Any) -> bool:
+    """Tell whether there are tensors inside of a value and all lie in pinned memory."""
+    pinned = [tensor.is_pinned() for tensor in tensors_in(value)]
+    return bool(pinned) and all(pinned)
+
+
+@dataclass(repr=False)
+class CSCFormatBase:
+    """Compressed sparse columns.
+
+    Raises:
+        TypeError: What is no tensor.
+        ValueError: `indptr` does not end at the number of `indices`.
+
+    Example:
+        >>> CSCFormatBase(indptr=torch.tensor([0, 1]), indices=torch.tensor([3]))
+        CSCFormatBase(indptr=tensor([0, 1]),
+                      indices=tensor([3]),
+        )
+    """
+
+    indptr: torch.Tensor
+    """Where each column's edges start, shape (columns + 1,)."""
+    indices: torch.Tensor
+    """Row of each edge."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(
+                    f"{name} must be a torch.Tensor, but is a {type(value).__name__}; make one with torch.as_tensor"
+                )
+        if self.indptr.numel() == 0:
+            raise ValueError("indptr must have an entry more than there are columns, but is empty")
+        if self.indptr.device.type == "cpu" and int(self.indptr[-1]) != len(self.indices):
+            raise ValueError(
+                f"indptr must end with the number of edges, {len(self.indices)} (the length of indices), "
+                f"but ends with {int(self.indptr[-1])}"
+            )
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "CSCFormatBase":
+        """Return the same on another device; "pinned" is page-locked CPU memory."""
+        return CSCFormatBase(
+            move(self.indptr, device, non_blocking=non_blocking),
+            move(self.indices, device, non_blocking=non_blocking),
+        )
+
+    def pin_memory(self) -> "CSCFormatBase":
+        """Return the same in pinned memory."""
+        return self.to("pinned")
+
+    def is_pinned(self) -> bool:
+        """Tell whether both tensors lie in pinned memory."""
+        return all_pinned(self)
+
+    def __repr__(self) -> str:
+        """Return the two tensors, one a line."""
+        return show(type(self).__name__, vars(self))
+
+
+class PyGLayerData(NamedTuple):
+    """What a bipartite layer of PyG takes."""
+
+    x: tuple[torch.Tensor, torch.Tensor]
+    """Features of the sources, and of the destinations, which the sources begin with."""
+    edge_index: torch.Tensor
+    """int64: sources and destinations, shape (2, E)."""
+    size: tuple[int, int]
+    """How many sources and destinations there are."""
+
+
+class PyGLayerHeteroData(NamedTuple):
+    """What a bipartite layer of PyG takes, by node type and edge type "src:rel:dst"."""
+
+    x: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
+    """Features of the sources and of the destinations, by node type."""
+    edge_index: dict[str, torch.Tensor]
+    """int64: sources and destinations, shape (2, E)."""
+    size: dict[str, tuple[int, int]]
+    """How many sources and destinations there are."""
+
+
+@dataclass(repr=False)
+class SampledSubgraph:
+    """One layer of a mini-batch: in-edges of the columns, rows and columns relabelled.
+
+    A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
+    the graph is present, also where it has no edge or no node here.
+
+    Raises:
+        TypeError: `sampled_csc` is neither a CSCFormatBase nor a dict.
+        ValueError: An edge type that is not of the form "src:rel:dst".
+    """
+
+    sampled_csc: CSCFormatBase | dict[str, CSCFormatBase]
+    """Edges: columns are destinations; `indices` are positions in the row ids of the source type."""
+    original_column_node_ids: ByType | None = None
+    """Ids of the destinations: the seeds of this layer."""
+    original_row_node_ids: ByType | None = None
+    """Ids of the sources; begins with the column ids."""
+    original_edge_ids: ByType | None = None
+    """Id of each edge: its row in its type's edge list where the graph knows it, else its position in the graph."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
+            kind = type(self.sampled_csc).__name__
+            raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {kind}")
+        for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
+            if edge_type.count(":") != 2:
+                raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {edge_type!r}")
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
+        """Return the same on another device; "pinned" is page-locked CPU memory."""
+        moved = {
+            field.name: move(getattr(self, field.name), device, non_blocking=non_blocking) for field in fields(self)
+        }
+        return replace(self, **moved)
+
+    def pin_memory(self) -> Self:
+        """Return the same in pinned memory."""
+        return self.to("pinned")
+
+    def is_pinned(self) -> bool:
+        """Tell whether all tensors lie in pinned memory."""
+        return all_pinned(self)
+
+    @overload
+    def exclude_edges(
+        self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: Literal[False] = False
+    ) -> Self: ...
+
+    @overload
+    def exclude_edges(
+        self, edges: ByType, assume_num_node_within_int32: bool = True, *, async_op: Literal[True]
+    ) -> Ready: ...
+
+    def exclude_edges(
+        self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: bool = False
+    ) -> Self | Ready:
+        """Return the subgraph without some edges; row and column ids stay as they are, also those without edges.
+
+        Args:
+            edges: Sources and destinations by their ids in the graph, shape (N, 2), by edge type if the graph has
+                types; types that are not in it are kept whole. All edges that join such a pair go.
+            assume_num_node_within_int32: Has no effect: every 64-bit id is told apart.
+            async_op: Whether to return something whose `wait()` returns the subgraph, which is computed at once.
+
+        Raises:
+            TypeError: A dict for a subgraph without types, or no dict for one with types.
+            ValueError: Edges of another shape.
+
+        Example:
+            >>> ids = torch.tensor([10, 11])
+            >>> layer = SampledSubgraph(CSCFormatBase(torch.tensor([0, 2]), torch.tensor([0, 1])), ids[:1], ids)
+            >>> layer.exclude_edges(torch.tensor([[11, 10]])).sampled_csc.indices
+            tensor([0])
+        """
+        del assume_num_node_within_int32
+        typed = isinstance(self.sampled_csc, dict)
+        if not isinstance(edges, Mapping if typed else torch.Tensor):
+            wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
+            raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
+        result = self._without(edges) if isinstance(edges, torch.Tensor) else self._without_typed(edges)
+        return Ready(result) if async_op else result
+
+    def _without(self, edges: torch.Tensor) -> Self:
+        assert isinstance(self.sampled_csc, CSCFormatBase)
+        rows, columns = self.original_row_node_ids, self.original_column_node_ids
+        assert not isinstance(rows, dict)
+        assert not isinstance(columns, dict)
+        csc, gone = without(self.sampled_csc, rows, columns, edges)
+        ids = self.original_edge_ids
+        kept = leave_out(ids, gone) if isinstance(ids, torch.Tensor) else ids
+        return replace(self, sampled_csc=csc, original_edge_ids=kept)
+
+    def _without_typed(self, edges: Mapping[str, torch.Tensor]) -> Self:
+        assert isinstance(self.sampled_csc, dict)
+        parts, ids = dict(self.sampled_csc), self.original_edge_ids
+        ids = dict(ids) if isinstance(ids, dict) else None
+        for edge_type in parts.keys() & edges.keys():
+            source, _, destination = edge_type.split(":")
+            rows, columns = pick(self.original_row_node_ids, source), pick(self.original_column_node_ids, destination)
+            parts[edge_type], gone = without(parts[edge_type], rows, columns, edges[edge_type])
+            if ids is not None and edge_type in ids:
+                ids[edge_type] = leave_out(ids[edge_type], gone)
+        return replace(self, sampled_csc=parts, original_edge_ids=ids)
+
+    def to_pyg(self, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
+        """Return the layer as PyG's bipartite convolutions take it; needs no PyG.
+
+        Args:
+            x: A row for each of the row ids; by node type if the graph has types. A type may be left out.
+        """
+        if isinstance(self.sampled_csc, CSCFormatBase):
+            if not isinstance(x, torch.Tensor):
+                raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
+            count = len(self.sampled_csc.indptr) - 1
+            return PyGLayerData((x, x[:count]), edge_index(self.sampled_csc), (len(x), count))
+        if not isinstance(x, dict):
+            raise TypeError(f"x must be a dict by node type, as the subgraph has types, but is a {type(x).__name__}")
+        destinations: dict[str, torch.Tensor] = {}
+        sizes: dict[str, tuple[int, int]] = {}
+        for edge_type, csc in self.sampled_csc.items():
+            source, _, destination = edge_type.split(":")
+            count = len(csc.indptr) - 1
+            if destination in x:
+                destinations[destination] = x[destination][:count]
+            rows = pick(self.original_row_node_ids, source)
+            sizes[edge_type] = (len(x.get(source, ()) if rows is None else rows), count)
+        edges = {edge_type: edge_index(csc) for edge_type, csc in self.sampled_csc.items()}
+        return PyGLayerHeteroData((x, destinations), edges, sizes)
+
+    def __repr__(self) -> str:
+        """Return the fields, one a line, from the last letter to the first."""
+        return show(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
+
+
+SampledSubgraphImpl = SampledSubgraph
+
+
+def pick(ids: ByType | None, kind: str) -> torch.Tensor | None:
+    """Return the ids of one type, where there are any."""
+    return ids.get(kind) if isinstance(ids, dict) else None
+
+
+def columns_of(csc: CSCFormatBase) -> torch.Tensor:
+    """Return the column of each edge."""
+    columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
+    return torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
+
+
+def edge_index(csc: CSCFormatBase) -> torch.Tensor:
+    """Return sources and destinations of the edges as positions, int64, shape (2, E)."""
+    return torch.stack([csc.indices.to(torch.int64), columns_of(csc)])
+
+
+def without(
+    csc: CSCFormatBase, rows: torch.Tensor | None, columns: torch.Tensor | None, edges: torch.Tensor
+) -> tuple[CSCFormatBase, torch.Tensor]:
+    """Return the columns without some edges, and the places of those that went.
+
+    Args:
+        csc: The edges.
+        rows: Ids of the rows; None where `indices` are ids.
+        columns: Ids of the columns; None where they are 0, 1, 2, ...
+        edges: Ids of sources and destinations, shape (N, 2).
+    """
+    device = csc.indptr.device
+    destinations = torch.arange(len(csc.indptr) - 1, device=device) if columns is None else columns
+    gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
+    return CSCFormatBase(leave_out_of_columns(csc.indptr, gone), leave_out(csc.indices, gone)), gone

@@ -1,0 +1,247 @@
+"""Tensors that cross to another process as a handle: where they lie, not what they hold.
+
+A block is an anonymous memory file (Linux), which others open by the owner's process id and descriptor. It has no
+name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Where there are no
+such files it is a file in the temporary folder that goes when its owner does.
+"""
+
+import atexit
+import copy
+import copyreg
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import index
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import ALIGNMENT, align, collapse, map_shared
+
+MOVING = threading.RLock()
+"""Held while an object's tensors move to a block, so that two threads don't move them twice."""
+BY_VALUE_BYTES = 1 << 13
+"""Up to this size a copy is cheaper than a mapping."""
+TRANSPORT_PROTOCOL = 4
+"""Python's own transports pickle by this protocol or a later one, `torch.save` by protocol 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one tensor lies in a block."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """What is pickled in place of tensors."""
+
+    path: str
+    inode: int
+    size: int
+    places: tuple[Place, ...]
+
+
+class SharedBlock:
+    """Tensors in one mapping that other processes can open.
+
+    Example:
+        >>> block = SharedBlock.create([torch.arange(3)])
+        >>> SharedBlock.open(block.handle).tensors
+        [tensor([0, 1, 2])]
+    """
+
+    def __init__(self, descriptor: int, handle: Handle) -> None:
+        self.handle = handle
+        weakref.finalize(self, os.close, descriptor)
+        self.memory = map_shared(descriptor, handle.size)
+        self.tensors = tensors_of(self.memory, handle.places)
+
+    @classmethod
+    def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
+        """Copy CPU tensors into a new block."""
+        places, size = [], 0
+        for tensor in tensors:
+            places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
+            size += align(tensor.nbytes)
+        size = max(size, ALIGNMENT)
+        descriptor, path = open_memory(size)
+        block = cls(descriptor, Handle(path, os.fstat(descriptor).st_ino, size, tuple(places)))
+        for own, tensor in zip(block.tensors, tensors, strict=True):
+            own.copy_(tensor)
+        collapse(block.memory)
+        return block
+
+    @classmethod
+    def open(cls, handle: Handle) -> "SharedBlock":
+        """Map a block of another process, or of this one.
+
+        Raises:
+            FileNotFoundError: The process that owned it is gone, or is none of this machine's.
+        """
+        advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
+        try:
+            descriptor = os.open(handle.path, os.O_RDWR)
+        except OSError as error:
+            raise FileNotFoundError(
+                f"shared block {handle.path} can't be opened ({error.strerror}); {advice}"
+            ) from error
+        if os.fstat(descriptor).st_ino != handle.inode:
+            os.close(descriptor)
+            raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
+        anonymous = handle.path.startswith("/proc/")
+        path = f"/proc/{os.getpid()}/fd/{descriptor}" if anonymous else handle.path
+        return cls(descriptor, replace(handle, path=path))
+
+
+def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
+    """Return the tensors that lie at some places of a mapping, which they keep alive."""
+    tensors = []
+    for place in places:
+        dtype: torch.dtype = getattr(torch, place.dtype)
+        count = int(np.prod(place.shape, dtype=np.int64))
+        if count == 0:
+            tensors.append(torch.empty(place.shape, dtype=dtype))
+        else:
+            flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=place.offset)
+            tensors.append(flat.reshape(place.shape))
+    return tensors
+
+
+def open_memory(size: int) -> tuple[int, str]:
+    """Make a memory file; return its descriptor and the path by which other processes open it."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
+        atexit.register(remove_own, path, os.getpid())
+    try:
+        os.truncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, path
+
+
+def remove_own(path: str, owner: int) -> None:
+    """Remove a file if this process made it, not a fork of it."""
+    if os.getpid() == owner and os.path.exists(path):
+        os.remove(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Stands for a tensor that travels by handle."""
+
+    number: int
+
+
+def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect each once."""
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        for number, known in enumerate(tensors):
+            if known is value:
+                return Slot(number)
+        tensors.append(value)
+        return Slot(len(tensors) - 1)
+    if type(value) is dict:
+        return {name: lift(part, tensors) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(lift(part, tensors) for part in value)
+    return value
+
+
+def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Put tensors back where their slots are."""
+    if isinstance(value, Slot):
+        return tensors[value.number]
+    if type(value) is dict:
+        return {name: lower(part, tensors) for name, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(lower(part, tensors) for part in value)
+    return value
+
+
+def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
+    """Return a CPU tensor by value: its bytes, dtype and shape, without what a view leaves out."""
+    return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
+
+
+def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Make a tensor of its bytes."""
+    return torch.from_numpy(data).view(dtype).reshape(shape) if data.size else torch.empty(shape, dtype=dtype)
+
+
+class Shareable:
+    """Something with tensors that pickles as a handle; its CPU tensors move to a shared block at the first pickling.
+
+    Small ones travel by value. What the receiver writes into a tensor that came by handle, the sender sees. In a file
+    of `torch.save` all tensors are by value, as a handle is worth nothing when the process is gone.
+    """
+
+    _block: SharedBlock | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Return how the object is pickled: by value where the protocol is `torch.save`'s, which no transport takes."""
+        if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
+            return super().__reduce_ex__(protocol)
+        skeleton, tensors = self._lifted()
+        return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, and a handle in place of large tensors."""
+        with MOVING:
+            return self._share()
+
+    def _lifted(self) -> tuple[Any, list[torch.Tensor]]:
+        tensors: list[torch.Tensor] = []
+        fields = {name: value for name, value in vars(self).items() if name not in ("_block", *self.unpickled())}
+        return lift(fields, tensors), tensors
+
+    def _share(self) -> dict[str, Any]:
+        skeleton, tensors = self._lifted()
+        if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
+            return {
+                "fields": skeleton,
+                "values": [to_bytes(tensor) for tensor in tensors],
+            }
+        block = self._block
+        if block is None or [id(tensor) for tensor in tensors] != [id(tensor) for tensor in block.tensors]:
+            block = SharedBlock.create(tensors)
+            self.__dict__.update(lower(skeleton, block.tensors))
+            self.__dict__["_block"] = block
+        return {"fields": skeleton, "handle": block.handle}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the fields, and map the tensors where they lie."""
+        if "tensors" in state:
+            tensors = state["tensors"]
+        elif "values" in state:
+            tensors = [from_bytes(*value) for value in state["values"]]
+        else:
+            block = SharedBlock.open(state["handle"])
+            self.__dict__["_block"] = block
+            tensors = block.tensors
+        self.__dict__.update(lower(state["fields"], tensors))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy with tensors of its own; nothing is shared for it."""
+        duplicate = object.__new__(type(self))
+        memo[id(self)] = duplicate
+        fields = {name: value for name, value in vars(self).items() if name != "_block"}
+        duplicate.__dict__.update(copy.deepcopy(fields, memo))
+        return duplicate
+
+    def unpickled(self) -> tuple[str, ...]:
+        """Name the fields that are not pickled but made again, such as caches."""
+        return ()

@@ -1,0 +1,243 @@
+import multiprocessing
+import os
+import pickle
+import queue
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.channels.line import EndOfEpoch, PeerError
+from graphfeed.channels.mp_channel import MpChannel
+from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
+from graphfeed.loader.transport.thread_channel import Closed
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+FORK = multiprocessing.get_context("fork")
+LARGE = 30_000
+
+
+@contextmanager
+def running(*works: tuple[Callable[..., object], Any], method: str = "fork") -> Iterator[list[Any]]:
+    """Run functions in child processes, and wait for their ends."""
+    context: Any = multiprocessing.get_context(method)
+    children = [context.Process(target=work, args=arguments) for work, arguments in works]
+    for child in children:
+        child.start()
+    yield children
+    for child in children:
+        child.join(30)
+        assert child.exitcode is not None, "it hangs"
+
+
+def sample(producer: int, number: int) -> dict[str, torch.Tensor]:
+    """Return a message that says where it is from; every third is large."""
+    data = torch.full((LARGE if number % 3 == 0 else 10,), number % 256, dtype=torch.uint8)
+    return {"from": torch.tensor([producer, number]), "data": data}
+
+
+def check(message: dict[str, torch.Tensor]) -> tuple[int, int]:
+    producer, number = message["from"].tolist()
+    assert message["data"].equal(sample(producer, number)["data"])
+    return producer, number
+
+
+def produce(channel: ShmChannel, producer: int, count: int, epochs: int = 1) -> None:
+    for epoch in range(epochs):
+        for number in range(count):
+            channel.send(sample(producer, epoch * count + number))
+        channel.end_epoch()
+
+
+def consume(channel: ShmChannel, results: MpChannel) -> None:
+    """Send on what came, in order."""
+    found = torch.tensor([check(message) for message in channel])
+    results.send({"found": found.reshape(-1, 2)})
+
+
+def send_and_wait(channel: ShmChannel) -> None:
+    channel.send(sample(0, 0))
+    time.sleep(60)
+
+
+def receive_and_wait(channel: ShmChannel) -> None:
+    channel.recv()
+    time.sleep(60)
+
+
+def send_and_fail(channel: ShmChannel) -> None:
+    channel.send(sample(0, 0))
+    os.close(2)  # the traceback belongs in no test's output
+    raise KeyError("no such feature")
+
+
+def send_until_closed(channel: ShmChannel) -> None:
+    with suppress(Closed):
+        while True:
+            channel.send(sample(0, 0), timeout_ms=20_000)
+
+
+def test_several_producers_and_consumers_lose_and_double_nothing() -> None:
+    with ShmChannel(4, "100KB", num_producers=3) as channel, MpChannel() as results:
+        producers = [(produce, (channel, number, 60)) for number in range(3)]
+        consumers = [(consume, (channel, results)) for _ in range(2)]
+        with running(*producers, *consumers):
+            found = [results.recv(timeout=60)["found"].tolist() for _ in range(2)]
+        assert Counter(map(tuple, found[0] + found[1])) == Counter((p, n) for p in range(3) for n in range(60))
+        for part in found:
+            for producer in range(3):
+                numbers = [number for its, number in part if its == producer]
+                assert numbers == sorted(numbers), "in order for each producer"
+        statistics = channel.statistics()
+        assert statistics["most messages"] <= 4
+        assert statistics["most bytes"] <= 100 << 10
+        assert statistics["messages sent"] == statistics["messages received"] == 180
+
+
+def test_epochs_do_not_mix() -> None:
+    with (
+        ShmChannel(4, "1MB", num_producers=2) as channel,
+        running(*((produce, (channel, number, 20, 3)) for number in range(2))),
+    ):
+        for epoch in range(3):
+            found = [check(message) for message in channel]
+            assert sorted(found) == [(p, n) for p in range(2) for n in range(20 * epoch, 20 * (epoch + 1))]
+
+
+def test_threads_of_one_process_may_send_and_receive() -> None:
+    with ShmChannel(2, "1MB", num_producers=2) as channel:
+        threads = [threading.Thread(target=produce, args=(channel, number, 30)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        assert len([check(channel.recv()) for _ in range(60)]) == 60
+        for thread in threads:
+            thread.join(10)
+
+
+def test_it_pickles_to_processes_that_are_no_forks() -> None:
+    with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="spawn"):
+        assert [check(message) for message in channel] == [(7, number) for number in range(5)]
+
+
+def test_a_copy_in_the_same_process_is_the_same_channel() -> None:
+    with ShmChannel(4, "1MB") as channel:
+        again = pickle.loads(pickle.dumps(channel))
+        again.send(sample(0, 1))
+        assert check(channel.recv()) == (0, 1)
+        again.close()
+        assert channel.empty()
+
+
+def test_a_killed_producer_is_noticed() -> None:
+    with ShmChannel() as channel, running((send_and_wait, (channel,))) as (child,):
+        assert check(channel.recv()) == (0, 0)
+        os.kill(child.pid, signal.SIGKILL)
+        with pytest.raises(PeerError, match=rf"producer process {child.pid} died"):
+            channel.recv(timeout_ms=30_000)
+        channel.send(sample(1, 1))
+        assert check(channel.recv()) == (1, 1), "the channel goes on"
+
+
+def test_a_killed_consumer_is_noticed() -> None:
+    with ShmChannel(2) as channel, running((receive_and_wait, (channel,))) as (child,):
+        channel.send(sample(0, 0))
+        while channel.statistics().get("messages received", 0) == 0:
+            pass
+        threading.Timer(0.1, os.kill, (child.pid, signal.SIGKILL)).start()
+        with pytest.raises(PeerError, match=rf"consumer process {child.pid} died"):
+            send_until_closed(channel)
+
+
+def test_a_producer_that_fails_says_why() -> None:
+    with ShmChannel() as channel, running((send_and_fail, (channel,))):
+        assert check(channel.recv()) == (0, 0)
+        with pytest.raises(PeerError, match=r"producer process \d+ failed: KeyError: 'no such feature'"):
+            channel.recv(timeout_ms=30_000)
+
+
+def test_an_error_travels_in_its_place() -> None:
+    with ShmChannel() as channel:
+        channel.send(sample(0, 1))
+        channel.send_error(ValueError("fan-outs"))
+        channel.send(sample(0, 2))
+        assert check(channel.recv()) == (0, 1)
+        with pytest.raises(PeerError, match=rf"in process {os.getpid()}: ValueError: fan-outs"):
+            channel.recv()
+        assert check(channel.recv()) == (0, 2)
+
+
+def test_the_end_of_the_maker_ends_everybody() -> None:
+    channel = ShmChannel(2)
+    with running((send_until_closed, (channel,)), (send_until_closed, (channel,))) as children:
+        while channel.qsize() < 2:
+            pass
+        channel.close()
+    assert [child.exitcode for child in children] == [0, 0]
+    channel.close()
+    with pytest.raises(Closed, match="closed it or is gone"):
+        channel.recv()
+
+
+def make_and_wait(words: Any) -> None:
+    """Make a channel, have a message kept and another one wait, and a child that sends on."""
+    channel = ShmChannel(2)
+    child = FORK.Process(target=send_and_wait, args=(channel,))
+    child.start()
+    kept = channel.recv()
+    channel.send(sample(1, 0))
+    words.send((channel.address, child.pid, len(kept)))
+    time.sleep(60)
+
+
+def test_nothing_is_left_when_all_are_killed() -> None:
+    here, there = FORK.Pipe()
+    with here, there, running((make_and_wait, (there,))) as (maker,):
+        address, child, _ = here.recv()
+        assert address[1:] in Path("/proc/net/unix").read_text()
+        os.kill(maker.pid, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        maker.join(30)
+        wait_until(lambda: address[1:] not in Path("/proc/net/unix").read_text())
+    assert not list(Path("/dev/shm").glob("*graphfeed[!.]*"))
+
+
+def test_closing_wakes_a_thread_that_waits() -> None:
+    channel = ShmChannel(2)
+    failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            channel.recv()
+        except Closed as error:
+            failures.put(error)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    wait_until(lambda: channel.statistics()["waiting consumers"] > 0)
+    channel.close()
+    assert isinstance(failures.get(timeout=10), Closed)
+    thread.join(10)
+
+
+def test_a_channel_that_is_dropped_holds_nothing() -> None:
+    ShmChannel().send(sample(0, 0))
+
+
+def test_the_end_of_an_epoch_is_raised_once() -> None:
+    with ShmChannel() as channel:
+        channel.end_epoch()
+        with pytest.raises(EndOfEpoch, match="epoch 0 is over"):
+            channel.recv()
+        with pytest.raises(QueueTimeoutError, match="no message"):
+            channel.recv(timeout_ms=10)

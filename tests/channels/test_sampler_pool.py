@@ -1,0 +1,72 @@
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.channels.line import PeerError
+from graphfeed.channels.sampler_pool import SamplerPool
+
+pytestmark = [
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+
+class Forks(SamplerPool):
+    start_method = "fork"
+
+
+class Writes(Forks):
+    def worker(self, args: Path) -> None:
+        (args / str(os.getpid())).touch()
+
+
+class Fails(Forks):
+    def worker(self, args: Any) -> None:
+        raise KeyError("no such node")
+
+
+class Dies(Forks):
+    def worker(self, args: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class OneFails(Forks):
+    def worker(self, args: int) -> None:
+        """Wait for ever, but for the first that comes."""
+        if os.read(args, 1) == b"x":
+            raise ValueError("x")
+        signal.pause()
+
+
+def test_as_many_processes_work_as_asked(tmp_path: Path) -> None:
+    Writes().start(3, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_failure_is_raised_with_its_traceback() -> None:
+    with pytest.raises(PeerError, match=r"sampler \d failed: Traceback[\s\S]*KeyError: 'no such node'"):
+        Fails().start(2, None)
+
+
+def test_a_death_is_raised() -> None:
+    with pytest.raises(PeerError, match=r"sampler 0 failed: it died with exit code -9"):
+        Dies().start(1, None)
+
+
+def test_a_failure_ends_the_others() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"xyz")
+    with pytest.raises(PeerError, match="ValueError: x"):
+        OneFails().start(3, reading)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_it_needs_work_and_workers() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        SamplerPool()  # type: ignore[abstract]
+    with pytest.raises(ValueError, match="num_worker must be 1 or more, but is 0"):
+        Writes().start(0, None)

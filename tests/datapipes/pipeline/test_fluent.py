@@ -1,0 +1,192 @@
+import ast
+import inspect
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.pipeline import fluent
+from graphfeed.datapipes.pipeline.fluent import FLUENT, register
+
+STUB = ast.parse(Path(fluent.__file__).with_suffix(".pyi").read_text())
+OURS = {name: stage for name, stage in FLUENT.items() if stage.__module__.startswith("graphfeed.")}
+
+
+ROOMS = {"ops", "storage", "datapipes"}
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module is in."""
+    return module.split(".")[1]
+
+
+def stub_methods() -> dict[str, ast.FunctionDef]:
+    """Return the methods of `Fluent` in the stub."""
+    (body,) = (node.body for node in STUB.body if isinstance(node, ast.ClassDef) and node.name == "Fluent")
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def stub_names() -> dict[str, Any]:
+    """Return what the stub's imports bind."""
+    names: dict[str, Any] = {}
+    imports: list[ast.stmt] = [node for node in STUB.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    exec(compile(ast.Module(imports, []), "fluent.pyi", "exec"), names)
+    return names
+
+
+def evaluate(node: ast.expr | None) -> Any:
+    assert node is not None
+    return eval(ast.unparse(node), stub_names())
+
+
+def stub_signature(method: ast.FunctionDef) -> list[inspect.Parameter]:
+    """Return the parameters of a method in the stub, without self."""
+    given = method.args
+    assert (given.vararg, given.kwarg, given.posonlyargs) == (None, None, [])
+    positional = given.args[1:]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(given.defaults)) + given.defaults
+    return [
+        inspect.Parameter(
+            name.arg,
+            inspect.Parameter.KEYWORD_ONLY if name in given.kwonlyargs else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=evaluate(name.annotation),
+            default=inspect.Parameter.empty if default is None else evaluate(default),
+        )
+        for name, default in zip([*positional, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
+    ]
+
+
+def make_pipe() -> gf.ItemSampler:
+    return gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2)
+
+
+def make_graph() -> gf.FusedCSCSamplingGraph:
+    return gf.from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
+
+
+def test_the_stub_has_each_registered_name_and_no_other() -> None:
+    assert list(stub_methods()) == sorted(OURS)
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_the_stub_has_the_parameters_of_the_stage(name: str) -> None:
+    method = stub_methods()[name]
+    _source, *expected = inspect.signature(OURS[name]).parameters.values()
+    assert stub_signature(method) == expected
+    assert evaluate(method.returns) is (OURS[name] if room_of(OURS[name].__module__) in ROOMS else gf.Datapipe)
+
+
+def test_the_stub_imports_from_rooms_that_come_before() -> None:
+    modules = [node.module for node in STUB.body if isinstance(node, ast.ImportFrom) and node.module is not None]
+    assert {room_of(module) for module in modules if module.startswith("graphfeed")} <= ROOMS
+
+
+def test_the_stub_has_all_else_of_the_module() -> None:
+    def defined(module: ast.Module) -> list[str]:
+        kinds = (ast.FunctionDef, ast.ClassDef, ast.AnnAssign)
+        found = [node for node in module.body if isinstance(node, kinds)]
+        return [ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else node.name for node in found]
+
+    assert defined(STUB) == defined(ast.parse(Path(fluent.__file__).read_text()))
+
+
+def test_type_checkers_see_the_stages() -> None:
+    """The types are checked by mypy, which also says so if an ignored error is none."""
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.eye(4))})
+    sampled = assert_type(make_pipe().sample_neighbor(make_graph(), [1]), gf.NeighborSampler)
+    fetched = assert_type(sampled.fetch_feature(store, node_feature_keys=["feat"]), gf.FeatureFetcher)
+    copied = assert_type(fetched.transform().copy_to("cpu"), gf.CopyTo)
+    assert [type(stage) for stage in gf.traverse(copied)] == [
+        gf.ItemSampler,
+        gf.NeighborSampler,
+        gf.FeatureFetcher,
+        gf.MiniBatchTransformer,
+        gf.CopyTo,
+    ]
+    with pytest.raises(AttributeError, match="sample_neighbors"):
+        make_pipe().sample_neighbors(make_graph(), [1])  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="fan_outs"):
+        make_pipe().sample_neighbor(make_graph(), fan_outs=[1])  # type: ignore[call-arg]
+
+
+def test_a_fluent_name_is_the_constructor() -> None:
+    pipe, graph = make_pipe(), make_graph()
+    stage = pipe.sample_neighbor(graph, [1, 2], prob_name=None, replace=True)
+    assert (stage.datapipe, stage.graph, stage.fanouts, stage.replace) == (pipe, graph, [1, 2], True)
+
+
+def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
+    pipe: Any = make_pipe()
+    with pytest.raises(
+        AttributeError,
+        match=r"'ItemSampler' has no attribute or stage 'fetch'; stages are \[.*'copy_to'.*; transform\(function\)",
+    ):
+        pipe.fetch()
+    assert not hasattr(pipe, "shape")
+
+
+def test_a_stage_of_ones_own_gets_a_fluent_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+
+    class Doubled(gf.Transform, name="double"):
+        times: int = 2
+
+        def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            assert isinstance(minibatch.seeds, torch.Tensor)
+            return gf.MiniBatch(seeds=minibatch.seeds * self.times)
+
+    pipe: Any = make_pipe()
+    assert [batch.seeds.tolist() for batch in pipe.double(times=3)] == [[0, 3], [6, 9]]
+
+
+def test_a_name_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+    with pytest.raises(ValueError, match=r"'copy_to' of .*Mine is taken by graphfeed.datapipes.copy_to.CopyTo; choose"):
+
+        class Mine(gf.Transform, name="copy_to"):
+            pass
+
+    assert fluent.FLUENT["copy_to"] is gf.CopyTo
+
+
+def test_a_class_statement_that_runs_again_takes_its_name_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, or where a module is loaded anew."""
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+
+    def define() -> type[gf.Transform]:
+        class Again(gf.Transform, name="again"):
+            pass
+
+        return Again
+
+    define()
+    latest = define()
+    assert fluent.FLUENT["again"] is latest
+
+
+def test_registering_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+    register("also_copy_to", gf.CopyTo)
+    pipe: Any = make_pipe()
+    assert isinstance(pipe.also_copy_to("cpu"), gf.CopyTo)
+
+
+def test_a_decorator_registers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+
+    @gf.functional_datapipe("tripled")
+    class Tripled(gf.MiniBatchTransformer):
+        def __init__(self, datapipe: gf.Datapipe) -> None:
+            super().__init__(datapipe, self.work)
+
+        def work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            assert isinstance(minibatch.seeds, torch.Tensor)
+            return gf.MiniBatch(seeds=minibatch.seeds * 3)
+
+    pipe: Any = make_pipe()
+    assert isinstance(pipe.tripled(), Tripled)
+    assert [batch.seeds.tolist() for batch in pipe.tripled()] == [[0, 3], [6, 9]]
+    with pytest.raises(ValueError, match=r"'copy_to' of .* is taken by"):
+        gf.functional_datapipe("copy_to")(Tripled)

@@ -1,0 +1,14 @@
+import subprocess
+import sys
+
+PROGRAM = """
+import threading
+from graphfeed.loader.executors import preload
+assert preload.warm_up() == 2
+assert threading.active_count() == 1
+"""
+
+
+def test_it_runs_a_pipeline_and_leaves_no_thread_that_a_fork_would_miss() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

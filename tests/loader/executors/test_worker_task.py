@@ -1,0 +1,72 @@
+import pickle
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.datapipe import Shardable
+from graphfeed.loader.executors.worker_task import Work, work_packed
+from graphfeed.loader.transport.pickling import dump
+from tests import pipelines
+from tests.digests import digest
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.complex64,
+]
+
+
+def sampler() -> gf.ItemSampler:
+    return gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2)
+
+
+def add_one(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    assert isinstance(minibatch.seeds, torch.Tensor)
+    return gf.MiniBatch(seeds=minibatch.seeds + 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (4, 3)])
+def test_a_tensor_of_any_dtype_and_shape_survives_packing(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = torch.ones(shape).to(dtype)
+    copy = pickle.loads(dump({"a": tensor}))["a"]
+    assert copy.dtype == dtype
+    assert torch.equal(copy, tensor)
+
+
+def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:
+    view = torch.arange(100_000).reshape(1000, 100)[::10, 3]
+    packed = dump(view)
+    assert len(packed) < 2000
+    assert torch.equal(pickle.loads(packed), view)
+
+
+def test_work_makes_a_mini_batch_of_an_index() -> None:
+    stage = sampler().transform(add_one)
+    assert Work(sampler(), (stage,))((0, 0, 2)).seeds.tolist() == [5, 6]
+
+
+def test_work_takes_a_mini_batch_where_there_is_no_source() -> None:
+    stage = sampler().transform(add_one)
+    assert Work(None, (stage,))(gf.MiniBatch(seeds=torch.tensor([9]))).seeds.tolist() == [10]
+
+
+def test_work_as_bytes_gives_the_same_mini_batch() -> None:
+    pipe = pipelines.heterogeneous()
+    stages = gf.traverse(pipe)
+    assert isinstance(stages[0], Shardable)
+    work = Work(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
+    packed = pickle.dumps(work)
+    assert digest(pickle.loads(work_packed(packed, dump((5, 1, 3))))) == digest(work((5, 1, 3)))
+
+
+def test_a_failing_source_is_noted_with_the_index() -> None:
+    with pytest.raises(IndexError) as caught:
+        Work(sampler(), ())((0, 4, 7))
+    assert "in ItemSampler, stage 1, mini-batch 7 of epoch 4, in the main thread" in caught.value.__notes__[0]

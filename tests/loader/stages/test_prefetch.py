@@ -1,0 +1,125 @@
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.loader.stages import prefetch
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.prefetch import Prefetch
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+class Numbers(gf.Datapipe):
+    """Counts, and remembers how far it came and in which thread."""
+
+    count: int
+    seen: list[Any]
+    fail_at: int = -1
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self.count):
+            if number == self.fail_at:
+                raise ArithmeticError("no")
+            self.seen.append((number, threading.current_thread().name))
+            yield number
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def test_items_come_in_order_from_another_thread() -> None:
+    source = Numbers(5, [])
+    assert list(Prefetch(source)) == list(range(5))
+    assert {name for _, name in source.seen} == {"graphfeed-prefetch"}
+
+
+def test_it_runs_ahead_by_its_buffer_and_no_further() -> None:
+    source = Numbers(100, [])
+    items = iter(Prefetch(source, buffer_size=3))
+    next(items)
+    wait_until(lambda: len(source.seen) >= 4)
+    time.sleep(0.05)  # more than the buffer holds would come now
+    assert len(source.seen) in (4, 5)
+    del items
+
+
+def test_a_failure_comes_after_what_was_before_it() -> None:
+    items = iter(Prefetch(Numbers(5, [], fail_at=2)))
+    assert [next(items), next(items)] == [0, 1]
+    with pytest.raises(ArithmeticError, match="no"):
+        next(items)
+
+
+def test_a_slow_stage_times_out_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "JOIN_SECONDS", 0.0)
+    release = threading.Event()
+
+    class Slow(gf.Datapipe):
+        def __iter__(self) -> Iterator[int]:
+            release.wait(60)
+            yield 0
+
+    items = iter(Prefetch(Slow(), timeout_seconds=0.05))
+    with pytest.raises(TimeoutError, match=r"prefetch thread gave no mini-batch for 0\.05 s.*larger timeout"):
+        next(items)
+    release.set()
+
+
+def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
+    release = threading.Event()
+
+    def hang_at_the_second(batch: gf.MiniBatch) -> gf.MiniBatch:
+        assert batch.key is not None
+        if batch.key.index > 0:
+            release.wait(20)
+        return batch
+
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang_at_the_second)
+    with ThreadPoolExecutor(1) as executor:
+        items = iter(Prefetch(InWorkers(pipe, num_workers=1, window=2, executor=executor)))
+        next(items)
+        items.close()  # type: ignore[attr-defined]
+        left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+        release.set()
+    assert not left
+
+
+def test_its_length_is_that_of_its_source() -> None:
+    assert len(Prefetch(Numbers(7, []))) == 7
+
+
+class Dropping(gf.Datapipe):
+    """Drops, in the thread that runs it, the last reference to who reads."""
+
+    held: list[Iterator[Any]]
+    reading: threading.Event
+
+    def __iter__(self) -> Iterator[int]:
+        yield 0
+        self.reading.wait(10)
+        self.held.clear()
+        yield 1
+
+
+def test_an_iterator_that_its_own_thread_collects_says_nothing() -> None:
+    held: list[Iterator[Any]] = []
+    reading = threading.Event()
+    held.append(iter(Prefetch(Dropping(held, reading))))
+    assert next(held[0]) == 0
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
+    unraisable: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
+    try:
+        reading.set()
+        thread.join(10)
+    finally:
+        sys.unraisablehook = hook
+    assert not unraisable
+    assert not thread.is_alive()

@@ -1,0 +1,156 @@
+import collections
+import gc
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed.loader.transport.mailbox import open_mailbox
+from graphfeed.loader.transport.pickling import decode, encode
+from tests.digests import assert_same
+
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.uint16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.float8_e4m3fn,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+@dataclass
+class Record:
+    name: str
+    parts: Any
+
+
+def through(value: Any) -> Any:
+    """Send a value through a mailbox of this process."""
+    outbox, inbox = open_mailbox(1 << 20)
+    try:
+        outbox.send(*encode(value))
+        return decode(*inbox.receive(10))
+    finally:
+        outbox.close()
+        inbox.close()
+
+
+def raw(tensor: torch.Tensor) -> Any:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).tolist() if tensor.numel() else []
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental:UserWarning")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0), (4, 5), (40, 5, 11)], ids=str)
+def test_every_dtype_and_shape_comes_back(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    size = torch.empty(shape, dtype=dtype).nbytes
+    bits = torch.randint(0, 2, (size,), dtype=torch.uint8)
+    value = bits.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
+    again = through(value)
+    assert (again.dtype, again.shape) == (value.dtype, value.shape)
+    assert raw(again) == raw(value)
+    assert again.is_contiguous()
+
+
+def test_values_that_do_not_lie_together_come_back() -> None:
+    base = torch.arange(60.0).reshape(3, 4, 5)
+    numbers = torch.randn(5, dtype=torch.complex64)
+    value = [base.transpose(0, 2), base[:, ::2], base[0, 0, 0], base[1].expand(3, 4, 5), numbers.conj(), numbers.imag]
+    assert_same(through(value), [part.clone() for part in value])
+
+
+def test_gradients_stay_behind() -> None:
+    leaf = torch.ones(3, requires_grad=True)
+    for value in (leaf, leaf * 2):
+        again = through(value)
+        assert not again.requires_grad
+        assert again.tolist() == value.tolist()
+
+
+def test_other_kinds_of_tensors_travel_as_torch_has_them_travel() -> None:
+    sparse = torch.eye(3).to_sparse()
+    assert through(sparse).to_dense().equal(torch.eye(3))
+    parameter = torch.nn.Parameter(torch.ones(2))
+    again = through(parameter)
+    assert type(again) is torch.nn.Parameter
+    assert again.tolist() == [1, 1]
+    assert through(torch.empty(3, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(12).reshape(3, 4).T,
+        np.array(3.5),
+        np.zeros((0, 2), np.int16),
+        np.array(["2024-01-01"], dtype="datetime64[s]"),
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+        np.array(["text", None], dtype=object),
+        np.array([b"ab", b"c"]),
+        np.frombuffer(b"read-only", dtype=np.uint8),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_arrays_come_back(array: Any) -> None:
+    again = through(array)
+    assert (again.dtype, again.shape) == (array.dtype, array.shape)
+    assert np.array_equal(again, array)
+
+
+def test_the_rest_of_python_comes_back() -> None:
+    value = Record("a", {"x": [torch.ones(2), (None, 1 << 80)], 3: collections.Counter("aab"), "b": bytearray(b"z")})
+    again = through(value)
+    assert_same(again.parts["x"], value.parts["x"])
+    assert (again.name, again.parts[3], again.parts["b"]) == ("a", collections.Counter("aab"), b"z")
+
+
+def test_one_tensor_in_two_places_stays_one() -> None:
+    tensor = torch.ones(3)
+    again = through([tensor, tensor])
+    assert again[0] is again[1]
+
+
+def test_the_pickle_holds_no_bytes_of_tensors() -> None:
+    header, buffers = encode({"a": torch.zeros(10_000), "b": np.zeros(10_000), "c": torch.zeros(100, 100).T})
+    assert len(header) < 400
+    assert [buffer.size for buffer in buffers] == [40_000, 80_000, 40_000]
+
+
+@given(st.integers(1, 8), st.integers(1, 300))
+def test_what_arrives_is_aligned(count: int, size: int) -> None:
+    for tensor in through([torch.zeros(size, dtype=torch.uint8) for _ in range(count)]):
+        assert tensor.data_ptr() % 64 == 0
+
+
+def test_received_tensors_may_be_written() -> None:
+    again = through([torch.zeros(3), torch.zeros(10_000), torch.zeros(1_000_000)])
+    for tensor in again:
+        tensor += 1
+        assert bool((tensor == 1).all())
+
+
+def test_what_was_encoded_is_dropped_at_once() -> None:
+    tensor = torch.zeros(3)
+    alive = weakref.ref(tensor)
+    gc.disable()
+    try:
+        encoded = encode([tensor])
+        del encoded, tensor
+        assert alive() is None, "no garbage collection is needed"
+    finally:
+        gc.enable()

@@ -1,0 +1,38 @@
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphfeed.ops.sampling.cached_edge_values import KeptEdges, read_edges
+from graphfeed.ops.sampling.sample_neighbors import Picks
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+from tests.ops.sampling.test_cached_edge_values import COLUMNS, DTYPES, make_case
+
+
+@settings(max_examples=20)
+@given(COLUMNS, st.sampled_from(DTYPES))
+def test_values_are_those_of_the_cpu(cuda: Cuda, columns: list[tuple[int, bool]], dtype: torch.dtype) -> None:
+    values, kept, picks, shifts = make_case(columns, dtype)
+    expected = read_edges(KeptEdges(values, kept, shifts), *picks)
+    for order in cuda.each_order():
+        with order, cuda.running():
+            given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
+            edges = KeptEdges(cuda.put(values), cuda.put(kept), cuda.put(shifts))
+            check_equal(cuda, read_edges(edges, *given), expected)
+
+
+def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("the launches of a device are not noted")
+    values, kept, picks, shifts = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
+    with (
+        cuda.running(),
+        patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu),
+        patch("graphfeed.ops.pinned.LIMIT.threads", 256),
+    ):
+        given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
+        edges = KeptEdges(values, cuda.put(kept), cuda.put(shifts))
+        check_equal(cuda, read_edges(edges, *given), values[picks.positions])
+        assert cuda.launches == [("read_edges", 256)]

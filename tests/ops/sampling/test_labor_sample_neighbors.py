@@ -1,0 +1,251 @@
+import random
+import re
+import threading
+from importlib import import_module
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from graphfeed.ops.random import UPPER, mix, short_bits
+from tests import reference
+from tests.ops.chance import check_counts, check_subsets
+
+DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 47, 49, 130]))
+FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 47, 48, 49, 60, 200])
+KEYS = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+SHARES = st.sampled_from([0, 1, 2**62, 2**63, 2**64 - 1])
+NUM_TYPES = 3
+INDPTR, INDICES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2])
+WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> dict[str, Any]:
+    """Make columns with several edges between two nodes, weights of 0, and types that a column lacks; and seeds."""
+    degrees = draw(st.lists(DEGREES, min_size=1, max_size=8))
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    size = sum(degrees)
+    ids = draw(st.sampled_from([3, 1000]))
+    indptr = list(accumulate(degrees, initial=0))
+    weights = [chance.choice([0.0, 0.0, 1e-12, 0.5, 1.0, 3.0]) for _ in range(size)]
+    return {
+        "indptr": indptr,
+        "indices": [chance.randrange(ids) for _ in range(size)],
+        "units": reference.weights_to_units(indptr, weights),
+        "cumulative": torch.tensor(reference.cumulate_weights(indptr, weights), dtype=torch.int64),
+        "types": [kind for degree in degrees for kind in sorted(chance.choices(range(NUM_TYPES), k=degree))],
+        "seeds": draw(st.lists(st.integers(0, len(degrees) - 1), max_size=6)),
+    }
+
+
+def split(picks: ops.Picks) -> list[list[int]]:
+    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+@given(columns(), st.lists(FANOUTS, min_size=NUM_TYPES, max_size=NUM_TYPES), KEYS, SHARES, st.data())
+def test_equal_to_the_reference(
+    dtype: torch.dtype,
+    graph: dict[str, Any],
+    fanouts: list[int],
+    keys: tuple[int, int],
+    share: int,
+    data: st.DataObject,
+) -> None:
+    replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
+    fanouts = fanouts if by_type else fanouts[:1]
+    picks = ops.sample_layer_neighbors(
+        torch.tensor(graph["indptr"], dtype=dtype),
+        torch.tensor(graph["indices"], dtype=dtype),
+        torch.tensor(graph["seeds"], dtype=dtype),
+        torch.tensor(fanouts),
+        keys,
+        share=share,
+        replace=replace,
+        cumulative=graph["cumulative"] if weighted else None,
+        types=torch.tensor(graph["types"], dtype=torch.uint8) if by_type else None,
+        num_types=NUM_TYPES,
+    )
+    assert split(picks) == reference.sample_layer_neighbors(
+        (graph["indptr"], graph["indices"]),
+        graph["seeds"],
+        fanouts,
+        (keys, share),
+        replace,
+        graph["units"] if weighted else None,
+        graph["types"] if by_type else None,
+    )
+
+
+@pytest.mark.parametrize("share", [0, 2**63])
+def test_ids_above_32_bits_are_told_apart(share: int) -> None:
+    """Nodes in pairs whose variates have equal upper halves under the first key: the lower halves decide."""
+    keys, rng = (7, 8), random.Random(0)
+    half, key = 2**32, mix(7)
+    below = [rng.randrange(half) for _ in range(40)]
+    above = [half + ((((node ^ key) % half) - UPPER) % half ^ key % half) for node in below]
+    assert [short_bits(key, node) for node in below] == [short_bits(key, node) for node in above]
+    for fanout in range(1, 9):
+        indices = rng.sample(below + above, 80)
+        graph = (torch.tensor([0, 80]), torch.tensor(indices), torch.tensor([0]))
+        picks = ops.sample_layer_neighbors(*graph, torch.tensor([fanout]), keys, share=share)
+        expected = reference.sample_layer_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
+        assert split(picks) == expected
+
+
+def test_weights_beyond_all_limits_are_sampled() -> None:
+    """Of a column of 2**56 units so few events lie below its first limit that the limit is 0, and has to grow."""
+    cumulative = torch.tensor([2**55, 2**56])
+    made: list[ops.Picks] = []
+
+    def sample() -> None:
+        graph = (torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0]))
+        made.append(
+            ops.sample_layer_neighbors(*graph, torch.tensor([3]), (1, 2), replace=True, cumulative=cumulative)
+        )  # fmt: skip
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    thread.join(timeout=100)
+    assert not thread.is_alive(), "it never ends"
+    units = [2**55, 2**55]
+    assert split(made[0]) == reference.sample_layer_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+@pytest.mark.parametrize("first_edges", [1, 1 << 22])
+@given(st.integers(0, 2**32), st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=3), SHARES, st.data())
+def test_all_hops_are_single_hops(
+    by_index: bool,
+    first_edges: int,
+    seed: int,
+    hops: list[tuple[int, tuple[int, int]]],
+    share: int,
+    data: st.DataObject,
+) -> None:
+    replace, weighted = data.draw(st.booleans()), data.draw(st.booleans())
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(0, 30, (2, 600), generator=generator)
+    indptr, indices, _ = ops.coo_to_csc(ends[0], ends[1] ** 2 // 30, 30)
+    cumulative = ops.cumulate_weights(indptr, torch.rand(600, generator=generator) - 0.3 > 0) if weighted else None
+    seeds = torch.randint(0, 30, (5,), generator=generator)
+    options: dict[str, Any] = {"share": share, "replace": replace, "cumulative": cumulative}
+    fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("graphfeed.ops.sampling.sample_hops"), "FIRST_EDGES", first_edges)
+        patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 8)
+        patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
+        hubs = ops.index_hubs(indptr, indices) if by_index else None
+        layers = ops.sample_layers_jointly(indptr, indices, seeds, fanouts, keys, hubs=hubs, **options)
+    assert layers is not None
+    for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
+        picks = ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([fanout]), pair, **options)
+        relabelled = ops.compact(seeds, indices[picks.positions])
+        expected = ops.Layer(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions)
+        assert [part.tolist() for part in layer] == [part.tolist() for part in expected]
+        seeds = relabelled.rows
+
+
+def sample_one_column(degree: int, fanout: int, trials: int, **options: Any) -> torch.Tensor:
+    """Sample as many columns, none with a neighbour of another; return the places of the picks, one trial a row."""
+    indptr = torch.arange(trials + 1) * degree
+    indices, seeds = torch.arange(trials * degree), torch.arange(trials)
+    if "cumulative" in options:
+        options["cumulative"] = options["cumulative"].repeat(trials)
+    picks = ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([fanout]), (3, 4), **options)
+    return picks.positions.reshape(trials, -1) - indptr[:-1, None]
+
+
+@pytest.mark.parametrize("share", [0, 2**63])
+@pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (10, 1), (20, 10), (200, 5), (300, 120)])
+def test_neighbors_and_pairs_are_equally_likely(degree: int, fanout: int, share: int) -> None:
+    check_subsets(sample_one_column(degree, fanout, 20_000 * 20 // degree, share=share), degree)
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, torch.ones(6)], ids=["weights", "ones"])
+@pytest.mark.parametrize("fanout", [1, 2, 5])
+def test_choices_with_replacement_follow_the_weights(weights: torch.Tensor, fanout: int) -> None:
+    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), weights)
+    picks = sample_one_column(6, fanout, 20_000, replace=True, cumulative=cumulative)
+    check_counts(torch.bincount(picks.flatten(), minlength=6), weights)
+
+
+def test_pairs_with_replacement_are_independent() -> None:
+    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), WEIGHTS)
+    picks = sample_one_column(6, 2, 20_000, replace=True, cumulative=cumulative)  # each pair in order
+    chances = WEIGHTS[:, None] * WEIGHTS
+    expected = torch.triu(chances, 1) * 2 + torch.diag(chances.diag())
+    check_counts(torch.bincount(picks[:, 0] * 6 + picks[:, 1], minlength=36), expected)
+
+
+def test_a_larger_weight_is_chosen_more_often_and_none_never() -> None:
+    cumulative = ops.cumulate_weights(torch.tensor([0, 6]), WEIGHTS)
+    counts = torch.bincount(sample_one_column(6, 2, 20_000, cumulative=cumulative).flatten(), minlength=6)
+    assert counts[[1, 5]].tolist() == [0, 0]
+    assert counts[0] > counts[3] > counts[2] > counts[4] > 0
+
+
+def test_columns_choose_the_same_neighbors() -> None:
+    """Columns of equal neighbours choose alike; and of two columns, common neighbours that one passed by stay out."""
+    rng = random.Random(0)
+    columns = [sorted(rng.sample(range(40), 20)) for _ in range(50)]
+    columns += columns[:5]
+    indptr, indices = torch.arange(len(columns) + 1) * 20, torch.tensor(columns).flatten()
+    picks = ops.sample_layer_neighbors(indptr, indices, torch.arange(len(columns)), torch.tensor([5]), (1, 1))
+    chosen = [set(indices[part].tolist()) for part in split(picks)]
+    assert chosen[:5] == chosen[50:]
+    assert len(set(map(frozenset, chosen))) > 10
+    for one, own in zip(columns, chosen, strict=True):
+        for other, its in zip(columns, chosen, strict=True):
+            common = set(one) & set(other)
+            mine, theirs = own & common, its & common
+            assert mine <= theirs or theirs <= mine
+
+
+def test_a_growing_share_changes_each_variate_once() -> None:
+    steps = 16
+    indptr, indices, seeds = torch.arange(4001) * 2, torch.arange(8000), torch.arange(4000)
+
+    def choose(period: int, step: int) -> torch.Tensor:
+        share = step * 2**64 // steps
+        return ops.sample_layer_neighbors(
+            indptr, indices, seeds, torch.tensor([1]), (period, period + 1), share=share
+        ).positions
+
+    first = choose(0, 0)
+    same = [float((choose(0, step) == first).double().mean()) for step in range(steps)]
+    assert same == sorted(same, reverse=True)
+    # Either of two variates drawn anew turns the choice with chance 1/2, and 1/2 ** 0 where none is.
+    for step, share in enumerate(same):
+        kept = (1 - step / steps) ** 2
+        assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)
+    assert torch.equal(choose(1, 0), ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([1]), (1, 9))[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"fanouts": torch.tensor([-2])}, ValueError, "fanouts must be -1"),
+        ({"fanouts": torch.tensor([1, 2]), "num_types": 2}, ValueError, "the graph has no edge types"),
+        ({"seeds": torch.tensor([3])}, ValueError, "seeds must lie in 0 .. 2"),
+        ({"seeds": torch.tensor([0.5])}, TypeError, "seeds must be torch.int32"),
+        ({"indices": INDICES.double()}, TypeError, "indices must be torch.int32"),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
+    arguments: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES, "seeds": torch.tensor([0])}
+    arguments |= {"fanouts": torch.tensor([1]), "keys": (0, 0)} | options
+    with pytest.raises(error, match=re.escape(words)):
+        ops.sample_layer_neighbors(**arguments)
+
+
+def test_hops_need_keys_and_fanouts_that_are_right() -> None:
+    with pytest.raises(ValueError, match="keys must hold 2 pairs"):
+        ops.sample_layers_jointly(INDPTR, INDICES, torch.tensor([0]), [1, 1], [(0, 0)])
+    with pytest.raises(ValueError, match="fanouts must be -1"):
+        ops.sample_layers_jointly(INDPTR, INDICES, torch.tensor([0]), [-2], [(0, 0)])

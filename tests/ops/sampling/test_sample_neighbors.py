@@ -1,0 +1,284 @@
+import random
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from graphfeed.ops.sampling.sample_neighbors import LOOK_BACK
+from tests import reference
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
+
+INDPTR = torch.tensor([0, 3, 3, 8])
+
+
+def columns_of(picks: ops.Picks) -> list[list[int]]:
+    return [picks.positions[low:high].tolist() for low, high in pairwise(picks.offsets.tolist())]
+
+
+def weigh(graph: Graph) -> tuple[list[int], torch.Tensor]:
+    units = reference.weights_to_units(graph.indptr, graph.weights)
+    return units, torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
+
+
+@pytest.mark.parametrize("indptr_dtype", ID_DTYPES)
+@pytest.mark.parametrize("dtype", ID_DTYPES)
+@given(graphs_and_seeds(), FANOUTS, KEYS, st.booleans(), st.booleans())
+def test_equal_to_the_reference(
+    indptr_dtype: torch.dtype,
+    dtype: torch.dtype,
+    given: tuple[Graph, list[int]],
+    fanout: int,
+    key: int,
+    replace: bool,
+    weighted: bool,
+) -> None:
+    graph, seeds = given
+    units, cumulative = weigh(graph)
+    picks = ops.sample_neighbors(
+        torch.tensor(graph.indptr, dtype=indptr_dtype),
+        torch.tensor(seeds, dtype=dtype),
+        torch.tensor([fanout]),
+        key,
+        replace=replace,
+        cumulative=cumulative if weighted else None,
+    )
+    expected = reference.sample_neighbors(graph.indptr, seeds, [fanout], key, replace, units if weighted else None)
+    assert picks.offsets.dtype == picks.positions.dtype == torch.int64
+    assert columns_of(picks) == expected
+
+
+@pytest.mark.parametrize("type_dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@given(graphs_and_seeds(), st.data(), KEYS, st.booleans(), st.booleans())
+def test_equal_to_the_reference_by_type(
+    type_dtype: torch.dtype,
+    given: tuple[Graph, list[int]],
+    data: st.DataObject,
+    key: int,
+    replace: bool,
+    weighted: bool,
+) -> None:
+    graph, seeds = given
+    fanouts = data.draw(st.lists(FANOUTS, min_size=graph.num_types, max_size=graph.num_types))
+    units, cumulative = weigh(graph)
+    picks = ops.sample_neighbors(
+        torch.tensor(graph.indptr),
+        torch.tensor(seeds, dtype=torch.int64),
+        torch.tensor(fanouts),
+        key,
+        replace=replace,
+        cumulative=cumulative if weighted else None,
+        types=torch.tensor(graph.types, dtype=type_dtype),
+        num_types=graph.num_types,
+    )
+    expected = reference.sample_neighbors(
+        graph.indptr, seeds, fanouts, key, replace, units if weighted else None, graph.types
+    )
+    assert columns_of(picks) == expected
+
+
+@given(graphs_and_seeds(), FANOUTS, KEYS)
+def test_without_replacement_edges_are_distinct_and_as_many_as_there_may_be(
+    given: tuple[Graph, list[int]], fanout: int, key: int
+) -> None:
+    graph, seeds = given
+    seeds_tensor = torch.tensor(seeds, dtype=torch.int64)
+    picks = ops.sample_neighbors(torch.tensor(graph.indptr), seeds_tensor, torch.tensor([fanout]), key)
+    for node, column in zip(seeds, columns_of(picks), strict=True):
+        low, high = graph.indptr[node : node + 2]
+        assert len(column) == (high - low if fanout < 0 else min(fanout, high - low))
+        assert len(set(column)) == len(column)
+        assert set(column) <= set(range(low, high))
+
+
+@given(graphs_and_seeds(), FANOUTS, KEYS, st.booleans())
+def test_what_a_node_gets_depends_on_no_other_node(
+    given: tuple[Graph, list[int]], fanout: int, key: int, replace: bool
+) -> None:
+    graph, seeds = given
+    indptr, fanouts = torch.tensor(graph.indptr), torch.tensor([fanout])
+    picks = ops.sample_neighbors(indptr, torch.tensor(seeds, dtype=torch.int64), fanouts, key, replace=replace)
+    alone = [ops.sample_neighbors(indptr, torch.tensor([node]), fanouts, key, replace=replace) for node in seeds]
+    assert columns_of(picks) == [columns_of(one)[0] for one in alone]
+
+
+def test_results_are_those_of_every_release() -> None:
+    indptr, seeds = torch.tensor([0, 100, 400]), torch.tensor([0, 1])
+    key = ops.Key(seed=1, epoch=2, index=3).at(stage=0, hop=1)
+    assert ops.sample_neighbors(indptr, seeds, torch.tensor([4]), key).positions.tolist() == [
+        13,
+        70,
+        78,
+        21,
+        120,
+        147,
+        331,
+        106,
+    ]
+    cumulative = ops.cumulate_weights(indptr, torch.arange(400) % 7 / 2)
+    weighted = ops.sample_neighbors(indptr, seeds, torch.tensor([4]), key, cumulative=cumulative)
+    assert weighted.positions.tolist() == [13, 23, 73, 80, 104, 120, 146, 333]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("power", [1, 8, 40])
+@given(st.data())
+def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, data: st.DataObject) -> None:
+    degrees = data.draw(st.lists(st.sampled_from([1, 5, 100, 1000]), min_size=1, max_size=3))
+    indptr = reference.running_sum(degrees)
+    chance = random.Random(data.draw(st.integers(0, 2**32)))
+    weights = [chance.random() ** power * chance.choice([0, 1, 1]) for _ in range(indptr[-1])]
+    cumulative = torch.tensor(reference.cumulate_weights(indptr, weights))
+    units = reference.weights_to_units(indptr, weights)
+    seeds = list(range(len(degrees)))
+    for fanout in (1, 20, 60):
+        picks = ops.sample_neighbors(
+            torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), 1, replace=replace, cumulative=cumulative
+        )
+        assert columns_of(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 1, replace, units)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_positions_beyond_32_bits(replace: bool) -> None:
+    indptr = [0, 2**31 - 2, 2**31 + 5, 2**33, 2**33, 2**40]
+    seeds = [4, 1, 0, 3, 2, 0]
+    for fanout in (2, 5, LOOK_BACK + 10):
+        picks = ops.sample_neighbors(
+            torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), key=3, replace=replace
+        )
+        assert columns_of(picks) == reference.sample_neighbors(indptr, seeds, [fanout], 3, replace)
+    assert int(picks.positions.max()) > 2**39
+
+
+def test_all_neighbors_beyond_32_bits() -> None:
+    indptr = torch.tensor([0, 2**31 - 2, 2**31 + 5])
+    picks = ops.sample_neighbors(indptr, torch.tensor([1]), torch.tensor([-1]), key=3)
+    assert picks.positions.tolist() == list(range(2**31 - 2, 2**31 + 5))
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_arrays_need_not_be_contiguous(replace: bool) -> None:
+    types = torch.tensor([0, 0, 1, 0, 0, 1, 1, 1])
+    cumulative = ops.cumulate_weights(INDPTR, torch.rand(8))
+    seeds, fanouts = torch.tensor([2, 0, 1]), torch.tensor([1, 2])
+    plain = ops.sample_neighbors(
+        INDPTR, seeds, fanouts, 5, replace=replace, cumulative=cumulative, types=types, num_types=2
+    )
+    apart = ops.sample_neighbors(
+        strided(INDPTR),
+        strided(seeds),
+        strided(fanouts),
+        5,
+        replace=replace,
+        cumulative=strided(cumulative),
+        types=strided(types),
+        num_types=2,
+    )
+    assert columns_of(apart) == columns_of(plain)
+
+
+def test_nothing_to_sample() -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    for indptr, seeds in (([0], none), ([0, 0], torch.tensor([0, 0])), ([0, 2], none)):
+        for replace in (False, True):
+            picks = ops.sample_neighbors(torch.tensor(indptr), seeds, torch.tensor([2]), key=0, replace=replace)
+            assert picks.offsets.tolist() == [0] * (len(seeds) + 1)
+            assert picks.positions.tolist() == []
+
+
+def test_arguments_are_left_as_they_are() -> None:
+    indptr, seeds, fanouts = INDPTR.clone(), torch.tensor([2, 0]), torch.tensor([2])
+    ops.sample_neighbors(indptr, seeds, fanouts, key=0)
+    assert indptr.equal(INDPTR)
+    assert seeds.tolist() == [2, 0]
+    assert fanouts.tolist() == [2]
+
+
+@pytest.mark.parametrize("fanout", [1_000_000, 2**40])
+def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
+    picks = ops.sample_neighbors(INDPTR, torch.tensor([2, 0]), torch.tensor([fanout]), key=0)
+    assert columns_of(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]
+
+
+@st.composite
+def typed_picks(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int], list[int]]:
+    """Make picks, the graph's edge types, the node type of each column, and that which each edge type leads to."""
+    destinations = draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
+    column_types = sorted(draw(st.lists(st.integers(0, 2), max_size=10)))
+    chance = random.Random(draw(st.integers(0, 2**32)))
+    types: list[int] = []
+    picked = []
+    for kind in column_types:
+        own = [edge_type for edge_type, end in enumerate(destinations) if end == kind]
+        degree = chance.randrange(12) if own else 0
+        segment = range(len(types), len(types) + degree)
+        types += sorted(chance.choices(own, k=degree)) if own else []
+        picked.append(chance.choices(segment, k=chance.randrange(15)) if degree else [])
+    return picked, types, column_types, destinations
+
+
+@given(typed_picks(), st.sampled_from(ID_DTYPES))
+def test_grouping_equals_the_reference(
+    given: tuple[list[list[int]], list[int], list[int], list[int]], dtype: torch.dtype
+) -> None:
+    picked, types, column_types, destinations = given
+    indptrs, positions = reference.group_by_type(picked, types, column_types, destinations)
+    picks = ops.Picks(
+        torch.tensor(reference.running_sum(len(column) for column in picked)),
+        torch.tensor(reference.join(picked), dtype=torch.int64),
+    )
+    typed = ops.group_by_type(
+        picks,
+        torch.tensor(types, dtype=torch.uint8),
+        torch.tensor(reference.running_sum(column_types.count(kind) for kind in range(3))),
+        torch.tensor(destinations),
+        dtype,
+    )
+    assert typed.indptr.dtype == dtype
+    assert typed.bounds.tolist() == reference.running_sum(len(part) for part in indptrs)
+    assert typed.indptr.tolist() == reference.join(indptrs)
+    assert typed.starts.tolist() == reference.running_sum(len(part) for part in positions)
+    assert typed.positions.tolist() == reference.join(positions)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"indptr": [0, 3]}, TypeError, "indptr must be a torch.Tensor, but is a list"),
+        ({"indptr": torch.tensor([0.0, 3.0])}, TypeError, "indptr must be .*int32 or .*int64, but is torch.float32"),
+        ({"indptr": torch.zeros(2, 2)}, ValueError, r"indptr must have 1 dimension, but has shape \(2, 2\)"),
+        ({"seeds": [0]}, TypeError, "seeds must be a torch.Tensor, but is a list"),
+        ({"seeds": torch.tensor([True])}, TypeError, "seeds must be .*, but is torch.bool"),
+        ({"seeds": torch.tensor(0)}, ValueError, r"seeds must have 1 dimension, but has shape \(\)"),
+        ({"seeds": torch.tensor([0, -1])}, ValueError, r"seeds must lie in 0 .. 2, but holds -1"),
+        ({"seeds": torch.tensor([0, 3])}, ValueError, r"seeds must lie in 0 .. 2, but holds 3"),
+        ({"fanouts": torch.tensor([1.5])}, TypeError, "fanouts must be .*, but is torch.float32"),
+        ({"fanouts": torch.tensor([-2])}, ValueError, "fanouts must be -1 .* or more, but holds -2"),
+        ({"fanouts": torch.tensor([], dtype=torch.int64)}, ValueError, "fanouts .* must hold 1 number, .* holds 0"),
+        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a layer must hold 1 number, .* but holds 2"),
+        (
+            {"fanouts": torch.tensor([1, 2]), "num_types": 3},
+            ValueError,
+            r"fanouts of a layer must hold 1 number, or 3 \(one an edge type\), but holds 2",
+        ),
+        (
+            {"fanouts": torch.tensor([1, 2]), "num_types": 2},
+            ValueError,
+            "fanouts has 2 numbers, one an edge type, but the graph has no edge types",
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exception], message: str) -> None:
+    right: dict[str, Any] = {"indptr": INDPTR, "seeds": torch.tensor([0]), "fanouts": torch.tensor([1]), "key": 0}
+    ops.sample_neighbors(**right)
+    with pytest.raises(error, match=message):
+        ops.sample_neighbors(**{**right, **changed})
+
+
+def test_an_indptr_without_nodes_has_no_seeds() -> None:
+    with pytest.raises(ValueError, match=re.escape("seeds must lie in 0 .. -1, but holds 0")):
+        ops.sample_neighbors(torch.tensor([0]), torch.tensor([0]), torch.tensor([1]), key=0)

@@ -1,0 +1,238 @@
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from graphfeed.storage import OnDiskDataset, preprocess_ondisk_dataset
+from graphfeed.storage.datasets import preprocess
+from graphfeed.storage.datasets.metadata import parse_metadata
+from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID
+from tests import on_disk
+
+KILLED = """
+import os, signal, sys
+from graphfeed.storage import array_files, preprocess_ondisk_dataset
+calls, sync = [], os.fsync
+def count(descriptor):
+    calls.append(descriptor)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(descriptor)
+os.fsync = count
+preprocess_ondisk_dataset(sys.argv[1])
+print(len(calls))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return on_disk.write(tmp_path, on_disk.untyped(tmp_path))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Collect the folders that are preprocessed."""
+    seen: list[Path] = []
+    original = preprocess.write_processed
+
+    def write_processed(place: Path, *arguments: Any) -> None:
+        seen.append(place)
+        original(place, *arguments)
+
+    monkeypatch.setattr(preprocess, "write_processed", write_processed)
+    return seen
+
+
+def test_it_returns_the_metadata_that_it_made(folder: Path) -> None:
+    path = preprocess_ondisk_dataset(folder, True)
+    assert path == str(folder.resolve() / "graphfeed" / "metadata.yaml")
+    data = yaml.safe_load(Path(path).read_text())
+    assert data["include_original_edge_id"] is True
+    assert data["dataset_name"] == "small"
+    assert data["feature_data"][0]["name"] == "feat"
+    assert on_disk.listing(folder / "graphfeed" / "graph") == [
+        "csc_indptr.npy", "edge_0.npy", "edge_id.npy", "indices.npy", "node_0.npy",
+    ]  # fmt: skip
+
+
+def test_nothing_is_pickled(folder: Path) -> None:
+    preprocess_ondisk_dataset(folder)
+    files = [path for path in (folder / "graphfeed").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".npy", ".yaml"}
+    on_disk.arrays(folder)  # numpy.load allows no pickle
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_edge_features_bring_edge_ids(folder: Path, include: bool) -> None:
+    data = yaml.safe_load((folder / "metadata.yaml").read_text())
+    del data["feature_data"][1]
+    on_disk.write(folder, data)
+    topology = yaml.safe_load(Path(preprocess_ondisk_dataset(folder, include)).read_text())["graph_topology"]
+    assert (ORIGINAL_EDGE_ID in topology["edge_attributes"]) == include
+
+
+def test_only_once(folder: Path, made: list[Path]) -> None:
+    for _ in range(2):
+        preprocess_ondisk_dataset(folder)
+    assert len(made) == 1
+    preprocess_ondisk_dataset(folder, force_preprocess=True)
+    assert len(made) == 2
+
+
+def test_other_options_make_it_anew(folder: Path, made: list[Path]) -> None:
+    preprocess_ondisk_dataset(folder)
+    preprocess_ondisk_dataset(folder, include_original_edge_id=True)
+    preprocess_ondisk_dataset(folder, include_original_edge_id=True, auto_cast_to_optimal_dtype=False)
+    assert len(made) == 3
+    preprocess_ondisk_dataset(folder, force_preprocess=False)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("name", ["edges/all.npy", "opt/weight.npy", "feat.npy", "set/train.npy", "metadata.yaml"])
+def test_a_changed_source_is_noticed(folder: Path, made: list[Path], name: str) -> None:
+    preprocess_ondisk_dataset(folder)
+    if name == "metadata.yaml":
+        (folder / name).write_text((folder / name).read_text() + "\n")
+    else:
+        os.utime(folder / name, ns=(1, 1))
+    preprocess_ondisk_dataset(folder, force_preprocess=False)
+    assert len(made) == 1
+    preprocess_ondisk_dataset(folder)
+    assert len(made) == 2
+
+
+def test_new_edges_are_read(folder: Path) -> None:
+    preprocess_ondisk_dataset(folder)
+    before = on_disk.arrays(folder)["graph/indices.npy"]
+    on_disk.save(folder, "edges/all.npy", [[0] * 6, [1] * 6])
+    preprocess_ondisk_dataset(folder)
+    assert not np.array_equal(before, on_disk.arrays(folder)["graph/indices.npy"])
+
+
+def test_a_digest_lets_copies_pass(folder: Path, made: list[Path]) -> None:
+    preprocess_ondisk_dataset(folder, digest=True)
+    os.utime(folder / "edges" / "all.npy", ns=(1, 1))
+    preprocess_ondisk_dataset(folder)
+    assert len(made) == 1
+
+
+def test_the_folder_may_move(folder: Path, made: list[Path]) -> None:
+    place = folder / "data"
+    place.mkdir()
+    on_disk.write(place, on_disk.untyped(place))
+    preprocess_ondisk_dataset(place)
+    place.rename(folder / "moved")
+    preprocess_ondisk_dataset(folder / "moved")
+    assert len(made) == 1
+    assert OnDiskDataset(folder / "moved").load().feature.count("node", None, "feat") == 4
+
+
+def test_sources_may_be_deleted(folder: Path, made: list[Path]) -> None:
+    preprocess_ondisk_dataset(folder)
+    shutil.rmtree(folder / "edges")
+    preprocess_ondisk_dataset(folder)
+    assert len(made) == 1
+    with pytest.raises(FileNotFoundError, match=r"graph\.edges\[0\]: there is no file"):
+        preprocess_ondisk_dataset(folder, force_preprocess=True)
+    assert on_disk.arrays(folder)
+
+
+def test_a_failure_leaves_what_was_there(folder: Path) -> None:
+    on_disk.save(folder, "edges/all.npy", [[0] * 6, [4] * 6])
+    names = on_disk.listing(folder)
+    with pytest.raises(ValueError, match="destinations must lie in"):
+        preprocess_ondisk_dataset(folder)
+    assert on_disk.listing(folder) == sorted([*names, preprocess.LOCK])
+
+
+def killed(folder: Path, call: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", KILLED, str(folder), str(call)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+@pytest.mark.slow
+def test_killed_at_any_time_it_is_whole_or_not_there(folder: Path) -> None:
+    whole = killed(folder, -1)
+    assert whole.returncode == 0, whole.stderr
+    expected, last = on_disk.arrays(folder), int(whole.stdout)
+    for call in (4, last - 1, last):
+        shutil.rmtree(folder / "graphfeed")
+        assert killed(folder, call).returncode == -signal.SIGKILL
+        finished = (folder / "graphfeed").exists()
+        assert finished == (call == last)  # the last call brings the new name to the disk
+        assert finished or ".graphfeed-unfinished" in on_disk.listing(folder)
+        OnDiskDataset(folder).load()
+        assert [name for name in on_disk.listing(folder) if name.startswith(".")] == [preprocess.LOCK]
+        again = on_disk.arrays(folder)
+        assert again.keys() == expected.keys()
+        assert all(np.array_equal(again[name], expected[name]) for name in expected)
+
+
+def test_a_folder_without_metadata_is_not_used(folder: Path) -> None:
+    (folder / "graphfeed").mkdir()
+    (folder / "graphfeed" / "mine.txt").touch()
+    with pytest.raises(FileExistsError, match="it is not known what it is; move it away"):
+        preprocess_ondisk_dataset(folder)
+    assert (folder / "graphfeed" / "mine.txt").exists()
+
+
+def test_a_process_waits_for_another(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preprocess, "WAIT_SECONDS", 0.2)
+    descriptor = os.open(folder / preprocess.LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(TimeoutError, match=r"another process has been preprocessing .* try again"):
+            preprocess_ondisk_dataset(folder)
+    finally:
+        os.close(descriptor)
+    preprocess_ondisk_dataset(folder)
+
+
+def test_two_processes_make_it_once(folder: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(folder), "-1"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [process.communicate(timeout=100)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted(int(output) > 0 for output in outputs) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("graph.edges.0.path", "../all.npy", r"graph\.edges\[0\]\.path is '\.\./all\.npy'"),
+        ("graph.feature_data.0.path", "/etc/hosts", r"graph\.feature_data\[0\]\.path is '/etc/hosts'"),
+        (
+            "tasks.0.train_set.0.data.1.path",
+            "../x.npy",
+            r"tasks\[0\]\.train_set\[0\]\.data\[1\]\.path is '\.\./x\.npy'",
+        ),
+        ("graph", None, "Invalid config: .* does not contain graph field"),
+    ],
+)
+def test_metadata_that_is_wrong(folder: Path, key: str, value: Any, error: str) -> None:
+    on_disk.write(folder, on_disk.change(yaml.safe_load((folder / "metadata.yaml").read_text()), key, value))
+    with pytest.raises(ValueError, match=error):
+        preprocess_ondisk_dataset(folder)
+
+
+def test_without_metadata(folder: Path) -> None:
+    (folder / "metadata.yaml").unlink()
+    with pytest.raises(FileNotFoundError, match=r"metadata\.yaml does not exist"):
+        preprocess_ondisk_dataset(folder)
+    with pytest.raises(FileNotFoundError, match="Invalid dataset path"):
+        preprocess_ondisk_dataset(folder / "gone")
+
+
+def test_all_files_are_named_by_their_key(folder: Path) -> None:
+    named = preprocess.name_files(parse_metadata(yaml.safe_load((folder / "metadata.yaml").read_text())))
+    assert named["graph.edges[0].path"] == "edges/all.npy"
+    assert named["tasks[0].train_set[0].data[1].path"] == "set/labels.npy"
+    assert len(named) == 9

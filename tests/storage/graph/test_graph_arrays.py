@@ -1,0 +1,182 @@
+"""What the in-memory graph holds; what it refuses is in test_graph_errors.py."""
+
+import gc
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph.graph_arrays import Checked
+from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from tests.digests import assert_same
+from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
+
+
+def test_sizes() -> None:
+    graph = make_graph()
+    assert (graph.total_num_nodes, graph.num_nodes, graph.total_num_edges, graph.num_edges) == (5, 5, 9, 9)
+
+
+def test_sizes_by_type_in_the_order_of_their_numbers() -> None:
+    graph = make_typed_graph()
+    assert (graph.total_num_nodes, graph.total_num_edges) == (5, 6)
+    assert_same(graph.num_nodes, {"user": 2, "item": 3})
+    assert_same(graph.num_edges, {"item:liked_by:user": 2, "user:knows:user": 2, "user:likes:item": 2})
+
+
+def test_arrays_are_not_copied() -> None:
+    graph = make_graph()
+    assert graph.csc_indptr is INDPTR
+    assert graph.indices is INDICES
+
+
+def test_attributes_are_found_by_name() -> None:
+    weights, ages = torch.ones(9), torch.ones(5, 2)
+    graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": ages}, edge_attributes={"w": weights})
+    assert graph.edge_attribute("w") is weights
+    assert graph.node_attribute("age") is ages
+    with pytest.raises(KeyError, match=r"Edge attribute age does not exist; the graph has \['w'\]"):
+        graph.edge_attribute("age")
+    with pytest.raises(KeyError, match=r"Node attribute w does not exist; the graph has \['age'\]"):
+        graph.node_attribute("w")
+
+
+def test_it_prints_its_sizes_alone() -> None:
+    assert repr(make_graph()) == "FusedCSCSamplingGraph(num_nodes=5, num_edges=9)"
+    sizes = "num_nodes=5, num_edges=6, node_types=['item', 'user'], edge_types=3"
+    assert repr(make_typed_graph()) == f"FusedCSCSamplingGraph({sizes})"
+
+
+def test_arrays_can_be_set_to_what_is_a_graph() -> None:
+    graph = make_graph(w=torch.ones(9))
+    graph.indices = torch.zeros(9, dtype=torch.int32)
+    graph.csc_indptr = torch.tensor([0, 9, 9, 9, 9, 9], dtype=torch.int32)
+    hop = graph.sample_neighbors(torch.tensor([0], dtype=torch.int32), ALL)
+    assert_same(hop.sampled_csc, CSCFormatBase(torch.tensor([0, 9]).int(), torch.zeros(9, dtype=torch.int32)))
+    typed = make_typed_graph()
+    typed.type_per_edge = torch.tensor([0, 0, 2, 2, 1, 1])
+    typed.node_type_offset = torch.tensor([0, 2, 5]).int()
+    typed.node_type_to_id = {"user": 0, "item": 1}
+    typed.edge_type_to_id = {"user:follows:user": 0, "user:likes:item": 1, "item:liked_by:user": 2}
+    assert typed.num_edges == {"user:follows:user": 2, "user:likes:item": 2, "item:liked_by:user": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("indices", INDICES[:8], "csc_indptr must end with the number of edges, 8"),
+        ("indices", INDICES + 1, "indices must lie in 0 .. 4"),
+        ("csc_indptr", INDPTR[:-1], "csc_indptr must end with the number of edges, 9"),
+        ("csc_indptr", torch.tensor([0, 9]), "indices must lie in 0 .. 0"),
+        ("csc_indptr", torch.tensor([0, 3, 4, 4, 8, 8, 9]), r"node_attributes\['age'\] must have 6 rows"),
+        ("type_per_edge", torch.zeros(9), "a graph with types needs all of"),
+        ("node_attributes", {"age": torch.ones(4)}, r"node_attributes\['age'\] must have 5 rows, one for each node"),
+        ("edge_attributes", {"w": torch.ones(4)}, r"edge_attributes\['w'\] must have 9 rows, one for each edge"),
+    ],
+)
+def test_what_makes_no_graph_is_refused_and_changes_nothing(name: str, value: Any, message: str) -> None:
+    graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": torch.ones(5)})
+    before = graph.fields()
+    with pytest.raises(ValueError, match=message) as caught:
+        setattr(graph, name, value)
+    assert caught.value.__notes__ == [f"the graph keeps its {name}; to change arrays together make another graph"]
+    assert_same(graph.fields(), before)
+
+
+def test_new_arrays_make_the_weights_anew() -> None:
+    graph = make_graph(w=torch.tensor([1.0, 0, 0, 1, 1, 0, 0, 0, 1]))
+    seeds, fanouts = torch.tensor([1]), torch.tensor([-1])
+    assert_same(graph.sample_neighbors(seeds, fanouts, probs_name="w").original_edge_ids, torch.tensor([3]))
+    graph.csc_indptr = torch.tensor([0, 0, 9, 9, 9, 9])
+    eligible = torch.tensor([0, 3, 4, 8])
+    assert_same(graph.sample_neighbors(seeds, fanouts, probs_name="w").original_edge_ids, eligible)
+
+
+def test_attributes_leave_what_was_made_of_others() -> None:
+    graph = make_graph(w=torch.ones(9))
+    made = graph.prepare_weights("w")
+    graph.add_edge_attribute("v", torch.ones(9))
+    graph.add_node_attribute("age", torch.ones(5))
+    assert graph.prepare_weights("w") is made
+    graph.indices = graph.indices.clone()
+    assert graph.prepare_weights("w") is not made
+
+
+def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 2)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
+    graph = make_graph()
+    made = graph.prepare_hubs()
+    assert made is not None
+    assert len(made.entries) > 0
+    graph.add_edge_attribute("v", torch.ones(9))
+    again = graph.prepare_hubs()
+    assert again is not None
+    assert again.entries is made.entries
+    graph.indices = graph.indices.clone()
+    anew = graph.prepare_hubs()
+    assert anew is not None
+    assert anew.entries is not made.entries
+    assert make_typed_graph().prepare_hubs() is None
+
+
+def test_attributes_are_added_one_by_one_or_set_all() -> None:
+    graph, ages, weights = make_graph(), torch.ones(5), torch.ones(9)
+    graph.add_node_attribute("age", ages)
+    graph.add_edge_attribute("w", weights)
+    graph.add_edge_attribute("w", weights * 2)
+    assert list(graph.node_attributes) == ["age"]
+    assert graph.node_attributes["age"] is graph.node_attribute("age") is ages
+    assert_same(graph.edge_attribute("w"), weights * 2)
+    graph.edge_attributes = {"v": weights}
+    assert list(graph.edge_attributes) == ["v"]
+    graph.edge_attributes = None
+    assert dict(graph.edge_attributes) == {}
+    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"):
+        graph.add_edge_attribute("w", ages)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        graph.node_attributes["age"] = torch.ones(3)  # type: ignore[index]
+
+
+def test_it_moves_to_a_device_as_another_graph() -> None:
+    graph = make_typed_graph(w=torch.rand(6))
+    moved = graph.to("meta")
+    assert {part.device.type for part in tensors_in(moved.fields())} == {"meta"}
+    assert {part.device.type for part in tensors_in(graph.fields())} == {"cpu"}
+    assert moved.node_type_to_id == graph.node_type_to_id
+    assert graph.to(torch.device("cpu")).indices is graph.indices
+
+
+def test_every_array_is_pinned_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_typed_graph(w=torch.rand(6))
+    pinned: list[tuple[torch.Tensor, object]] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(ops, "pin_in_place", lambda tensor, owner: pinned.append((tensor, owner)))
+    graph.pin_memory_()
+    assert [id(part) for part in tensors_in(graph.fields())] == [id(tensor) for tensor, _ in pinned]
+    assert all(owner is graph for _, owner in pinned)
+    assert len(pinned) > 4
+
+
+@pytest.mark.gpu
+def test_a_pinned_graph_is_released_when_it_dies() -> None:
+    graph = make_typed_graph(w=torch.rand(6))
+    arrays = list(tensors_in(graph.fields()))
+    graph.pin_memory_()
+    assert all(tensor.is_pinned() for tensor in arrays)
+    del graph
+    gc.collect()
+    assert not any(tensor.is_pinned() for tensor in arrays)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_pinning_without_a_device_is_one_error() -> None:
+    with pytest.raises(RuntimeError, match=r"pin_memory_ needs a CUDA device .*; leave it out"):
+        make_graph().pin_memory_()
+
+
+def test_the_class_shows_its_fields() -> None:
+    assert isinstance(FusedCSCSamplingGraph.indices, Checked)

@@ -1,0 +1,169 @@
+"""Edges without some: equal to a slow look-up, for ids as large as they come; what is not asked for stays."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.storage import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import edge_index
+from tests import pipelines
+from tests.digests import assert_same
+
+FAR = 1 << 31
+ETYPE = "user:likes:item"
+
+
+def homogeneous() -> SampledSubgraph:
+    """Edges 11 -> 10, 10 -> 11, 12 -> 11, 12 -> 11, with ids 5, 6, 7, 8."""
+    ids = torch.tensor([10, 11, 12])
+    csc = CSCFormatBase(torch.tensor([0, 1, 4]), torch.tensor([1, 0, 2, 2]))
+    return SampledSubgraph(csc, ids[:2], ids, torch.tensor([5, 6, 7, 8]))
+
+
+def typed() -> SampledSubgraph:
+    one = homogeneous()
+    assert isinstance(one.sampled_csc, CSCFormatBase)
+    assert isinstance(one.original_edge_ids, torch.Tensor)
+    csc = {ETYPE: one.sampled_csc, "item:liked_by:user": CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))}
+    rows = {"user": torch.tensor([10, 11, 12]), "item": torch.tensor([20, 21])}
+    columns = {"user": torch.tensor([10]), "item": torch.tensor([20, 21])}
+    return SampledSubgraph(csc, columns, rows, {ETYPE: one.original_edge_ids, "item:liked_by:user": torch.tensor([9])})
+
+
+def edges_of(subgraph: SampledSubgraph) -> list[tuple[int, int, int]]:
+    """Return source, destination and id of each edge."""
+    assert isinstance(subgraph.sampled_csc, CSCFormatBase)
+    rows, columns, ids = subgraph.original_row_node_ids, subgraph.original_column_node_ids, subgraph.original_edge_ids
+    assert isinstance(rows, torch.Tensor)
+    assert isinstance(columns, torch.Tensor)
+    assert isinstance(ids, torch.Tensor)
+    sources, destinations = edge_index(subgraph.sampled_csc)
+    return list(zip(rows[sources].tolist(), columns[destinations].tolist(), ids.tolist(), strict=True))
+
+
+def test_every_edge_that_joins_a_pair_goes() -> None:
+    subgraph = homogeneous()
+    before = copy.deepcopy(subgraph)
+    result = subgraph.exclude_edges(torch.tensor([[12, 11], [11, 10], [10, 10]]))
+    assert edges_of(result) == [(10, 11, 6)]
+    assert_same(result.sampled_csc, CSCFormatBase(torch.tensor([0, 0, 1]), torch.tensor([0])))
+    assert result.original_row_node_ids is subgraph.original_row_node_ids
+    assert result.original_column_node_ids is subgraph.original_column_node_ids
+    assert_same(subgraph, before)
+
+
+def test_direction_counts() -> None:
+    assert len(edges_of(homogeneous().exclude_edges(torch.tensor([[11, 12]])))) == 4
+
+
+def test_nothing_to_exclude_and_nothing_left() -> None:
+    subgraph = homogeneous()
+    assert_same(subgraph.exclude_edges(torch.empty(0, 2, dtype=torch.int64)), subgraph)
+    everything = torch.tensor([[source, destination] for source, destination, _ in edges_of(subgraph)])
+    empty = subgraph.exclude_edges(everything)
+    assert edges_of(empty) == []
+    assert edges_of(empty.exclude_edges(everything)) == []
+
+
+@given(data=st.data(), low=st.sampled_from([0, FAR - 2, (1 << 32) - 2, (1 << 62)]))
+def test_it_equals_a_slow_look_up(data: st.DataObject, low: int) -> None:
+    ids = st.integers(low, low + 4).map(lambda node: node if node % 2 else node ^ FAR)
+    rows = torch.tensor(data.draw(st.lists(ids, min_size=1, max_size=6)))
+    columns = rows[: data.draw(st.integers(1, len(rows)))]
+    edges = [data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=4)) for _ in columns]
+    indptr = torch.tensor([0, *map(len, edges)]).cumsum(0)
+    indices = torch.tensor([row for column in edges for row in column], dtype=torch.int64)
+    subgraph = SampledSubgraph(CSCFormatBase(indptr, indices), columns, rows, torch.arange(len(indices)))
+    pairs = data.draw(st.lists(st.tuples(ids, ids), max_size=6))
+    result = subgraph.exclude_edges(torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2))
+    assert edges_of(result) == [edge for edge in edges_of(subgraph) if edge[:2] not in pairs]
+
+
+def test_ids_that_share_their_low_bits_are_told_apart() -> None:
+    ids = torch.tensor([0, FAR, 1 << 32])
+    subgraph = SampledSubgraph(
+        CSCFormatBase(torch.tensor([0, 3]), torch.tensor([0, 1, 2])), ids[:1], ids, torch.arange(3)
+    )
+    for flag in (True, False):
+        left = subgraph.exclude_edges(torch.tensor([[1 << 32, 0]]), assume_num_node_within_int32=flag)
+        assert edges_of(left) == [(0, 0, 0), (FAR, 0, 1)]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_dtypes_stay(dtype: torch.dtype) -> None:
+    ids = torch.arange(3, dtype=dtype)
+    csc = CSCFormatBase(torch.tensor([0, 2], dtype=dtype), torch.tensor([1, 2], dtype=dtype))
+    result = SampledSubgraph(csc, ids[:1], ids, ids[1:]).exclude_edges(torch.tensor([[1, 0]]))
+    assert_same(result.sampled_csc, CSCFormatBase(torch.tensor([0, 1], dtype=dtype), torch.tensor([2], dtype=dtype)))
+    assert_same(result.original_edge_ids, ids[2:])
+
+
+def test_without_ids_positions_are_ids() -> None:
+    csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([5, 6, 5]))
+    result = SampledSubgraph(csc).exclude_edges(torch.tensor([[5, 1]]))
+    assert_same(result, SampledSubgraph(CSCFormatBase(torch.tensor([0, 2, 2]), torch.tensor([5, 6]))))
+
+
+def test_a_type_that_is_not_named_is_kept_whole() -> None:
+    subgraph = typed()
+    result = subgraph.exclude_edges({ETYPE: torch.tensor([[12, 21], [10, 10]]), "no:such:type": torch.tensor([[0, 0]])})
+    csc, ids = result.sampled_csc, result.original_edge_ids
+    assert isinstance(csc, dict)
+    assert isinstance(ids, dict)
+    assert_same(csc[ETYPE], CSCFormatBase(torch.tensor([0, 1, 2]), torch.tensor([1, 0])))
+    assert_same(ids[ETYPE], torch.tensor([5, 6]))
+    assert isinstance(subgraph.sampled_csc, dict)
+    assert csc["item:liked_by:user"] is subgraph.sampled_csc["item:liked_by:user"]
+    assert_same(subgraph, typed())
+
+
+def test_asynchronously_there_is_something_to_wait_for() -> None:
+    pairs = {"item:liked_by:user": torch.tensor([[20, 10]])}
+    assert_same(typed().exclude_edges(pairs, async_op=True).wait(), typed().exclude_edges(pairs))
+
+
+def test_a_subclass_stays_one() -> None:
+    class Mine(SampledSubgraph):
+        pass
+
+    one = homogeneous()
+    assert type(Mine(one.sampled_csc).exclude_edges(torch.tensor([[0, 0]]))) is Mine
+
+
+def test_sampled_edges_of_the_seeds_are_excluded() -> None:
+    for batch in pipelines.link_prediction():
+        for subgraph in batch.sampled_subgraphs:
+            left = edges_of(subgraph.exclude_edges(batch.seeds))
+            seeds = set(map(tuple, batch.seeds.tolist()))
+            assert left == [edge for edge in edges_of(subgraph) if edge[:2] not in seeds]
+
+
+@pytest.mark.parametrize(
+    ("make", "edges", "message"),
+    [
+        (homogeneous, {ETYPE: torch.tensor([[0, 1]])}, r"edges must be a tensor of shape \(N, 2\), but is a dict"),
+        (
+            typed,
+            torch.tensor([[0, 1]]),
+            "edges must be a dict by edge type, as the subgraph has types, but is a Tensor",
+        ),
+    ],
+)
+def test_types_must_agree(make: Any, edges: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        make().exclude_edges(edges)
+
+
+def test_the_alias_and_the_form_of_types() -> None:
+    assert gf.SampledSubgraphImpl is SampledSubgraph
+    with pytest.raises(ValueError, match="edge types must be of the form 'src:rel:dst', but one is 'likes'"):
+        SampledSubgraph({"likes": CSCFormatBase(torch.tensor([0]), torch.tensor([]))})
+    with pytest.raises(TypeError, match=r"indices must be a torch\.Tensor, but is a list"):
+        CSCFormatBase(torch.tensor([0]), [])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="indptr must have an entry more than there are columns, but is empty"):
+        CSCFormatBase(torch.tensor([]), torch.tensor([]))

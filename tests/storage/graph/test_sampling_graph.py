@@ -1,0 +1,167 @@
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.ops.random import bounded, draw
+from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_graph import relabel
+from tests.digests import assert_same
+from tests.pipelines import random_edges
+
+Lists = dict[int, list[int]]
+
+
+class Dictionary(SamplingGraph):
+    """A graph in a dict, as a user would write one: each node's in-neighbours, by one method."""
+
+    def __init__(self, neighbors: Lists, num_nodes: int) -> None:
+        self.neighbors = neighbors
+        self.count = num_nodes
+
+    @property
+    def num_nodes(self) -> int:
+        return self.count
+
+    @property
+    def num_edges(self) -> int:
+        return sum(len(row) for row in self.neighbors.values())
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        assert isinstance(seeds, torch.Tensor)
+        assert key is not None
+        rows = []
+        for node in seeds.tolist():
+            row = list(self.neighbors.get(node, []))
+            picks = range(min(len(row), int(fanouts)))
+            rows.append([row.pop(bounded(draw(key, node, number), len(row))) for number in picks])
+        indptr = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+        indices = torch.tensor([node for row in rows for node in row], dtype=torch.int64)
+        return SampledSubgraph(CSCFormatBase(indptr, indices), seeds)
+
+
+class TypedDictionary(Dictionary):
+    """The same with two node types; users have neighbours among items."""
+
+    @property
+    def num_nodes(self) -> dict[str, int]:  # type: ignore[override]
+        return {"user": 4, "item": self.count}
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        assert isinstance(seeds, dict)
+        none = torch.tensor([], dtype=torch.int64)
+        seeds = {kind: seeds.get(kind, none) for kind in self.num_nodes}
+        hop = super().sample_neighbors(seeds["user"], fanouts, key=key)
+        assert isinstance(hop.sampled_csc, CSCFormatBase)
+        return SampledSubgraph({"item:bought_by:user": hop.sampled_csc}, seeds)
+
+
+NEIGHBORS: Lists = {0: [5, 3, 2], 1: [5, 0], 5: [1], 3: [0, 1, 2, 3, 4]}
+
+
+def make_fused(**attributes: torch.Tensor) -> FusedCSCSamplingGraph:
+    return gf.from_coo(random_edges(400, 400, 5000, 0), 400, edge_attributes=attributes)
+
+
+def test_one_hop_is_enough_for_all() -> None:
+    inner, outer = torch.tensor([2]), torch.tensor([9])
+    layers = Dictionary(NEIGHBORS, 6).sample_layers(torch.tensor([1, 4, 1]), [outer, inner], [7, 8])
+    assert len(layers) == 2
+    # The seeds' own hop takes both neighbours of node 1; the doubled seed is drawn alike and keeps its places.
+    rows = layers[1].original_row_node_ids
+    assert isinstance(rows, torch.Tensor)
+    assert rows[:3].tolist() == [1, 4, 1]
+    assert sorted(rows[3:].tolist()) == [0, 5]
+    assert layers[0].original_column_node_ids is rows
+    assert isinstance(layers[0].sampled_csc, CSCFormatBase)
+    assert layers[0].sampled_csc.indptr.diff().tolist() == [len(NEIGHBORS.get(node, [])) for node in rows.tolist()]
+
+
+def test_a_graph_of_ones_own_goes_through_a_pipeline_and_a_loader() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2).sample_neighbor(Dictionary(NEIGHBORS, 6), [2, 2])
+    alone = list(pipe)
+    assert [batch.num_layers() for batch in alone] == [2, 2, 2]
+    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+        assert_same(list(loader), alone)
+
+
+def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
+    layers = TypedDictionary(NEIGHBORS, 6).sample_layers(
+        {"user": torch.tensor([1, 0])}, [torch.tensor([9])] * 2, [1, 2]
+    )
+    for layer in layers:
+        assert isinstance(layer.original_row_node_ids, dict)
+        assert list(layer.original_row_node_ids) == ["user", "item"]
+        assert layer.original_row_node_ids["user"].tolist() == [1, 0]
+        assert sorted(layer.original_row_node_ids["item"].tolist()) == [0, 2, 3, 5]
+
+
+def test_rows_are_seeds_verbatim_then_new_nodes_by_first_appearance() -> None:
+    seeds = torch.tensor([7, 3, 7])
+    hop = SampledSubgraph(CSCFormatBase(torch.tensor([0, 3, 4, 5]), torch.tensor([9, 3, 8, 7, 9])), seeds, None, seeds)
+    result = relabel(hop, 10)
+    assert_same(result.original_row_node_ids, torch.tensor([7, 3, 7, 9, 8]))
+    assert_same(result.sampled_csc, CSCFormatBase(torch.tensor([0, 3, 4, 5]), torch.tensor([3, 1, 4, 0, 3])))
+    assert result.original_column_node_ids is seeds
+    assert result.original_edge_ids is seeds
+
+
+def test_typed_rows_are_found_edge_type_by_edge_type() -> None:
+    none = torch.tensor([], dtype=torch.int64)
+    seeds = {"user": torch.tensor([2, 0, 2]), "item": none, "shop": none}
+    cscs = {
+        "user:knows:user": CSCFormatBase(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0])),
+        "item:bought_by:user": CSCFormatBase(torch.tensor([0, 2, 2, 3]), torch.tensor([4, 3, 4])),
+        "user:sells:item": CSCFormatBase(torch.tensor([0]), none),
+    }
+    result = relabel(SampledSubgraph(cscs, seeds), {"user": 3, "item": 5, "shop": 1})
+    assert_same(
+        result.original_row_node_ids, {"user": torch.tensor([2, 0, 2, 1]), "item": torch.tensor([4, 3]), "shop": none}
+    )
+    assert isinstance(result.sampled_csc, dict)
+    assert_same([csc.indices.tolist() for csc in result.sampled_csc.values()], [[3, 1], [0, 1, 0], []])
+    assert list(result.sampled_csc) == list(cscs)
+
+
+@pytest.mark.parametrize("fanouts", [[3, 2], [-1, 4, 1], [0, 2], [60, 1]], ids=str)
+@pytest.mark.parametrize("replace", [False, True], ids=["without replacement", "with replacement"])
+@pytest.mark.parametrize("probs_name", [None, "weight", "mask"])
+def test_all_hops_at_once_equal_hop_after_hop(fanouts: list[int], replace: bool, probs_name: str | None) -> None:
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.rand(5000, generator=generator)
+    graph = make_fused(weight=weight, mask=weight > 0.5)
+    seeds = torch.randint(0, 400, (50,), generator=generator)
+    tensors, keys = [torch.tensor([fanout]) for fanout in fanouts], list(range(10, 10 + len(fanouts)))
+    fused = graph.sample_layers(seeds, tensors, keys, replace, probs_name)
+    assert_same(fused, SamplingGraph.sample_layers(graph, seeds, tensors, keys, replace, probs_name))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_all_hops_at_once_equal_hop_after_hop_for_any_ids(dtype: torch.dtype) -> None:
+    edges = random_edges(400, 400, 5000, 2).to(dtype)
+    made = gf.from_coo(edges, 400)
+    graph = gf.fused_csc_sampling_graph(made.csc_indptr.to(dtype), made.indices)  # without edge ids of its own
+    seeds = torch.arange(0, 400, 9, dtype=dtype)
+    arguments = (seeds, [torch.tensor([3]), torch.tensor([5])], [1, 2])
+    assert_same(graph.sample_layers(*arguments), SamplingGraph.sample_layers(graph, *arguments))
+
+
+def test_the_interface_alone_is_no_graph() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        SamplingGraph()  # type: ignore[abstract]

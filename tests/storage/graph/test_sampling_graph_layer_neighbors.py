@@ -1,0 +1,60 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from tests import pipelines
+from tests.digests import assert_same, digest
+
+GRAPH = gf.from_coo(pipelines.random_edges(50, 50, 900, 0), 50)
+SEEDS, FANOUTS = torch.arange(10), torch.tensor([3])
+
+
+def sample(**options: Any) -> gf.SampledSubgraph:
+    hop: gf.SampledSubgraph = GRAPH.sample_layer_neighbors(SEEDS, FANOUTS, **options)
+    return hop
+
+
+def test_equal_seeds_give_equal_samples() -> None:
+    first = sample(random_seed=[7])
+    assert_same(sample(random_seed=torch.tensor([7])), first)
+    assert_same(sample(random_seed=[7, 8]), first)
+    assert_same(sample(random_seed=[8, 7], seed2_contribution=1.0), first)
+    assert_same(sample(random_seed=[7 - 2**64]), first)
+    others = [sample(random_seed=[8]), sample(random_seed=[7, 8], seed2_contribution=0.5), sample(), sample()]
+    assert len({digest(other) for other in [first, *others]}) == 5
+
+
+def test_all_hops_are_single_hops() -> None:
+    fanouts, seeds = [FANOUTS, torch.tensor([2])], [(1, 2), (3, 4)]
+    fused = GRAPH.sample_layers_jointly(SEEDS, fanouts, seeds, 0.25)
+    assert_same(fused, gf.SamplingGraph.sample_layers_jointly(GRAPH, SEEDS, fanouts, seeds, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"random_seed": [1, 2, 3]}, "random_seed must hold 1 or 2 numbers, but holds 3"),
+        ({"random_seed": [1, 2], "seed2_contribution": 1.5}, "seed2_contribution must lie in 0 .. 1, but is 1.5"),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        sample(**options)
+
+
+class OneHop(gf.SamplingGraph):
+    """A graph that samples by columns only."""
+
+    num_nodes = num_edges = 1
+
+    def sample_neighbors(self, seeds: ByType, *args: Any, **kwargs: Any) -> gf.SampledSubgraph:
+        raise AssertionError
+
+
+def test_a_graph_may_lack_it() -> None:
+    with pytest.raises(NotImplementedError, match="OneHop has no sample_layer_neighbors"):
+        OneHop().sample_layers_jointly(SEEDS, [FANOUTS], [(0, 0)])

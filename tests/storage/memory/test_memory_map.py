@@ -1,0 +1,95 @@
+import gc
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphfeed.storage.memory.memory_map import HUGE_PAGE, SYSTEM, collapse, map_shared
+
+linux = pytest.mark.skipif(SYSTEM is None, reason="only Linux maps at a chosen address")
+SIZES = [1, 5000, HUGE_PAGE, 3 * HUGE_PAGE + 77]
+
+
+@pytest.fixture
+def descriptor() -> Iterator[int]:
+    descriptor = os.memfd_create("graphfeed-test")
+    os.truncate(descriptor, max(SIZES))
+    yield descriptor
+    os.close(descriptor)
+
+
+def mappings() -> list[str]:
+    """Return what the system says of each mapping of the test's file."""
+    parts = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
+    return [part for part in parts if "memfd:graphfeed-test" in part]
+
+
+@linux
+@pytest.mark.parametrize("size", SIZES)
+def test_all_mappings_see_what_one_writes(descriptor: int, size: int) -> None:
+    one, other = map_shared(descriptor, size), map_shared(descriptor, size)
+    one[:] = np.arange(size, dtype=np.uint64).astype(np.uint8)
+    assert one.size == size
+    assert np.array_equal(one, other)
+    assert os.pread(descriptor, 1, size - 1) == bytes([(size - 1) % 256])
+
+
+@linux
+@pytest.mark.parametrize("size", SIZES)
+def test_the_mapping_goes_with_the_last_view_of_it(descriptor: int, size: int) -> None:
+    memory = map_shared(descriptor, size)
+    view = memory[size // 2 :]
+    del memory
+    gc.collect()
+    assert len(mappings()) == 1
+    view[0] = 1
+    del view
+    gc.collect()
+    assert mappings() == []
+
+
+@linux
+def test_large_ones_begin_where_a_huge_page_may(descriptor: int) -> None:
+    assert all(map_shared(descriptor, HUGE_PAGE + 1).ctypes.data % HUGE_PAGE == 0 for _ in range(3))
+
+
+@linux
+def test_collapsed_memory_keeps_its_bytes_and_others_see_huge_pages_too(descriptor: int) -> None:
+    size = max(SIZES)
+    memory = map_shared(descriptor, size)
+    memory[:] = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    before = memory.copy()
+    if not collapse(memory):
+        pytest.skip("this system can't do it")
+    other = map_shared(descriptor, size)
+    assert np.array_equal(memory, before)
+    assert np.array_equal(other, before)
+    assert all(f"ShmemPmdMapped: {3 * HUGE_PAGE >> 10:8} kB" in text for text in mappings())
+
+
+def test_nothing_is_collapsed_where_no_huge_page_fits() -> None:
+    assert not collapse(np.zeros(100, dtype=np.uint8))
+    assert not collapse(np.zeros(3 * HUGE_PAGE, dtype=np.uint8)[1:][: 2 * HUGE_PAGE])
+
+
+@linux
+def test_what_can_not_be_mapped_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1")
+    descriptor = os.open(path, os.O_RDONLY)
+    with pytest.raises(OSError, match="can't be mapped"):
+        map_shared(descriptor, HUGE_PAGE)
+    os.close(descriptor)
+
+
+def test_other_systems_map_too(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphfeed.storage.memory.memory_map.SYSTEM", None)
+    memory = map_shared(descriptor, max(SIZES))
+    memory[0] = 3
+    assert os.pread(descriptor, 1, 0) == b"\3"
+    assert not collapse(memory)
+    assert memory.ctypes.data % mmap.PAGESIZE == 0

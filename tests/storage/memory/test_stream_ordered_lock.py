@@ -1,0 +1,86 @@
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.storage.memory.stream_ordered_lock import Turns
+
+
+class Stream:
+    """Stands for a stream; notes what it was told."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name
+        self.log = log
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"{self.name} waits for {event}")
+
+    def record_event(self) -> str:
+        self.log.append(f"{self.name} records")
+        return f"{self.name}'s event"
+
+
+class Held:
+    """Stands for a tensor on a GPU."""
+
+    device = torch.device("cuda", 0)
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def record_stream(self, stream: Stream) -> None:
+        self.log.append(f"used on {stream.name}")
+
+
+def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    current = SimpleNamespace(stream=Stream("first", log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current.stream)
+    held: Any = Held(log)
+    turns = Turns(held)
+    with turns.take():
+        log.append("work")
+    current.stream = Stream("second", log)
+    with pytest.raises(KeyError), turns.take():
+        raise KeyError
+    with turns.take():
+        pass
+    assert log == [
+        "used on first", "work", "first records",
+        "second waits for first's event", "used on second", "second records",
+        "second waits for second's event", "used on second", "second records",
+    ]  # fmt: skip
+
+
+def test_one_thread_at_a_time_is_inside() -> None:
+    turns, inside, tried = Turns(torch.zeros(1)), threading.Event(), threading.Event()
+    order = []
+
+    def second() -> None:
+        assert inside.wait(60)
+        tried.set()
+        with turns.take():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with turns.take():
+        inside.set()
+        assert tried.wait(60)
+        order.append("first")
+    thread.join(60)
+    assert order == ["first", "second"]
+
+
+@pytest.mark.gpu
+def test_what_one_stream_wrote_another_reads() -> None:
+    held = torch.zeros(1 << 20, dtype=torch.int64, device="cuda")
+    turns = Turns(held)
+    for _ in range(200):
+        with torch.cuda.stream(torch.cuda.Stream()), turns.take():  # type: ignore[no-untyped-call]
+            held.add_(1)
+    with turns.take():
+        assert int(held.min()) == int(held.max()) == 200
