@@ -90,7 +90,7 @@ def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) ->
     seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
     keys = list(range(len(FANOUTS)))
     pairs = [(key, key) for key in keys]
-    first = ops.sample_layers(indptr, indices, seeds[0], FANOUTS, keys)
+    first = ops.sample_hops(indptr, indices, seeds[0], FANOUTS, keys)
     assert first is not None
     read = [(layer.columns, layer.positions, ops.gather_rows(indices, layer.positions)) for layer in first]
     limit = "torch reads as many values at random"
@@ -101,10 +101,8 @@ def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) ->
 
     cases: dict[str, Case] = {
         limit: read_all,
-        "ops.sample_layers": lambda number: ops.sample_layers(indptr, indices, seeds[number], FANOUTS, keys),
-        "ops.sample_layers_jointly": lambda number: ops.sample_layers_jointly(
-            indptr, indices, seeds[number], FANOUTS, pairs
-        ),
+        "ops.sample_hops": lambda number: ops.sample_hops(indptr, indices, seeds[number], FANOUTS, keys),
+        "ops.labor_sample_hops": lambda number: ops.labor_sample_hops(indptr, indices, seeds[number], FANOUTS, pairs),
         "ops.compact, last hop": lambda _: ops.compact(columns, neighbors),
         "torch.unique, last hop": lambda _: torch.unique(torch.cat([columns, neighbors]), return_inverse=True),
     }
@@ -121,12 +119,12 @@ def edges_table(here: list[torch.Tensor], there: list[torch.Tensor], scale: Scal
     keys = list(range(len(FANOUTS)))
     counts: list[int] = []
     for own in seeds:
-        layers = ops.sample_layers(here[0], here[1], own, FANOUTS, keys)
+        layers = ops.sample_hops(here[0], here[1], own, FANOUTS, keys)
         assert layers is not None
         counts.append(sum(layer.positions.numel() for layer in layers))
 
     def sample(arrays: list[torch.Tensor], own: torch.Tensor) -> Case:
-        return lambda number: ops.sample_layers(arrays[0], arrays[1], own[number], FANOUTS, keys)
+        return lambda number: ops.sample_hops(arrays[0], arrays[1], own[number], FANOUTS, keys)
 
     def sample_here(number: int) -> object:
         with one_core():

@@ -67,8 +67,8 @@ def graph_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> st
     cases: dict[str, Case] = {}
     for name, graph in graphs.items():
         for own in seeds[scale.repeats :]:
-            graph.sample_layers(own, fanouts, keys)
-        cases[name] = lambda number, graph=graph: graph.sample_layers(seeds[number], fanouts, keys)  # type: ignore[misc]
+            graph.sample_hops(own, fanouts, keys)
+        cases[name] = lambda number, graph=graph: graph.sample_hops(seeds[number], fanouts, keys)  # type: ignore[misc]
     times = in_turn(cases, scale.repeats, device_clock)
     rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
     return render(f"graph: {scale.batch_size} seeds, fan-outs {FANOUTS} from the seeds outward", rows)

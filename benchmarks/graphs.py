@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -126,7 +126,7 @@ def _store_features(shape: Shape, path: Path) -> None:
     file.flush()
 
 
-@inlined
+@device_function
 def _mix(x: Any) -> Any:
     """Scramble 64 bits (the finaliser of splitmix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -134,7 +134,7 @@ def _mix(x: Any) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@inlined
+@device_function
 def _edge(key: Any, levels: int, number: int, num_nodes: int) -> tuple[int, int]:
     """Draw both ends of edge `number`: at every level of the matrix, one byte picks a quadrant.
 

@@ -81,7 +81,7 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
     found = []
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()
-        columns = graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name=attribute))
+        columns = graph.prepare_times(gf.TemporalQuery(edge_timestamp_attr_name=attribute))
         seconds = time.process_time() - start
         made = (columns.times, columns.order if columns.links is None else columns.links)
         size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.random import bounded, mix
 from graphfeed.storage import TorchBasedFeature
-from graphfeed.storage.features.feature import Pending
+from graphfeed.storage.features.feature import DeferredRead
 
 
 class Model(Protocol):
@@ -189,10 +189,10 @@ class Sets:
 class Staged(TorchBasedFeature):
     """Reads in three stages."""
 
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         for _ in range(2):
-            yield Pending(lambda: torch.empty(0))
-        yield Pending(lambda: self.read(ids))
+            yield DeferredRead(lambda: torch.empty(0))
+        yield DeferredRead(lambda: self.read(ids))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:
         return 3

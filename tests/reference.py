@@ -120,7 +120,7 @@ def waiting_time(bits: int) -> int:
     return whole * 2**48 + digits
 
 
-def sample_layer_neighbors(
+def labor_sample_neighbors(
     graph: tuple[Ints, Ints],
     seeds: Ints,
     fanouts: Ints,
@@ -197,7 +197,7 @@ def temporal_sample_neighbors(
     return picked
 
 
-def temporal_sample_layer_neighbors(
+def temporal_labor_sample_neighbors(
     graph: tuple[Ints, Ints, Sequence[Ints]],
     columns: Sequence[tuple[int, tuple[int | None, int]]],
     fanouts: Ints,
@@ -206,7 +206,7 @@ def temporal_sample_layer_neighbors(
     units: Ints | None = None,
     types: Ints | None = None,
 ) -> list[list[int]]:
-    """Do as `sample_layer_neighbors` with the admitted edges of each column alone."""
+    """Do as `labor_sample_neighbors` with the admitted edges of each column alone."""
     indptr, indices, stamps = graph
     picked: list[list[int]] = []
     for node, period in columns:
@@ -217,7 +217,7 @@ def temporal_sample_layer_neighbors(
             ranks = admitted(stamps, part, period)
             alone = ([0, len(ranks)], [indices[edge] for edge in ranks])
             own = None if units is None else [units[edge] for edge in ranks]
-            (chosen,) = sample_layer_neighbors(alone, [0], [fanouts[kind]], draws, replace, own)
+            (chosen,) = labor_sample_neighbors(alone, [0], [fanouts[kind]], draws, replace, own)
             picked[-1] += [ranks[place] for place in chosen]
     return picked
 
@@ -259,7 +259,7 @@ class Layer(NamedTuple):
     positions: list[int]
 
 
-def sample_layers(
+def sample_hops(
     indptr: Ints,
     indices: Ints,
     seeds: Ints,

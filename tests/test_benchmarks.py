@@ -174,7 +174,7 @@ def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["cuda", "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert "ops.sample_layers" in printed
+    assert "ops.sample_hops" in printed
     assert printed.count("loading that the steps hide") == 5
 
 

@@ -314,20 +314,20 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
         kind: (made.indices - first[source], ends - first[destination])
         for kind, (source, _, destination) in places.items()
     }
-    (layer,) = graph.sample_layers({"user": torch.tensor([0])}, [torch.tensor([3])], [1])
+    (layer,) = graph.sample_hops({"user": torch.tensor([0])}, [torch.tensor([3])], [1])
     check_edges(Truth(edges, truth.num_nodes), layer)
 
 
 @given(
-    heterogeneous(), st.sampled_from(["uniform", "latest", "joint"]), st.sampled_from(["seed", "edge"]), st.booleans()
+    heterogeneous(), st.sampled_from(["uniform", "latest", "labor"]), st.sampled_from(["seed", "edge"]), st.booleans()
 )
 def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_type: bool) -> None:
     graph = truth.graph()
     graph.add_edge_attribute("time", torch.arange(graph.total_num_edges) * 7 % 20)
-    rule = gf.TemporalRule(None, "time", strategy=strategy, hop_time=hop_time)
+    rule = gf.TemporalQuery(None, "time", strategy=strategy, hop_time=hop_time)
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]
-    for layer in graph.temporal_sample_layers(seeds, times, fanouts, [1, 2], rule):
+    for layer in graph.temporal_sample_hops(seeds, times, fanouts, [1, 2], rule):
         check_edges(truth, layer)
 
 

@@ -32,13 +32,13 @@ MORE_PARAMETERS = {
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
     "graphfeed/storage/graph/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
-    "graphfeed/ops/sampling/labor_sample_neighbors.py": {"sample_layer_neighbors", "sample_layers_jointly"},
+    "graphfeed/ops/sampling/labor_sample_neighbors.py": {"sample_layer_neighbors", "labor_sample_hops"},
     "graphfeed/ops/sampling/sample_neighbors.py": {"sample_neighbors"},
     "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {
         "temporal_sample_layer_neighbors",
-        "temporal_sample_layers_jointly",
+        "temporal_labor_sample_hops",
     },
-    "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_layers"},
+    "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_hops"},
     "graphfeed/ops/sampling/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
 PARTS_OF_KERNELS = {

@@ -3,7 +3,7 @@
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Datapipe, Process
+from graphfeed.datapipes.datapipe import Datapipe, Placement
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
@@ -53,7 +53,7 @@ __all__ = [
     "NegativeSampler",
     "NeighborSampler",
     "PipelineGraph",
-    "Process",
+    "Placement",
     "SamplePerLayer",
     "SeedEdgesExcluder",
     "SubgraphSampler",

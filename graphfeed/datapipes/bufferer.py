@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 
 
 class Bufferer(Datapipe, name="buffer"):
@@ -46,6 +46,6 @@ class Bufferer(Datapipe, name="buffer"):
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before."""
         return before

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops.backend import check_device, is_gpu
 from graphfeed.storage.graph.sampled_subgraph import move
@@ -30,7 +30,7 @@ class CopyTo(Transform, name="copy_to"):
     """Whether a copy to a GPU from pinned memory returns before it is done. What is copied from is then kept until it
     is; who uses the copy on another stream than the current one waits for this one."""
 
-    runs_in = Process.MAIN
+    runs_in = Placement.MAIN
     one_to_one = True
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class CopyTo(Transform, name="copy_to"):
             return copy.copy(minibatch).to(self.device, non_blocking=self.returns_early)
         return move(minibatch, self.device, non_blocking=self.returns_early)
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before."""
         return before
 

@@ -19,7 +19,7 @@ from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 
 
-class Process(enum.Enum):
+class Placement(enum.Enum):
     """Where a stage runs."""
 
     WORKER = "worker"
@@ -72,7 +72,7 @@ class Datapipe(Fluent, IterableDataset[Any]):
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
     """
 
-    runs_in: ClassVar[Process] = Process.WORKER
+    runs_in: ClassVar[Placement] = Placement.WORKER
     needs_key: ClassVar[bool] = False
     """Whether the stage draws random numbers."""
     reads_graph: ClassVar[bool] = False
@@ -111,8 +111,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
             found += value if isinstance(value, (list, tuple)) else [value]
         return tuple(part for part in found if isinstance(part, Datapipe))
 
-    def expect(self, before: Any) -> Any:
-        """Return what a mini-batch is expected to hold behind this stage (`expected.Expected`), None if not known.
+    def estimate_size(self, before: Any) -> Any:
+        """Return the estimated size of a mini-batch behind this stage (a `BatchSizeEstimate`), None if not known.
 
         `DataLoader.explain()` asks for it; a stage of your own may write it.
 

@@ -10,7 +10,7 @@ from torch import distributed
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.minibatcher import minibatcher_default
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -124,9 +124,9 @@ class DistributedItemSampler(Datapipe):
         rank, world_size = self.place
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what the first mini-batch of all ranks holds."""
-        return self.all_ranks.expect(before)
+        return self.all_ranks.estimate_size(before)
 
     def agree(self, seed: int) -> int:
         """Return the seed of rank 0; every rank must ask.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.pipeline.size_estimate import Expected, expect_layers
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -40,7 +40,7 @@ def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph) -> list[torch.Tensor]:
 
 
 class FanoutSampler(SubgraphSampler):
-    """A base for samplers that choose so many in-edges of each node: write `sample_layers`.
+    """A base for samplers that choose so many in-edges of each node: write `sample_hops`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`.
@@ -71,9 +71,9 @@ class FanoutSampler(SubgraphSampler):
         """The fan-outs of each layer as a tensor."""
         return parse_fanouts(self.fanouts, self.graph)
 
-    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return a subgraph a layer around the seeds, the outermost first; a subclass writes it, or the hook."""
-        raise NotImplementedError(f"{type(self).__name__} must write sample_layers")
+        raise NotImplementedError(f"{type(self).__name__} must write sample_hops")
 
     def sample_subgraphs(
         self,
@@ -82,15 +82,15 @@ class FanoutSampler(SubgraphSampler):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and a subgraph a layer, the outermost first; times are not looked at."""
-        layers = self.sample_layers(seeds)
+        layers = self.sample_hops(seeds)
         rows = layers[0].original_row_node_ids
         assert rows is not None
         return rows, layers
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what average in-degrees and the fan-outs let expect."""
         merged = self.merges and getattr(self, "deduplicate", True)
-        return expect_layers(before, self.graph, self.layer_fanouts, replace_edges=self.replace, merged=merged)
+        return estimate_layers(before, self.graph, self.layer_fanouts, replace_edges=self.replace, merged=merged)
 
     def __getstate__(self) -> dict[str, Any]:
         """Make the weights' running sums before the graph is shared, so that workers share them too."""

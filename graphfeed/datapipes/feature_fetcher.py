@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import FeatureStore
@@ -53,7 +53,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     cooperative: bool = False
     """Only False: there is no exchange of features between ranks."""
 
-    runs_in = Process.MAIN
+    runs_in = Placement.MAIN
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,7 +105,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 features[name if kind is None else (kind, name)] = rows.to(own.device) if is_gpu(own.device) else rows
         return features
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what is there with a row of each feature for each node and edge; None where a dtype is not known."""
         if before is None:
             return None

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.datapipes.pipeline.size_estimate import Expected, expect_layers
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_layers
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -39,11 +39,11 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and the one subgraph; times are not looked at."""
-        layers = self.graph.sample_layers(seeds, [torch.tensor([-1])], [0])
+        layers = self.graph.sample_hops(seeds, [torch.tensor([-1])], [0])
         rows = layers[0].original_row_node_ids
         assert rows is not None
         return rows, layers
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what average in-degrees let expect."""
-        return expect_layers(before, self.graph, [torch.tensor([-1])], replace_edges=False, merged=True)
+        return estimate_layers(before, self.graph, [torch.tensor([-1])], replace_edges=False, merged=True)

@@ -9,7 +9,7 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe, torch_shard
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatcher import minibatcher_default
-from graphfeed.datapipes.pipeline.size_estimate import Expected, measure
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.ops import Key, permute
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.random import fold
@@ -88,6 +88,6 @@ class ItemSampler(Datapipe):
         """Return the same sampler for a seed and an epoch, from a mini-batch on."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
-    def expect(self, before: Expected | None) -> Expected | None:  # noqa: ARG002
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
         """Return what the first mini-batch holds; makes it, which reads its items."""
         return measure(self.minibatch(0)) if len(self) else None

@@ -72,7 +72,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 
-    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return a subgraph a layer around the seeds, the outermost first."""
         graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
         key = minibatch_key()
@@ -83,7 +83,7 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         share = step / self.batch_dependency
         replace, weights = self.replace, self.prob_name
         if self.deduplicate:
-            return graph.sample_layers_jointly(seeds, self.layer_fanouts, pairs, share, replace, weights)
+            return graph.labor_sample_hops(seeds, self.layer_fanouts, pairs, share, replace, weights)
         sample = partial(graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share)
         per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
         hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 
 
@@ -38,6 +38,6 @@ class MiniBatchTransformer(Transform, name="transform"):
             )
         return result
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before the identity; what a function makes of it is not known."""
         return before if self.transformer is None else None

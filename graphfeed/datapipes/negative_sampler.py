@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
@@ -53,7 +53,7 @@ class NegativeSampler(Transform, name="sample_negative"):
         """
         raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what the usual seeds, labels and indexes take, in place of the seeds alone."""
         if before is None:
             return None

@@ -55,12 +55,12 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
         refuse_cooperation(cooperative=self.cooperative)
         check_gpu_cache(self.num_gpu_cached_edges, self.gpu_cache_threshold)
 
-    def sample_layers(self, seeds: ByType) -> list[SampledSubgraph]:
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return a subgraph a layer around the seeds, the outermost first."""
         graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
         keys = [draw_key(hop) for hop in range(len(self.fanouts))]
         if self.deduplicate:
-            return graph.sample_layers(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
+            return graph.sample_hops(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
         sample = partial(graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
         pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
         hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import Ready
+from graphfeed.ops import CompletedFuture
 from graphfeed.storage import add_reverse_edges
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
@@ -59,7 +59,7 @@ def exclude_seed_edges(
         edges = add_reverse_edges(edges, reverse_etypes_mapping)
     result = copy.copy(minibatch)
     layers: list[Any] = [layer.exclude_edges(edges) for layer in minibatch.sampled_subgraphs]
-    result.sampled_subgraphs = list(map(Ready, layers)) if async_op else layers  # type: ignore[arg-type]
+    result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers  # type: ignore[arg-type]
     return result
 
 
@@ -102,6 +102,6 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
         """Return the mini-batch without those edges."""
         return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before: few edges are taken out."""
         return before

@@ -35,4 +35,4 @@ class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_
     @property
     def chosen_by(self) -> Strategy:
         """How edges are chosen among the eligible ones."""
-        return "joint"
+        return "labor"

@@ -4,7 +4,7 @@ from typing import Any
 
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.ops import draw_key
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, TemporalRule
+from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, TemporalQuery
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.temporal_query import HopTime, Strategy
 
@@ -48,10 +48,10 @@ class TemporalSampler(FanoutSampler):
         """How edges are chosen among the eligible ones."""
         raise NotImplementedError(f"{type(self).__name__} must write chosen_by")
 
-    def rule(self, window: int | ByType | None) -> TemporalRule:
+    def rule(self, window: int | ByType | None) -> TemporalQuery:
         """Return what the graph is asked for."""
         names = (self.node_timestamp_attr_name, self.edge_timestamp_attr_name)
-        return TemporalRule(*names, self.replace, self.prob_name, self.chosen_by, window, self.hop_time)
+        return TemporalQuery(*names, self.replace, self.prob_name, self.chosen_by, window, self.hop_time)
 
     def sample_subgraphs(
         self,
@@ -73,7 +73,7 @@ class TemporalSampler(FanoutSampler):
             )
         keys = [draw_key(hop) for hop in range(len(self.fanouts))]
         rule = self.rule(self.pre_time_window if seeds_pre_time_window is None else seeds_pre_time_window)
-        layers = self.graph.temporal_sample_layers(seeds, seeds_timestamp, self.layer_fanouts, keys, rule)
+        layers = self.graph.temporal_sample_hops(seeds, seeds_timestamp, self.layer_fanouts, keys, rule)
         rows = layers[0].original_row_node_ids
         assert rows is not None
         return rows, layers

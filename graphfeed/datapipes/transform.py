@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes.datapipe import Datapipe, Process, length
+from graphfeed.datapipes.datapipe import Datapipe, Placement, length
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -29,7 +29,7 @@ class Transform(Datapipe):
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Keep a stage that loops itself out of workers, which call a stage and would leave its loop out."""
         if "__iter__" in vars(cls):
-            cls.runs_in = Process.MAIN
+            cls.runs_in = Placement.MAIN
             cls.one_to_one = vars(cls).get("one_to_one", False)
         super().__init_subclass__(name=name, **kwargs)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 
 
@@ -13,6 +13,6 @@ class EndMarker(Transform, name="mark_end"):
         """Return the mini-batch."""
         return minibatch
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before."""
         return before

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 
 
@@ -24,6 +24,6 @@ class Waiter(Transform, name="wait"):
         wait()
         return minibatch
 
-    def expect(self, before: Expected | None) -> Expected | None:
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return what was there before."""
         return before

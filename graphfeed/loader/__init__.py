@@ -11,25 +11,25 @@ from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.stream_prefetch import OnStream
-from graphfeed.loader.stages.upstream_placeholder import Elsewhere
-from graphfeed.loader.stages.with_cuda_event import Recorded
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
+from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
+from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 
 __all__ = [
     "RULES",
     "DataLoader",
-    "Elsewhere",
     "InThreads",
     "InWorkers",
     "LoaderOptions",
-    "OnStream",
     "Pin",
     "Plan",
     "Prefetch",
     "PrefetcherIterDataPipe",
     "ProcessExecutor",
-    "Recorded",
     "Sharder",
+    "StreamPrefetch",
+    "UpstreamPlaceholder",
+    "WithCudaEvent",
     "WorkerLostError",
     "make_plan",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.rules import device_of
@@ -13,7 +13,7 @@ from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.stream_prefetch import OnStream
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 
 HEADINGS = ("where", "device", "stream", "bytes", "stage")
 ON_A_DEVICE = slice(1, 3)
@@ -21,7 +21,7 @@ ON_A_DEVICE = slice(1, 3)
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNKNOWN = "?"
 BYTES_NOTE = "bytes: expected of a mini-batch's tensors behind the stage, by average degrees; no limit"
-UNKNOWN_NOTE = f"{UNKNOWN} is not known: a stage of your own may write expect()"
+UNKNOWN_NOTE = f"{UNKNOWN} is not known: a stage of your own may write estimate_size()"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Place:
 
 def describe_plan(running: Datapipe) -> list[str]:
     """Return a table of the stages, the last one first, deeper the nearer to the source."""
-    expected = expect_all(running)
+    expected = estimate_all(running)
     rows: list[tuple[str, ...]] = []
     for stage, place, depth in list_stages(running, Place("main", "caller's"), 0):
         device = device_of(stage)
@@ -66,16 +66,16 @@ def align(table: Sequence[tuple[str, ...]]) -> list[str]:
     return lines
 
 
-def expect_all(pipe: Datapipe) -> dict[int, Expected | None]:
+def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
     """Return what is expected behind each stage, by its id."""
-    found: dict[int, Expected | None] = {}
+    found: dict[int, BatchSizeEstimate | None] = {}
     for stage in traverse(pipe):
         before = [found[id(source)] for source in stage.inputs]
-        found[id(stage)] = stage.expect(before[0] if len(before) == 1 else None)
+        found[id(stage)] = stage.estimate_size(before[0] if len(before) == 1 else None)
     return found
 
 
-def size_text(expected: Expected | None) -> str:
+def size_text(expected: BatchSizeEstimate | None) -> str:
     """Return a number of bytes in two or three digits; more would promise too much."""
     if expected is None:
         return UNKNOWN
@@ -94,7 +94,7 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
     if isinstance(stage, InThreads):
         yield from list_region(stage.datapipe, Place("thread", place.stream), place, depth + 1)
         return
-    if isinstance(stage, OnStream):
+    if isinstance(stage, StreamPrefetch):
         place = Place("prefetch", stage.stream)
     elif isinstance(stage, Prefetch):
         place = Place("prefetch", place.stream)

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, Process, Shardable
+from graphfeed.datapipes.datapipe import Datapipe, Placement, Shardable
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.in_threads import InThreads
@@ -17,7 +17,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.stream_prefetch import OnStream
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.ops.backend import is_gpu
 
 
@@ -71,16 +71,16 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
 
     def allow(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, ReadsFeatures) or stage.runs_in is not Process.MAIN or device_of(stage) is not None:
+        if not isinstance(stage, ReadsFeatures) or stage.runs_in is not Placement.MAIN or device_of(stage) is not None:
             return stage
-        return stage.changed(runs_in=Process.WORKER) if stage.may_run_in_threads() else stage
+        return stage.changed(runs_in=Placement.WORKER) if stage.may_run_in_threads() else stage
 
     return pipe.rewrite(allow)
 
 
 def runs_before_cut(stage: Datapipe) -> bool:
     """Tell whether a stage and all transforms before it may run in workers."""
-    if not isinstance(stage, Transform) or stage.runs_in is not Process.WORKER:
+    if not isinstance(stage, Transform) or stage.runs_in is not Placement.WORKER:
         return False
     return not isinstance(stage.datapipe, Transform) or runs_before_cut(stage.datapipe)
 
@@ -156,7 +156,7 @@ def run_last_on_stream(
         device = device_of(stage)
         if id(stage) in covered or device is None or not wanted(stage):
             return stage
-        return OnStream(stage, name, device, options.prefetch_factor, PATIENCE * options.timeout_seconds)
+        return StreamPrefetch(stage, name, device, options.prefetch_factor, PATIENCE * options.timeout_seconds)
 
     return pipe.rewrite(put)
 
@@ -194,7 +194,7 @@ def prefetch_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
         device = device_of(stage)
         if not isinstance(stage, Prefetch) or device is None:
             return stage
-        return OnStream(stage.datapipe, "prefetch", device, stage.buffer_size, stage.timeout_seconds)
+        return StreamPrefetch(stage.datapipe, "prefetch", device, stage.buffer_size, stage.timeout_seconds)
 
     return pipe.rewrite(swap)
 
@@ -203,7 +203,7 @@ def copy_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """What comes before the copy to a device, and the copy, run ahead in a thread, on a stream of its own."""
     if options.num_workers == 0:
         return pipe
-    ahead = {id(source) for stage in find(pipe, OnStream) for source in traverse(stage)[:-1]}
+    ahead = {id(source) for stage in find(pipe, StreamPrefetch) for source in traverse(stage)[:-1]}
 
     def wanted(stage: Datapipe) -> bool:
         return isinstance(stage, CopiesToDevice) and is_gpu(stage.device) and id(stage) not in ahead
@@ -222,7 +222,7 @@ def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa
         return stage.changed(datapipe=Pin(stage.datapipe), non_blocking=True)
 
     return pipe.rewrite(
-        lambda stage: stage.with_inputs(lambda part: part.rewrite(pin)) if isinstance(stage, OnStream) else stage
+        lambda stage: stage.with_inputs(lambda part: part.rewrite(pin)) if isinstance(stage, StreamPrefetch) else stage
     )
 
 

@@ -1,8 +1,8 @@
 """HOW: pure functions on arrays, one file an operation; they know nothing of stages, loaders or files."""
 
+from graphfeed.ops.completed_future import CompletedFuture
 from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
-from graphfeed.ops.ready import Ready
 from graphfeed.ops.rows.cache_policy import (
     POLICIES,
     Found,
@@ -15,21 +15,21 @@ from graphfeed.ops.rows.cache_policy import (
 )
 from graphfeed.ops.rows.cache_sets import CacheSets, clear_sets, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.rows.copy_rows import copy_rows
-from graphfeed.ops.rows.delete_rows import leave_out, leave_out_of_columns
+from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import gather_rows, index_select
 from graphfeed.ops.rows.read_rows import read_bytes, read_rows
 from graphfeed.ops.sampling.cached_edge_values import NOT_KEPT, KeptEdges, read_edges
 from graphfeed.ops.sampling.high_degree_index import HubIndex, index_hubs
-from graphfeed.ops.sampling.labor_sample_neighbors import sample_layer_neighbors, sample_layers_jointly
+from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_hops, labor_sample_neighbors
 from graphfeed.ops.sampling.permute import permute
-from graphfeed.ops.sampling.sample_hops import Layer, sample_layers
+from graphfeed.ops.sampling.sample_hops import Layer, sample_hops
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
 from graphfeed.ops.sampling.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
 from graphfeed.ops.sampling.temporal_labor_sample_neighbors import (
-    temporal_sample_layer_neighbors,
-    temporal_sample_layers_jointly,
+    temporal_labor_sample_hops,
+    temporal_labor_sample_neighbors,
 )
-from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_layers
+from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_hops
 from graphfeed.ops.sampling.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
 from graphfeed.ops.sampling.time_order import (
     TimeOrder,
@@ -42,7 +42,7 @@ from graphfeed.ops.sampling.time_order import (
 from graphfeed.ops.sampling.weights import cumulate_weights
 from graphfeed.ops.spin import poll_request, spin
 from graphfeed.ops.structure.compact import Compacted, compact
-from graphfeed.ops.structure.counting_sort import count_edges, take_places
+from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
     Columns,
     check_csc,
@@ -62,6 +62,7 @@ __all__ = [
     "CacheSets",
     "Columns",
     "Compacted",
+    "CompletedFuture",
     "Found",
     "HubIndex",
     "KeptEdges",
@@ -69,11 +70,11 @@ __all__ = [
     "Layer",
     "Picks",
     "PolicyState",
-    "Ready",
     "TimeOrder",
     "TimedColumns",
     "TypedPicks",
     "as_times",
+    "assign_slots",
     "check_csc",
     "check_edge_types",
     "check_joined",
@@ -84,6 +85,8 @@ __all__ = [
     "copy_rows",
     "count_edges",
     "cumulate_weights",
+    "delete_from_columns",
+    "delete_rows",
     "draw_key",
     "draw_unkeyed",
     "expand_indptr",
@@ -95,8 +98,8 @@ __all__ = [
     "index_select",
     "indptr_edge_ids",
     "isin",
-    "leave_out",
-    "leave_out_of_columns",
+    "labor_sample_hops",
+    "labor_sample_neighbors",
     "link_sources",
     "linked_order",
     "match_pairs",
@@ -114,18 +117,15 @@ __all__ = [
     "read_rows",
     "replace_in_sets",
     "replace_keys",
-    "sample_layer_neighbors",
-    "sample_layers",
-    "sample_layers_jointly",
+    "sample_hops",
     "sample_negatives",
     "sample_neighbors",
     "seed",
     "set_max_uva_threads",
     "spin",
-    "take_places",
-    "temporal_sample_layer_neighbors",
-    "temporal_sample_layers",
-    "temporal_sample_layers_jointly",
+    "temporal_labor_sample_hops",
+    "temporal_labor_sample_neighbors",
+    "temporal_sample_hops",
     "temporal_sample_neighbors",
     "unique_and_compact",
 ]

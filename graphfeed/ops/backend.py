@@ -110,7 +110,7 @@ class Values(Protocol):
         """Return a NumPy array."""
 
 
-def views(like: torch.Tensor, *tensors: Values) -> tuple[Any, ...]:
+def as_kernel_args(like: torch.Tensor, *tensors: Values) -> tuple[Any, ...]:
     """Return tensors as the kernels of another's device take them: NumPy arrays on the CPU, tensors on CUDA."""
     if on_gpu(like):
         return tuple([tensor.contiguous() for tensor in tensors])

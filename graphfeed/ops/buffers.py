@@ -152,7 +152,7 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 CPU = torch.device("cpu")
 
 
-def lasting(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def empty_long_lived(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return an uninitialised tensor for what is made once and read at random: on huge pages, where there are any."""
     if size == 0 or device.type != "cpu":
         return torch.empty(size, dtype=dtype, device=device)

@@ -15,7 +15,7 @@ from graphfeed.storage.features.cached_feature import (
     wrap_with_cached_feature,
 )
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
-from graphfeed.storage.features.feature import Feature, Pending, TorchBasedFeature
+from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey, FeatureStore
 from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
@@ -38,7 +38,7 @@ from graphfeed.storage.graph.sampled_subgraph import (
     SampledSubgraphImpl,
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
-from graphfeed.storage.graph.temporal_query import TemporalRule
+from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
     convert_to_hetero,
@@ -57,6 +57,7 @@ __all__ = [
     "CPUFeatureCache",
     "CSCFormatBase",
     "Dataset",
+    "DeferredRead",
     "DiskBasedFeature",
     "Feature",
     "FeatureKey",
@@ -69,14 +70,13 @@ __all__ = [
     "OnDiskDataset",
     "OnDiskFeatureData",
     "OnDiskTask",
-    "Pending",
     "PyGLayerData",
     "PyGLayerHeteroData",
     "SampledSubgraph",
     "SampledSubgraphImpl",
     "SamplingGraph",
     "Task",
-    "TemporalRule",
+    "TemporalQuery",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
     "add_reverse_edges",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes import Process
+from graphfeed.datapipes import Placement
 from graphfeed.ops.backend import PACKAGES
 from tests import pipelines
 from tests.digests import assert_same, digests
@@ -42,7 +42,7 @@ def test_the_key_stays() -> None:
 
 
 def test_it_runs_in_the_main_process() -> None:
-    assert gf.CopyTo.runs_in is Process.MAIN
+    assert gf.CopyTo.runs_in is Placement.MAIN
 
 
 class Events:

@@ -15,8 +15,8 @@ EMPTY = gf.IterableSource([])
 class Alike(gf.FanoutSampler):
     """Samples each mini-batch alike."""
 
-    def sample_layers(self, seeds: ByType) -> list[gf.SampledSubgraph]:
-        return self.graph.sample_layers(seeds, self.layer_fanouts, range(len(self.fanouts)))
+    def sample_hops(self, seeds: ByType) -> list[gf.SampledSubgraph]:
+        return self.graph.sample_hops(seeds, self.layer_fanouts, range(len(self.fanouts)))
 
 
 def test_fields_are_those_of_samplers_with_fanouts() -> None:
@@ -27,7 +27,7 @@ def test_fields_are_those_of_samplers_with_fanouts() -> None:
     (layer,) = batch.sampled_subgraphs
     assert layer.sampled_csc.indptr.diff().max() <= 2
     assert batch.input_nodes is layer.original_row_node_ids
-    with pytest.raises(NotImplementedError, match="FanoutSampler must write sample_layers"):
+    with pytest.raises(NotImplementedError, match="FanoutSampler must write sample_hops"):
         next(iter(gf.FanoutSampler(pipe, GRAPH, [2])))
 
 

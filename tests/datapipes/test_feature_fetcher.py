@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes import Process
+from graphfeed.datapipes import Placement
 from tests import pipelines
 from tests.digests import assert_same, digests
 from tests.ops.emulated_cuda import Cuda
@@ -172,14 +172,14 @@ def test_an_id_without_a_row_is_named() -> None:
 
 
 def test_it_runs_in_the_main_process_and_says_whether_it_may_run_in_threads(tmp_path: Any) -> None:
-    assert gf.FeatureFetcher.runs_in is Process.MAIN
+    assert gf.FeatureFetcher.runs_in is Placement.MAIN
     assert homogeneous().fetch_feature(STORE, ["feat"]).may_run_in_threads()
 
-    class Elsewhere(gf.TorchBasedFeature):
+    class UpstreamPlaceholder(gf.TorchBasedFeature):
         def lies_in_memory(self) -> bool:
             return False
 
-    store = gf.BasicFeatureStore({("node", None, "feat"): Elsewhere(NODES)})
+    store = gf.BasicFeatureStore({("node", None, "feat"): UpstreamPlaceholder(NODES)})
     assert not homogeneous().fetch_feature(store, ["feat"]).may_run_in_threads()
 
 

@@ -42,7 +42,7 @@ def test_what_is_prepared_is_shared_with_workers() -> None:
     stage.__getstate__()
     (made,) = vars(graph)["_timed"].values()
     assert made[1][2] is not None
-    assert graph.prepare_times(gf.TemporalRule(edge_timestamp_attr_name="time")).links is made[1][2]
+    assert graph.prepare_times(gf.TemporalQuery(edge_timestamp_attr_name="time")).links is made[1][2]
 
 
 class Plain(gf.SamplingGraph):
@@ -56,5 +56,5 @@ class Plain(gf.SamplingGraph):
 
 def test_a_graph_may_lack_it() -> None:
     stage = ITEMS.temporal_sample_neighbor(Plain(), [1], edge_timestamp_attr_name="time")
-    with pytest.raises(NotImplementedError, match="Plain has no temporal_sample_layers"):
+    with pytest.raises(NotImplementedError, match="Plain has no temporal_sample_hops"):
         next(iter(stage))

@@ -1,7 +1,7 @@
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.size_estimate import Expected
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan, size_text
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
@@ -27,7 +27,7 @@ def cells(pipe: gf.Datapipe, num_workers: int = 0) -> list[list[str]]:
     ],
 )
 def test_sizes_have_few_digits(num_bytes: float, text: str) -> None:
-    assert size_text(Expected(num_bytes, {}, 0, {})) == text
+    assert size_text(BatchSizeEstimate(num_bytes, {}, 0, {})) == text
 
 
 def test_what_is_not_known_is_said() -> None:
@@ -55,7 +55,7 @@ def test_stages_show_the_device_of_what_they_give_and_whose_stream_they_use() ->
     rows = cells(pipelines.homogeneous().copy_to("cuda:1").transform(), num_workers=2)
     assert [[*row[:-3], row[-1]] for row in rows][:4] == [
         ["main", "cuda:1", "caller's", "MiniBatchTransformer"],
-        ["main", "cuda:1", "caller's", "OnStream"],
+        ["main", "cuda:1", "caller's", "StreamPrefetch"],
         ["prefetch", "cuda:1", "copy", "CopyTo"],
         ["prefetch", "cpu", "Pin"],
     ]

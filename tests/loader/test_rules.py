@@ -23,7 +23,7 @@ from graphfeed.loader.rules import (
     shard_items,
 )
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.stream_prefetch import OnStream
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from tests import pipelines
 
 THREADS = LoaderOptions(num_workers=2)
@@ -43,12 +43,12 @@ class Work(gf.Transform):
 
 
 class AtHome(gf.Transform):
-    runs_in = gf.Process.MAIN
+    runs_in = gf.Placement.MAIN
 
 
 class ReadsAnywhere(gf.Transform):
     answer: bool
-    runs_in = gf.Process.MAIN
+    runs_in = gf.Placement.MAIN
 
     def may_run_in_threads(self) -> bool:
         return self.answer
@@ -89,7 +89,7 @@ def test_any_source_by_index_is_sharded_and_an_iterable_is_not() -> None:
 
 def test_fetching_moves_into_threads_only() -> None:
     moved = fetch_in_threads(ReadsAnywhere(sampler(), answer=True), THREADS)
-    assert moved.runs_in is gf.Process.WORKER
+    assert moved.runs_in is gf.Placement.WORKER
     for answer, options in ((False, THREADS), (True, PROCESSES)):
         pipe = ReadsAnywhere(sampler(), answer=answer)
         assert fetch_in_threads(pipe, options) is pipe
@@ -153,8 +153,8 @@ def test_workers_before_a_cpu_copy_run_ahead_by_themselves() -> None:
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
 def test_what_leads_to_a_cuda_copy_runs_ahead_on_a_stream(device: torch.device | str) -> None:
     planned = copy_on_stream(AtHome(sampler()).copy_to(device), THREADS)
-    assert names(planned) == ["ItemSampler", "AtHome", "CopyTo", "OnStream"]
-    assert isinstance(planned, OnStream)
+    assert names(planned) == ["ItemSampler", "AtHome", "CopyTo", "StreamPrefetch"]
+    assert isinstance(planned, StreamPrefetch)
     assert (planned.stream, planned.device, planned.buffer_size) == ("copy", device, 2)
 
 
@@ -162,13 +162,13 @@ def test_what_is_copied_on_a_stream_is_pinned_and_nothing_else() -> None:
     copied = AtHome(sampler()).copy_to("cuda")
     assert pin_before_copy(copied, THREADS) is copied
     planned = pin_before_copy(copy_on_stream(copied.transform(), THREADS), THREADS)
-    assert names(planned) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "OnStream", "MiniBatchTransformer"]
+    assert names(planned) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "StreamPrefetch", "MiniBatchTransformer"]
     (copy,) = gf.find(planned, gf.CopyTo)
     assert isinstance(copy, gf.CopyTo)
     assert copy.non_blocking
     assert pin_before_copy(planned, THREADS) is planned
     twice = pin_before_copy(copy_on_stream(copied.copy_to("cuda:1"), THREADS), THREADS)
-    assert names(twice) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "CopyTo", "OnStream"]
+    assert names(twice) == ["ItemSampler", "AtHome", "Pin", "CopyTo", "CopyTo", "StreamPrefetch"]
 
 
 def test_a_gpu_s_copy_has_no_plain_thread_before_or_behind_it() -> None:
@@ -190,7 +190,7 @@ class Samples(gf.Transform):
 
 class Fetches(gf.Transform):
     overlap_fetch: bool = True
-    runs_in = gf.Process.MAIN
+    runs_in = gf.Placement.MAIN
 
     def may_run_in_threads(self) -> bool:
         return False
@@ -200,8 +200,8 @@ def streams(pipe: gf.Datapipe, **options: Any) -> dict[str, list[str]]:
     """Return the stages on each stream."""
     planned = make_plan(pipe, LoaderOptions(**options)).running
     found = {}
-    for stage in gf.find(planned, OnStream):
-        assert isinstance(stage, OnStream)
+    for stage in gf.find(planned, StreamPrefetch):
+        assert isinstance(stage, StreamPrefetch)
         found[stage.stream] = names(stage)[:-1]
     return found
 
@@ -220,7 +220,7 @@ def test_features_behind_a_copy_are_fetched_ahead_unless_that_is_refused() -> No
 
 def test_sampling_behind_a_copy_is_ahead_of_fetching_where_that_is_asked_for() -> None:
     sampled = ["ItemSampler", "Work", "Pin", "CopyTo", "Samples"]
-    both = {"graph": sampled, "feature": [*sampled, "OnStream", "Fetches"]}
+    both = {"graph": sampled, "feature": [*sampled, "StreamPrefetch", "Fetches"]}
     assert streams(on_a_gpu(), overlap_graph_fetch=True) == both
     asking = Fetches(Samples(Work(sampler()).copy_to("cuda"), overlap_fetch=True))
     assert streams(asking) == both
@@ -248,7 +248,7 @@ def test_on_the_cpu_nothing_is_put_on_streams() -> None:
 def test_prefetching_that_is_asked_for_on_a_gpu_has_a_stream() -> None:
     pipe = Work(sampler()).copy_to("cuda").transform().prefetch(5)
     planned = make_plan(pipe, LoaderOptions()).running
-    assert isinstance(planned, OnStream)
+    assert isinstance(planned, StreamPrefetch)
     assert (planned.stream, planned.buffer_size) == ("prefetch", 5)
     here = Work(sampler()).prefetch(5)
     assert prefetch_on_stream(here, THREADS) is here
@@ -280,5 +280,5 @@ def test_threads_have_as_many_mini_batches_ready_as_workers_have_in_flight() -> 
     options = LoaderOptions(2, prefetch_factor=5, timeout_seconds=3)
     for pipe in (AtHome(sampler()), AtHome(sampler()).copy_to("cpu"), AtHome(sampler()).copy_to("cuda")):
         planned = make_plan(pipe, options).running
-        (thread,) = [stage for stage in gf.traverse(planned) if isinstance(stage, (OnStream, Prefetch))]
+        (thread,) = [stage for stage in gf.traverse(planned) if isinstance(stage, (StreamPrefetch, Prefetch))]
         assert (thread.buffer_size, thread.timeout_seconds) == (5, 6)

@@ -307,6 +307,6 @@ def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
 @pytest.mark.parametrize("size", [0, 3])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float64], ids=str)
 def test_what_lasts_may_be_empty_and_of_any_dtype(size: int, dtype: torch.dtype) -> None:
-    made = buffers.lasting(size, dtype, buffers.CPU)
+    made = buffers.empty_long_lived(size, dtype, buffers.CPU)
     assert made.shape == (size,)
     assert made.dtype == dtype

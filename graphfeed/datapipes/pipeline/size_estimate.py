@@ -19,7 +19,7 @@ OFFSET_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Expected:
+class BatchSizeEstimate:
     """The bytes of a mini-batch's tensors, each counted once, and what decides on those that later stages add."""
 
     num_bytes: float
@@ -34,12 +34,12 @@ class Expected:
     id_bytes: int = 8
     """Of a node id."""
 
-    def plus(self, num_bytes: float) -> "Expected":
+    def plus(self, num_bytes: float) -> "BatchSizeEstimate":
         """Return the same with more bytes."""
         return replace(self, num_bytes=self.num_bytes + num_bytes)
 
 
-def measure(minibatch: Any) -> Expected | None:
+def measure(minibatch: Any) -> BatchSizeEstimate | None:
     """Return what a mini-batch of items holds; None of one without seeds."""
     seeds = minibatch.seeds if isinstance(minibatch, MiniBatch) else None
     if seeds is None:
@@ -53,7 +53,7 @@ def measure(minibatch: Any) -> Expected | None:
             counts[node_type] = counts.get(node_type, 0) + (part.numel() if one_each else len(part))
     rows = sum(len(part) for part in parts.values())
     width = max((part.element_size() for part in parts.values()), default=8)
-    return Expected(num_bytes, counts, rows, counts, id_bytes=width)
+    return BatchSizeEstimate(num_bytes, counts, rows, counts, id_bytes=width)
 
 
 def by_type(counts: int | Mapping[str, int]) -> Counts:
@@ -69,9 +69,14 @@ def ends_of(edge_type: str | None) -> tuple[str | None, str | None]:
     return source, destination
 
 
-def expect_layers(
-    before: Expected | None, graph: SamplingGraph, fanouts: Iterable[torch.Tensor], *, replace_edges: bool, merged: bool
-) -> Expected | None:
+def estimate_layers(
+    before: BatchSizeEstimate | None,
+    graph: SamplingGraph,
+    fanouts: Iterable[torch.Tensor],
+    *,
+    replace_edges: bool,
+    merged: bool,
+) -> BatchSizeEstimate | None:
     """Return what is there after sampling; None where nothing is known of the seeds, or the graph hasn't their types.
 
     Every node is expected to have the average number of in-edges, of which so many are taken as the fan-out allows;

@@ -14,7 +14,7 @@ from graphfeed.loader.transport.pickling import dump
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkerTask:
     """The stages that workers run."""
 
     source: Shardable | None
@@ -41,12 +41,12 @@ def make(source: Shardable, seed: int, epoch: int, index: int) -> Any:
 
 
 @lru_cache(maxsize=4)
-def unpack_work(packed: bytes) -> Work:
+def unpack_work(packed: bytes) -> WorkerTask:
     """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
     if multiprocessing.parent_process() is not None:
         # A process that was forked off one whose torch threads had run waits for ever when it calls on its own.
         torch.set_num_threads(1)
-    work: Work = pickle.loads(packed)
+    work: WorkerTask = pickle.loads(packed)
     return work
 
 

@@ -14,7 +14,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.pace import Pace
 from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.worker_task import Work, work_here, work_packed
+from graphfeed.loader.executors.worker_task import WorkerTask, work_here, work_packed
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.upstream_placeholder import detach
 from graphfeed.loader.transport.pickling import dump
@@ -59,10 +59,10 @@ class InWorkers(Datapipe):
             # Nothing of an epoch is in the work, so that a process unpacks it once and not every epoch.
             source = head.source.keyed(0, 0, 0)
             assert isinstance(source, Shardable)
-            work = Work(source, stages)
+            work = WorkerTask(source, stages)
             tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in range(self.start, len(head)))
         else:
-            work = Work(None, stages)
+            work = WorkerTask(None, stages)
             tasks = with_failure(head)
         submit = self.submitter(self.executor, work)
         for task in tasks:
@@ -104,12 +104,12 @@ class InWorkers(Datapipe):
         """Tell whether the next mini-batch is better made here."""
         return self.pace is not None and self.pace.quick
 
-    def run(self, work: Work, task: Any) -> Any:
+    def run(self, work: WorkerTask, task: Any) -> Any:
         """Make a mini-batch in this thread, whichever it is."""
         return work(task) if self.pace is None else self.pace.timed(work, task)
 
     def submitter(
-        self, executor: Executor, work: Work
+        self, executor: Executor, work: WorkerTask
     ) -> Callable[[Any], tuple[Any, "Future[Any]", Callable[[], Any]]]:
         """Return how a task begins: what it is, the future to wait for, and what then gives its mini-batch."""
         start, finish = self.transport(executor, work)
@@ -129,7 +129,9 @@ class InWorkers(Datapipe):
 
         return submit
 
-    def transport(self, executor: Executor, work: Work) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
+    def transport(
+        self, executor: Executor, work: WorkerTask
+    ) -> tuple[Callable[[Any], "Future[Any]"], Callable[[Any], Any]]:
         """Return how a task is submitted and how its result is received: as it is, or as bytes by a foreign engine."""
         if isinstance(executor, ThreadPoolExecutor):
             return lambda task: executor.submit(self.run, work, task), lambda result: result

@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Process
+from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.graph.sampled_subgraph import move
@@ -12,7 +12,7 @@ from graphfeed.storage.graph.sampled_subgraph import move
 class Pin(Transform):
     """Copies the tensors of a mini-batch to pinned memory; needs CUDA."""
 
-    runs_in = Process.MAIN
+    runs_in = Placement.MAIN
     inserted = True
 
     def __call__(self, minibatch: Any) -> Any:

@@ -10,11 +10,11 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.with_cuda_event import Recorded
+from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
 
 
-class OnStream(Datapipe):
+class StreamPrefetch(Datapipe):
     """Runs what comes before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
 
     So copies, kernels and what waits for their results go on while the caller's step computes. When a mini-batch is
@@ -42,7 +42,7 @@ class OnStream(Datapipe):
         stream = side_stream(device, self.stream)
         stream.wait_stream(torch.cuda.current_stream(device))
         used: deque[torch.cuda.Event] = deque()
-        prefetch = Prefetch(Recorded(self.datapipe, stream), self.buffer_size, self.timeout_seconds)
+        prefetch = Prefetch(WithCudaEvent(self.datapipe, stream), self.buffer_size, self.timeout_seconds)
         with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
             for minibatch, event in ahead:
                 if len(used) > self.buffer_size:

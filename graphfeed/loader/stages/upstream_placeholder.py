@@ -8,7 +8,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.transform import Transform
 
 
-class Elsewhere(Datapipe):
+class UpstreamPlaceholder(Datapipe):
     """Stands, where a worker does its part, for the stages before it that run elsewhere."""
 
     place: int
@@ -28,7 +28,7 @@ class Elsewhere(Datapipe):
 def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ...]:
     """Return the stages of a region without what comes before it, which may not pickle, or hold an epoch."""
     detached: list[Transform] = []
-    end: Datapipe = Elsewhere(head.position)
+    end: Datapipe = UpstreamPlaceholder(head.position)
     for stage in stages:
         numbered = stage.changed(numbered_as=stage.number) if stage.needs_key else stage
         swap = partial(replace_one, old=stage.datapipe, new=end)

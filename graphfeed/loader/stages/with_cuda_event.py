@@ -10,7 +10,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 END = object()
 
 
-class Recorded(Datapipe):
+class WithCudaEvent(Datapipe):
     """Runs what comes before it on a stream; yields each mini-batch with the event behind the work that makes it."""
 
     datapipe: Datapipe

@@ -38,7 +38,7 @@ def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None
 
     Args:
         value: Tensors, inside of whatever `parts_on_streams` looks into.
-        event: Recorded behind the work that makes them.
+        event: WithCudaEvent behind the work that makes them.
         device: Where the streams are.
     """
     stream = torch.cuda.current_stream(device)

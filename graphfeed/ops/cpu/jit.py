@@ -101,13 +101,13 @@ def locked(descriptor: int) -> bool:
     return True
 
 
-def inlined(function: Callable[..., Any]) -> Any:
+def device_function(function: Callable[..., Any]) -> Any:
     """Compile a part that kernels call, and that LLVM may inline."""
     return numba.njit(nogil=True, error_model="numpy")(function)
 
 
-def pasted(function: Callable[..., Any]) -> Any:
-    """Compile a part that is pasted into its callers: for the inside of hot loops, where a call would show."""
+def always_inline(function: Callable[..., Any]) -> Any:
+    """Compile a part that is always_inline into its callers: for the inside of hot loops, where a call would show."""
     return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
@@ -128,7 +128,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def lend(typing_context: Any, array: Any) -> Any:
+def without_refcount(typing_context: Any, array: Any) -> Any:
     """Return the array without its count of references, for as long as somebody else keeps it: the caller, say.
 
     Each part that an array is passed to, and each slice of it, counts up and down by atomic instructions, which a

@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops import random
-from graphfeed.ops.cpu.jit import multiply_high, pasted
+from graphfeed.ops.cpu.jit import always_inline, multiply_high
 
 GOLDEN = np.uint64(random.GOLDEN)
 NODE = np.uint64(random.NODE)
@@ -17,7 +17,7 @@ LAST = np.uint32(random.LAST)
 HALF = np.uint64(32)
 
 
-@pasted
+@always_inline
 def mix(value):
     """Scramble 64 bits, one to one."""
     value = (value ^ (value >> np.uint64(30))) * FIRST
@@ -25,25 +25,25 @@ def mix(value):
     return value ^ (value >> np.uint64(31))
 
 
-@pasted
+@always_inline
 def node_state(key, node):
     """Fold a node id into the key of a hop."""
     return mix(key ^ (np.uint64(node) * NODE))
 
 
-@pasted
+@always_inline
 def timed_state(key, node, time):
     """Fold a node id into the key of a hop, and the time at which the node is looked at."""
     return mix(node_state(key, node) ^ (np.uint64(time) * TIME))
 
 
-@pasted
+@always_inline
 def typed_state(state, edge_type):
     """Set the draws of one edge type of a node apart from those of the others."""
     return mix(state + (np.uint64(edge_type) + np.uint64(1)) * EDGE_TYPE)
 
 
-@pasted
+@always_inline
 def short_bits(key, node):
     """Return 32 random bits of a node, as a uint64."""
     bits = np.uint32((np.uint64(node) ^ key) + (np.uint64(node) >> HALF) * UPPER)
@@ -52,7 +52,7 @@ def short_bits(key, node):
     return np.uint64(np.uint32(bits ^ (bits >> np.uint32(15))))
 
 
-@pasted
+@always_inline
 def shared_state(first, second, share, node):
     """Return the bits of a neighbour that all columns share, under the second key for a share of the nodes."""
     key = first
@@ -61,13 +61,13 @@ def shared_state(first, second, share, node):
     return short_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
 
 
-@pasted
+@always_inline
 def draw_bits(state, number):
     """Return the 64 bits of draw `number` of a state."""
     return mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
 
 
-@pasted
+@always_inline
 def draw_below(state, number, bound):
     """Return draw `number` of a state as an int64 in `0 .. bound - 1`: the high half of a 128-bit product."""
     return np.int64(multiply_high(draw_bits(state, number), np.uint64(bound)))

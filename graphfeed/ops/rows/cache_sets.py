@@ -6,7 +6,7 @@ from math import prod
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
 WAYS = 32
@@ -104,5 +104,5 @@ def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -
         return slots.fill_(-1)
     module = kernels("rows.cache_sets", keys, sets=sets.keys)
     run = getattr(module, kernel)
-    run(*views(keys, sets.keys, sets.uses, keys.contiguous()), request, *views(keys, slots))
+    run(*as_kernel_args(keys, sets.keys, sets.uses, keys.contiguous()), request, *as_kernel_args(keys, slots))
     return slots

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import check_vector
 
@@ -48,5 +48,5 @@ def copy_rows(
         return
     module = kernels("rows.copy_rows", out, source=source, from_rows=from_rows, to_rows=to_rows)
     index, targets = from_rows.contiguous(), to_rows.contiguous()
-    given, ids, taken, places = views(out, flat_bytes(source), index, flat_bytes(out), targets)
+    given, ids, taken, places = as_kernel_args(out, flat_bytes(source), index, flat_bytes(out), targets)
     module.copy_rows(given, ids, row_bytes, taken, places, distinct)

@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
 
@@ -21,7 +21,7 @@ def check_places(places: torch.Tensor, bound: int) -> None:
         raise ValueError("places must ascend, none twice; sort them")
 
 
-def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return the rows of a tensor but those at some places, by a copy of each run between them.
 
     Args:
@@ -36,7 +36,7 @@ def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         ValueError: Places that don't ascend.
 
     Example:
-        >>> leave_out(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
+        >>> delete_rows(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
         [5, 7]
     """
     check_places(places, values.shape[0])
@@ -46,12 +46,12 @@ def leave_out(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype, values.device)
     if out.numel():
         given = buffers.flat_bytes(values)
-        source, gone, target = views(values, given, places.contiguous(), buffers.flat_bytes(out))
-        module.leave_out(source, gone, given.numel() // values.shape[0], target)
+        source, gone, target = as_kernel_args(values, given, places.contiguous(), buffers.flat_bytes(out))
+        module.delete_rows(source, gone, given.numel() // values.shape[0], target)
     return out
 
 
-def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Return where each column's edges start when those at some places are gone.
 
     Args:
@@ -66,7 +66,7 @@ def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Te
         ValueError: Places that don't ascend.
 
     Example:
-        >>> leave_out_of_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()
+        >>> delete_from_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()
         [0, 1, 1, 2]
     """
     check_vector("indptr", indptr)
@@ -75,5 +75,5 @@ def leave_out_of_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Te
         return indptr
     out = buffers.empty(indptr.numel(), indptr.dtype, indptr.device)
     module = kernels("rows.delete_rows", indptr, places=places)
-    module.leave_out_of_columns(*views(indptr, indptr.contiguous(), places.contiguous(), out))
+    module.delete_from_columns(*as_kernel_args(indptr, indptr.contiguous(), places.contiguous(), out))
     return out

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 
 WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -45,7 +45,7 @@ def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
-    source, ids, target = views(index, given, index.contiguous(), taken)
+    source, ids, target = as_kernel_args(index, given, index.contiguous(), taken)
     row_bytes = given.numel() // values.shape[0]
     word = None if on_gpu(index) else WORDS.get(row_bytes)
     # As NumPy arrays, which may start at any byte.

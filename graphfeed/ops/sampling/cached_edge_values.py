@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
 NOT_KEPT = -(1 << 62)
@@ -74,5 +74,5 @@ def read_edges(edges: KeptEdges, offsets: torch.Tensor, positions: torch.Tensor)
         raise ValueError(f"shifts must have {offsets.numel() - 1} values, one a column, but has {shifts.numel()}")
     module = kernels("sampling.cached_edge_values", positions, values=values, kept=kept, shifts=shifts)
     out = buffers.empty(positions.numel(), values.dtype, positions.device)
-    module.read_edges(*views(positions, values, kept, offsets, positions, shifts, out))
+    module.read_edges(*as_kernel_args(positions, values, kept, offsets, positions, shifts, out))
     return out

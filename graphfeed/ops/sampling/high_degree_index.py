@@ -51,8 +51,8 @@ def index_hubs(indptr: torch.Tensor, indices: torch.Tensor) -> HubIndex:
     sizes = degrees[columns]
     kept = sizes.flip(0).cumsum(0).flip(0) <= indices.numel() // PART
     columns, sizes = columns[kept], sizes[kept]
-    starts = buffers.lasting(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
-    entries = buffers.lasting(int(sizes.sum()), torch.int64, indptr.device)
+    starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
+    entries = buffers.empty_long_lived(int(sizes.sum()), torch.int64, indptr.device)
     if len(columns):
         graph = (indptr.numpy(), indices.numpy(), columns.numpy())
         kernels("sampling.high_degree_index", indptr).index_hubs(*graph, starts.numpy(), entries.numpy())

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 from graphfeed.ops.sampling.high_degree_index import HubIndex
@@ -23,7 +23,7 @@ from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks,
 NO_HUBS = HubIndex(*(torch.empty(0, dtype=torch.int64) for _ in range(4)))
 
 
-def sample_layer_neighbors(
+def labor_sample_neighbors(
     indptr: torch.Tensor,
     indices: EdgeValues,
     seeds: torch.Tensor,
@@ -73,19 +73,21 @@ def sample_layer_neighbors(
     weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
     arrays = {"indices": values_of(indices), "weights": values_of(weights), "types": values_of(kinds)}
     module = kernels("sampling.labor_sample_neighbors", seeds, indptr=indptr, **arrays)
-    starts, sources, *edges = views(seeds, indptr, indices, weights, kinds)
-    wanted = (*views(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
+    starts, sources, *edges = as_kernel_args(seeds, indptr, indices, weights, kinds)
+    wanted = (*as_kernel_args(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    kernels("sampling.sample_neighbors", seeds).count_neighbors(starts, *edges, *wanted, *views(seeds, offsets))
+    kernels("sampling.sample_neighbors", seeds).count_neighbors(
+        starts, *edges, *wanted, *as_kernel_args(seeds, offsets)
+    )
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
     module.fill_layer_neighbors(
         starts, sources, *edges, *wanted, np.array(keys, dtype=np.uint64), np.uint64(share),
-        *views(seeds, offsets, positions),
+        *as_kernel_args(seeds, offsets, positions),
     )  # fmt: skip
     return Picks(offsets, positions)
 
 
-def sample_layers_jointly(
+def labor_sample_hops(
     indptr: torch.Tensor,
     indices: torch.Tensor,
     seeds: torch.Tensor,
@@ -97,7 +99,7 @@ def sample_layers_jointly(
     cumulative: torch.Tensor | None = None,
     hubs: HubIndex | None = None,
 ) -> list[Layer] | None:
-    """Sample hop after hop by `sample_layer_neighbors`, each from all nodes found so far, and relabel.
+    """Sample hop after hop by `labor_sample_neighbors`, each from all nodes found so far, and relabel.
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
@@ -126,7 +128,7 @@ def sample_layers_jointly(
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
     if on_gpu(seeds):
         options: Any = {"share": share, "replace": replace, "cumulative": cumulative}
-        sample = partial(sample_layer_neighbors, indptr, indices, **options)
+        sample = partial(labor_sample_neighbors, indptr, indices, **options)
         return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     num_nodes = indptr.numel() - 1
     check_ids("seeds", seeds, num_nodes)
@@ -139,7 +141,7 @@ def sample_layers_jointly(
     hop_keys = np.array(keys, dtype=np.uint64)
 
     def run(node_map: NDArray[np.int32], hop: int) -> int:
-        reached: int = module.sample_layers_jointly(
+        reached: int = module.labor_sample_hops(
             *graph, hop_fanouts, replace, hop_keys, np.uint64(share), node_map, hop, *out.arrays
         )
         return reached

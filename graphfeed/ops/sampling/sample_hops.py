@@ -147,7 +147,7 @@ def stack_hops(
     return layers
 
 
-def sample_layers(
+def sample_hops(
     indptr: torch.Tensor,
     indices: torch.Tensor,
     seeds: torch.Tensor,
@@ -203,7 +203,7 @@ def sample_layers(
     graph = (indptr.numpy(), indices.numpy(), weights)
 
     def run(node_map: NDArray[np.int32], hop: int) -> int:
-        reached: int = module.sample_layers(*graph, hop_fanouts, replace, hop_keys, node_map, table, hop, *out.arrays)
+        reached: int = module.sample_hops(*graph, hop_fanouts, replace, hop_keys, node_map, table, hop, *out.arrays)
         return reached
 
     return run_hops(run, out, len(fanouts), num_nodes)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import ID_DTYPES
 
 
@@ -42,6 +42,6 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
     out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype, pairs.device)
     module = kernels("sampling.sample_negatives", pairs)
-    given, made = views(pairs, pairs.contiguous(), out)
+    given, made = as_kernel_args(pairs, pairs.contiguous(), out)
     module.sample_negatives(given, negative_ratio, num_destinations, np.uint64(key), made)
     return out

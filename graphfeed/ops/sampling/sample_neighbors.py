@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 
@@ -92,7 +92,7 @@ def sample_neighbors(
     )
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
     given = (indptr, weights, kinds, seeds.contiguous(), fanouts.to("cpu", torch.int64), offsets)
-    *graph, nodes, fanout, counted = views(seeds, *given)
+    *graph, nodes, fanout, counted = as_kernel_args(seeds, *given)
     wanted = (nodes, fanout, replace)
     module.count_neighbors(*graph, *wanted, counted)
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
@@ -100,7 +100,7 @@ def sample_neighbors(
     if not on_gpu(seeds):
         most = int(offsets.diff().max()) if seeds.numel() else 0
         table = make_table(min(int(fanout.max(initial=0)), most))
-    module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *views(seeds, table, positions))
+    module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *as_kernel_args(seeds, table, positions))
     return Picks(offsets, positions)
 
 
@@ -142,7 +142,7 @@ def group_by_type(
     grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
     module = kernels("sampling.sample_neighbors", picks.positions, types=values_of(types))
     arrays = (types, picks.positions, picks.offsets, column_starts, destinations, bounds, indptr, grouped)
-    module.group_by_type(*views(picks.positions, *arrays))
+    module.group_by_type(*as_kernel_args(picks.positions, *arrays))
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     return TypedPicks(indptr, bounds, grouped, starts)

@@ -6,14 +6,14 @@ from functools import partial
 import numpy as np
 import torch
 
-from graphfeed.ops.backend import on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, on_gpu
 from graphfeed.ops.sampling.sample_hops import Layer
 from graphfeed.ops.sampling.sample_neighbors import Picks
 from graphfeed.ops.sampling.temporal_sample_hops import NO_WINDOW, TimedOutputs, check_timed_hops, stack_timed_hops
 from graphfeed.ops.sampling.temporal_sample_neighbors import EMPTY, TimedColumns, TimedHop, check_hop, count_picks
 
 
-def temporal_sample_layer_neighbors(
+def temporal_labor_sample_neighbors(
     columns: TimedColumns,
     seeds: torch.Tensor,
     times: torch.Tensor,
@@ -24,7 +24,7 @@ def temporal_sample_layer_neighbors(
     replace: bool = False,
     windows: torch.Tensor | None = None,
 ) -> Picks:
-    """Choose in-edges of each seed as `sample_layer_neighbors` does, but only among those before its time.
+    """Choose in-edges of each seed as `labor_sample_neighbors` does, but only among those before its time.
 
     Which edges are eligible, `temporal_sample_neighbors` says. A neighbour has one variate, whatever the times of the
     columns that ask. Reads all eligible edges of each column that has more than its fan-out, for each time of a node
@@ -44,21 +44,25 @@ def temporal_sample_layer_neighbors(
         TypeError: A tensor of another dtype.
         ValueError: A seed outside of the graph, a wrong fan-out, another number of times, or a negative window.
     """
-    return pick_jointly(columns, check_hop(columns, seeds, times, fanouts, windows, replace), keys, share)
+    return pick_labor(columns, check_hop(columns, seeds, times, fanouts, windows, replace), keys, share)
 
 
-def pick_jointly(columns: TimedColumns, hop: TimedHop, keys: tuple[int, int], share: int) -> Picks:
-    """Do as `temporal_sample_layer_neighbors` what is known to make sense."""
+def pick_labor(columns: TimedColumns, hop: TimedHop, keys: tuple[int, int], share: int) -> Picks:
+    """Do as `temporal_labor_sample_neighbors` what is known to make sense."""
     module = columns.kernels("sampling.temporal_labor_sample_neighbors", hop.seeds)
     picks = count_picks(columns, hop)
-    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
+    graph = columns.as_kernel_args(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
     module.fill_timed_layer_neighbors(
-        *graph, *hop.views, np.array(keys, dtype=np.uint64), np.uint64(share), *views(hop.seeds, *picks)
+        *graph,
+        *hop.as_kernel_args,
+        np.array(keys, dtype=np.uint64),
+        np.uint64(share),
+        *as_kernel_args(hop.seeds, *picks),
     )
     return picks
 
 
-def temporal_sample_layers_jointly(
+def temporal_labor_sample_hops(
     columns: TimedColumns,
     seeds: torch.Tensor,
     times: torch.Tensor,
@@ -69,10 +73,10 @@ def temporal_sample_layers_jointly(
     replace: bool = False,
     window: int | None = None,
 ) -> list[Layer]:
-    """Sample hop after hop by `temporal_sample_layer_neighbors`; every edge makes a row.
+    """Sample hop after hop by `temporal_labor_sample_neighbors`; every edge makes a row.
 
     Args:
-        columns: The graph; this, `seeds`, `times`, `fanouts` and `window` are as in `temporal_sample_layers`.
+        columns: The graph; this, `seeds`, `times`, `fanouts` and `window` are as in `temporal_sample_hops`.
         seeds: Node ids.
         times: int64, one a seed.
         fanouts: One number a hop, the seeds' own hop first.
@@ -89,16 +93,16 @@ def temporal_sample_layers_jointly(
     check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
     if on_gpu(seeds):
         first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
-        return stack_timed_hops(partial(pick_jointly, share=share), columns, first, fanouts, keys, window)
+        return stack_timed_hops(partial(pick_labor, share=share), columns, first, fanouts, keys, window)
     module = columns.kernels("sampling.temporal_labor_sample_neighbors", seeds)
     columns = columns if columns.links is None else columns._replace(order=None)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    graph = columns.views(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
+    graph = columns.as_kernel_args(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, NO_WINDOW if window is None else window, hop_keys, np.uint64(share))
 
     def run(hop: int) -> int:
-        reached: int = module.temporal_sample_layers_jointly(*graph, *wanted, hop, *out.arrays)
+        reached: int = module.temporal_labor_sample_hops(*graph, *wanted, hop, *out.arrays)
         return reached
 
     return out.run(run, len(fanouts))

@@ -106,7 +106,7 @@ def stack_timed_hops(
     return layers
 
 
-def temporal_sample_layers(
+def temporal_sample_hops(
     columns: TimedColumns,
     seeds: torch.Tensor,
     times: torch.Tensor,
@@ -121,7 +121,7 @@ def temporal_sample_layers(
 
     The rows of a hop are its columns, then the source of each edge, doubles included. A row that an edge made has the
     time of that edge's column, or of the edge itself where `columns.edge_times` are given. Costs beside the reads of
-    `sample_layers` a binary search a column, of which many run at once, and, where the graph is not in the order of
+    `sample_hops` a binary search a column, of which many run at once, and, where the graph is not in the order of
     time, one more random read an edge; there is no map from node to position (see `python -m benchmarks sampling`). On
     a GPU made of single hops.
 
@@ -151,13 +151,13 @@ def temporal_sample_layers(
     module = columns.kernels("sampling.temporal_sample_hops", seeds)
     out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
     columns = columns if columns.links is None else columns._replace(order=None)
-    graph = columns.views(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
+    graph = columns.as_kernel_args(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
     table = make_table(min(max(fanouts), columns.indices.numel())).numpy()
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
     wanted = (hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table)
 
     def run(hop: int) -> int:
-        reached: int = module.temporal_sample_layers(*graph, *wanted, hop, *out.arrays)
+        reached: int = module.temporal_sample_hops(*graph, *wanted, hop, *out.arrays)
         return reached
 
     return out.run(run, len(fanouts))

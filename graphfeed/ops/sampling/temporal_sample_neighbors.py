@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.sample_neighbors import NO_TABLE, NO_TYPES, Picks, check_fanouts, make_table
 from graphfeed.ops.sampling.time_order import earliest_times
@@ -43,10 +43,10 @@ class TimedColumns(NamedTuple):
     num_types: int = 1
     """How many edge types there are."""
 
-    def views(self, like: torch.Tensor, *names: str) -> tuple[Any, ...]:
+    def as_kernel_args(self, like: torch.Tensor, *names: str) -> tuple[Any, ...]:
         """Return fields as the kernels of a tensor's device take them, empty where there is nothing."""
         fields = ((name, getattr(self, name)) for name in names)
-        return views(like, *(ABSENT.get(name, EMPTY) if field is None else field for name, field in fields))
+        return as_kernel_args(like, *(ABSENT.get(name, EMPTY) if field is None else field for name, field in fields))
 
     def kernels(self, op: str, seeds: torch.Tensor, **others: torch.Tensor) -> ModuleType:
         """Return the kernels of an op where the seeds lie, or raise where those can't read the graph or the others."""
@@ -70,9 +70,9 @@ class TimedHop(NamedTuple):
     """Whether an edge may be chosen more than once."""
 
     @property
-    def views(self) -> tuple[Any, ...]:
+    def as_kernel_args(self) -> tuple[Any, ...]:
         """As kernels take them."""
-        return (*views(self.seeds, *self[:-1]), self.replace)
+        return (*as_kernel_args(self.seeds, *self[:-1]), self.replace)
 
 
 def check_method(columns: TimedColumns, replace: bool, latest: bool) -> None:
@@ -112,8 +112,8 @@ def count_picks(columns: TimedColumns, hop: TimedHop) -> Picks:
     """Return where each column's edges start, and room for them."""
     module = columns.kernels("sampling.temporal_sample_neighbors", hop.seeds, times=hop.limits, windows=hop.firsts)
     offsets = buffers.empty(hop.seeds.numel() + 1, torch.int64, hop.seeds.device)
-    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types")
-    module.count_timed_neighbors(*graph, *hop.views, *views(hop.seeds, offsets))
+    graph = columns.as_kernel_args(hop.seeds, "indptr", "times", "earliest", "cumulative", "types")
+    module.count_timed_neighbors(*graph, *hop.as_kernel_args, *as_kernel_args(hop.seeds, offsets))
     return Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, hop.seeds.device))
 
 
@@ -125,9 +125,13 @@ def pick_in_time(columns: TimedColumns, hop: TimedHop, key: int, latest: bool) -
     if not on_gpu(hop.seeds):
         most = int(picks.offsets.diff().max()) if hop.seeds.numel() else 0
         table = make_table(min(max(int(hop.fanouts.max()), 0), most))
-    graph = columns.views(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "order")
+    graph = columns.as_kernel_args(hop.seeds, "indptr", "times", "earliest", "cumulative", "types", "order")
     module.fill_timed_neighbors(
-        *graph, *hop.views, latest, np.uint64(key), *views(hop.seeds, picks.offsets, table, picks.positions)
+        *graph,
+        *hop.as_kernel_args,
+        latest,
+        np.uint64(key),
+        *as_kernel_args(hop.seeds, picks.offsets, table, picks.positions),
     )
     return picks
 

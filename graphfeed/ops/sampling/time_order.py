@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.sampling.sample_neighbors import NO_TYPES
 
@@ -79,13 +79,13 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
         raise ValueError(f"times must have {int(indptr[-1])} values, one an edge, but has {times.numel()}")
     kinds = NO_TYPES if types is None else types
     module = kernels("sampling.time_order", times, indptr=indptr, types=kinds)
-    columns = views(times, indptr, times.contiguous(), kinds)
+    columns = as_kernel_args(times, indptr, times.contiguous(), kinds)
     if module.is_in_order(*columns):
         return TimeOrder(times.contiguous(), None)
     dtype = torch.int32 if int(indptr.diff().max()) <= 1 << 31 else torch.int64
-    order = buffers.lasting(times.numel(), dtype, times.device)
-    rising = buffers.lasting(times.numel(), torch.int64, times.device)
-    module.sort_by_time(*columns, *views(times, order, rising))
+    order = buffers.empty_long_lived(times.numel(), dtype, times.device)
+    rising = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
+    module.sort_by_time(*columns, *as_kernel_args(times, order, rising))
     return TimeOrder(rising, order)
 
 
@@ -108,7 +108,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     """
     if order.dtype != torch.int32 or (indices.numel() and int(indices.max()) >= 1 << 32):
         return None
-    links = buffers.lasting(order.numel(), torch.int64, order.device)
+    links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
     kernels("sampling.time_order", order).link_sources(*(part.numpy() for part in (indptr, indices, order, links)))
     return links
 
@@ -130,5 +130,5 @@ def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         tensor([1, 0, 2, 3])
     """
     places = torch.empty(order.numel(), dtype=torch.int64, device=order.device)
-    kernels("sampling.time_order", order, indptr=indptr).places_in_order(*views(order, indptr, order, places))
+    kernels("sampling.time_order", order, indptr=indptr).places_in_order(*as_kernel_args(order, indptr, order, places))
     return places

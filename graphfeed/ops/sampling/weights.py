@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -35,5 +35,5 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
             raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
     out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=weights.is_pinned())
     module = kernels("sampling.weights", weights, indptr=indptr)
-    module.cumulate_weights(*views(weights, indptr, exact.contiguous(), out))
+    module.cumulate_weights(*as_kernel_args(weights, indptr, exact.contiguous(), out))
     return out

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_vector
 
 
@@ -96,7 +96,7 @@ def compact_on_gpu(
     rows = buffers.empty(seeds.numel() + neighbors.numel(), seeds.dtype, seeds.device)
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
     local = buffers.empty(neighbors.numel(), seeds.dtype, seeds.device)
-    ids = views(seeds, seeds, neighbors)
+    ids = as_kernel_args(seeds, seeds, neighbors)
     keys = make_keys(seeds, neighbors)
     module.compact(
         ids[0], seed_starts, ids[1], neighbor_starts, sources, keys, None, None, None, rows, row_starts, local

@@ -24,7 +24,7 @@ def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
     kernels("structure.counting_sort", counts).count_edges(destinations.contiguous().numpy(), counts.numpy())
 
 
-def take_places(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
     """Return each edge's place in an order by destination, and move `starts` on for the next part.
 
     Args:
@@ -40,12 +40,12 @@ def take_places(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tenso
 
     Example:
         >>> starts = torch.tensor([0, 2])
-        >>> take_places(torch.tensor([1, 0]), starts), take_places(torch.tensor([0, 1]), starts)
+        >>> assign_slots(torch.tensor([1, 0]), starts), assign_slots(torch.tensor([0, 1]), starts)
         (tensor([2, 0]), tensor([1, 3]))
     """
     check_vector("destinations", destinations)
     check_vector("starts", starts, (torch.int64,))
     check_ids("destinations", destinations, starts.numel())
     places = np.empty(destinations.numel(), dtype=np.int64)
-    kernels("structure.counting_sort", starts).take_places(destinations.contiguous().numpy(), starts.numpy(), places)
+    kernels("structure.counting_sort", starts).assign_slots(destinations.contiguous().numpy(), starts.numpy(), places)
     return torch.from_numpy(places)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import gather_rows
 
@@ -37,10 +37,10 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
         )
     module = kernels("structure.csc", destinations, sources=sources)
     indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
-    order = buffers.lasting(sources.numel(), torch.int64, destinations.device)
-    ends, starts, places = views(destinations, destinations.contiguous(), indptr, order)
+    order = buffers.empty_long_lived(sources.numel(), torch.int64, destinations.device)
+    ends, starts, places = as_kernel_args(destinations, destinations.contiguous(), indptr, order)
     module.count_columns(ends, starts)
-    module.fill_columns(ends, *views(destinations, indptr.clone()), places)
+    module.fill_columns(ends, *as_kernel_args(destinations, indptr.clone()), places)
     return Columns(indptr, gather_rows(sources, order), order)
 
 
@@ -62,7 +62,9 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
             f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
             f"but ends with {int(indptr[-1])}"
         )
-    column = int(kernels("structure.csc", indptr, indices=indices).find_falling(*views(indptr, indptr.contiguous())))
+    column = int(
+        kernels("structure.csc", indptr, indices=indices).find_falling(*as_kernel_args(indptr, indptr.contiguous()))
+    )
     if column >= 0:
         raise ValueError(
             f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
@@ -85,7 +87,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     if types.numel() != int(indptr[-1]):
         raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one an edge, but has {types.numel()}")
     module = kernels("structure.csc", types, indptr=indptr)
-    column = int(module.find_unsorted(*views(types, indptr.contiguous(), types.contiguous())))
+    column = int(module.find_unsorted(*as_kernel_args(types, indptr.contiguous(), types.contiguous())))
     if column >= 0:
         raise ValueError(
             f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
@@ -109,7 +111,7 @@ def check_joined(
     """
     bounds = offsets.to("cpu", torch.int64)
     tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
-    arrays = views(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
+    arrays = as_kernel_args(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
     edge = int(kernels("structure.csc", types, indptr=indptr, indices=indices).find_misjoined(*arrays))
     if edge >= 0:
         raise ValueError(
@@ -150,7 +152,7 @@ def expand_indptr(
         raise ValueError(f"node_ids must have {columns} ids, one a column, but has {node_ids.numel()}")
     out = buffers.empty(size, dtype or node_ids.dtype, indptr.device)
     module = kernels("structure.csc", indptr, node_ids=node_ids)
-    module.expand_indptr(*views(indptr, indptr.contiguous(), node_ids.contiguous(), out))
+    module.expand_indptr(*as_kernel_args(indptr, indptr.contiguous(), node_ids.contiguous(), out))
     return out
 
 
@@ -186,5 +188,5 @@ def indptr_edge_ids(
     size = int(indptr[-1]) if output_size is None else output_size
     out = buffers.empty(size, dtype or offset.dtype, indptr.device)
     module = kernels("structure.csc", indptr, offset=offset)
-    module.indptr_edge_ids(*views(indptr, indptr.contiguous(), offset.contiguous(), out))
+    module.indptr_edge_ids(*as_kernel_args(indptr, indptr.contiguous(), offset.contiguous(), out))
     return out

@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu, views
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_vector
 
 
@@ -31,5 +31,5 @@ def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
     out = buffers.empty(elements.numel(), torch.bool, elements.device)
     slots = 0 if on_gpu(elements) else 1 << (2 * test_elements.numel() + 1).bit_length()
     table = torch.full((slots,), -1, dtype=torch.int64)
-    module.isin(*views(elements, elements.contiguous(), test_elements.contiguous(), table, out))
+    module.isin(*as_kernel_args(elements, elements.contiguous(), test_elements.contiguous(), table, out))
     return out

@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, views
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)
@@ -61,5 +61,5 @@ def match_pairs(
     tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
     out = buffers.empty(indices.numel(), torch.int64, device)
     arrays = (part.contiguous() for part in (indptr, indices, ids, destinations, pairs.to(torch.int64), *tables, out))
-    found = module.match_pairs(*views(indices, *arrays))
+    found = module.match_pairs(*as_kernel_args(indices, *arrays))
     return out[: int(found)].clone()

@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 import torch
 
 from graphfeed.ops.checks import bounds, check_vector
-from graphfeed.ops.ready import Ready, check_one_rank
+from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.structure.compact import compact
 
 Lists = Sequence[torch.Tensor]
@@ -29,7 +29,7 @@ def unique_and_compact(
 @overload
 def unique_and_compact(
     nodes: Lists | Mapping[str, Lists], rank: int = 0, world_size: int = 1, *, async_op: Literal[True]
-) -> Ready: ...
+) -> CompletedFuture: ...
 
 
 def unique_and_compact(
@@ -62,7 +62,7 @@ def unique_and_compact(
         result = tuple({kind: part[place] for kind, part in parts.items()} for place in range(3))
     else:
         result = unique_in_lists("nodes", nodes)
-    return Ready(result) if async_op else result
+    return CompletedFuture(result) if async_op else result
 
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:

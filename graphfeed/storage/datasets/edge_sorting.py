@@ -172,7 +172,7 @@ def sort_range(
         for part in edges.parts():
             ends = edges.destinations(part)
             own = slice(None) if everything else np.flatnonzero((ends >= first) & (ends < last))
-            places = ops.take_places(torch.from_numpy(ends[own] - first), starts).numpy()
+            places = ops.assign_slots(torch.from_numpy(ends[own] - first), starts).numpy()
             for block, array in zip(blocks, arrays, strict=True):
                 block[places] = array.read(edges, part)[own]
             progress.update(part.stop - part.start)

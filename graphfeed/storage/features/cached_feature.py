@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.storage.features.feature import Feature, Pending
+from graphfeed.storage.features.feature import DeferredRead, Feature
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
 
@@ -40,7 +40,7 @@ class CachedFeature(Feature):
             return self._fallback_feature.read()
         return self._shaped(self._cache.query_and_replace(self._checked(ids), self._read_missing, self._offset))
 
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield the fallback's stages for the missing rows; waiting for the last one completes and keeps them."""
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
@@ -49,7 +49,7 @@ class CachedFeature(Feature):
             if number < stages:
                 yield pending
             else:
-                yield Pending(partial(self._complete, finish, pending))
+                yield DeferredRead(partial(self._complete, finish, pending))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return the number of the fallback's stages: looking up is part of the first, storing of the last."""
@@ -122,7 +122,7 @@ class CachedFeature(Feature):
     def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
         return self._fallback_feature.read(self._for_fallback(ids))
 
-    def _complete(self, finish: Reader, missing: Pending) -> torch.Tensor:
+    def _complete(self, finish: Reader, missing: DeferredRead) -> torch.Tensor:
         return self._shaped(finish(missing.wait()))
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:

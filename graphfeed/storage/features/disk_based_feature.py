@@ -14,7 +14,7 @@ import torch
 
 from graphfeed.ops import buffers, read_bytes, read_rows
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.storage.features.feature import Feature, Pending, TorchBasedFeature, dtype_and_shape
+from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 
 READ_TIMEOUT_SECONDS = 600.0
 ROWS_PER_TASK = 64
@@ -81,7 +81,7 @@ class DiskBasedFeature(Feature):
         """
         return self._begin(ids).wait()
 
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once: the rows, which the pool has begun to read."""
         yield self._begin(ids, ahead=True)
 
@@ -118,7 +118,7 @@ class DiskBasedFeature(Feature):
         """Return path, dtype and shape."""
         return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._dtype, self._shape)})"
 
-    def _begin(self, ids: torch.Tensor | None, ahead: bool = False) -> Pending:
+    def _begin(self, ids: torch.Tensor | None, ahead: bool = False) -> DeferredRead:
         """Split a read among the threads; unless it is read ahead, who waits takes a part, and a small read alone."""
         if ids is None:
             out = buffers.empty(tuple(self._shape), self._dtype)
@@ -140,7 +140,7 @@ class DiskBasedFeature(Feature):
         bounds = [length * part // parts for part in range(parts + 1)]
         return list(pairwise(bounds))
 
-    def _start_tasks(self, out: torch.Tensor, tasks: Sequence[Callable[[], None]], ahead: bool) -> Pending:
+    def _start_tasks(self, out: torch.Tensor, tasks: Sequence[Callable[[], None]], ahead: bool) -> DeferredRead:
         pooled = len(tasks) if ahead else len(tasks) - 1
         futures = [self._pool().submit(task) for task in tasks[:pooled]]
 
@@ -150,7 +150,7 @@ class DiskBasedFeature(Feature):
             self._join(futures)
             return out
 
-        return Pending(wait)
+        return DeferredRead(wait)
 
     def _read_rows(self, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
         read_rows(self._descriptor, self._start, ids, out, places)

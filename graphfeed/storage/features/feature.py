@@ -14,11 +14,11 @@ from graphfeed.storage.graph.sampled_subgraph import move
 from graphfeed.storage.memory.shared import Shareable
 
 
-class Pending:
+class DeferredRead:
     """Rows on their way.
 
     Example:
-        >>> Pending(lambda: torch.zeros(2)).wait()
+        >>> DeferredRead(lambda: torch.zeros(2)).wait()
         tensor([0., 0.])
     """
 
@@ -58,7 +58,7 @@ class Feature(ABC):
         """What rows are of; None where that is not known without reading one."""
         return None
 
-    def read_async(self, ids: torch.Tensor) -> Generator[Pending, None, None]:
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once a stage, in the last stage the rows.
 
         A reader of several features moves each one on by a stage in turn, so that one waits for its disk while the
@@ -70,7 +70,7 @@ class Feature(ABC):
             >>> rows.wait()
             tensor([[0., 1.]])
         """
-        yield Pending(lambda: self.read(ids))
+        yield DeferredRead(lambda: self.read(ids))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
         """Return how often `read_async` yields for ids on a device."""

@@ -11,7 +11,7 @@ from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.rows.cache_sets import BYTES_PER_PLACE
 from graphfeed.storage.features.row_cache import Reader, RowCache, out_of_range
-from graphfeed.storage.memory.stream_ordered_lock import Turns
+from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 
 class LookedUp(NamedTuple):
@@ -77,7 +77,7 @@ class GPUFeatureCache(RowCache):
         self._rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
         super().__init__(cache_shape[1:], dtype, self._rows.device)
         self._arguments = (tuple(cache_shape), dtype, device)
-        self._turns = Turns(self._rows, self._sets.keys, self._sets.uses)
+        self._turns = StreamOrderedLock(self._rows, self._sets.keys, self._sets.uses)
         self._request = 0
 
     @classmethod

@@ -5,9 +5,9 @@ from typing import Any, Literal, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import Ready, compact, expand_indptr
+from graphfeed.ops import CompletedFuture, compact, expand_indptr
 from graphfeed.ops.checks import bounds
-from graphfeed.ops.ready import check_one_rank
+from graphfeed.ops.completed_future import check_one_rank
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
@@ -47,7 +47,7 @@ def unique_and_compact_csc_formats(
     world_size: int = 1,
     *,
     async_op: Literal[True],
-) -> Ready: ...
+) -> CompletedFuture: ...
 
 
 def unique_and_compact_csc_formats(
@@ -90,7 +90,7 @@ def unique_and_compact_csc_formats(
     result: tuple[Any, ...] = (rows, compacted, offsets)
     if isinstance(csc_formats, CSCFormatBase):
         result = (rows[ONLY], *compacted.values(), offsets[ONLY])
-    return Ready(result) if async_op else result
+    return CompletedFuture(result) if async_op else result
 
 
 def merge_sources(

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids_of_each, check_vector
-from graphfeed.ops.ready import Ready
+from graphfeed.ops.completed_future import CompletedFuture
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -50,7 +50,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         *,
         async_op: Literal[True],
         key: int | None = None,
-    ) -> Ready: ...
+    ) -> CompletedFuture: ...
 
     def sample_neighbors(
         self,
@@ -62,7 +62,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         async_op: bool = False,
         *,
         key: int | None = None,
-    ) -> SampledSubgraph | Ready:
+    ) -> SampledSubgraph | CompletedFuture:
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
         Args:
@@ -91,7 +91,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         )  # fmt: skip
         del returning_indices_and_original_edge_ids_are_optional
         result = self._sample(seeds, pick)
-        return Ready(result) if async_op else result
+        return CompletedFuture(result) if async_op else result
 
     @overload
     def sample_layer_neighbors(
@@ -118,7 +118,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         seed2_contribution: float = 0.0,
         *,
         async_op: Literal[True],
-    ) -> Ready: ...
+    ) -> CompletedFuture: ...
 
     def sample_layer_neighbors(
         self,
@@ -130,7 +130,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
         async_op: bool = False,
-    ) -> SampledSubgraph | Ready:
+    ) -> SampledSubgraph | CompletedFuture:
         """Do as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
 
         Args:
@@ -146,13 +146,13 @@ class FusedCSCSamplingGraph(TemporalSampling):
         keys, share = parse_seeds(random_seed, seed2_contribution)
         weights = None if probs_name is None else self.prepare_weights(probs_name)
         pick = partial(
-            ops.sample_layer_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
+            ops.labor_sample_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
             replace=replace, cumulative=weights, checked=self.node_type_to_id is not None,
         )  # fmt: skip
         result = self._sample(seeds, pick)
-        return Ready(result) if async_op else result
+        return CompletedFuture(result) if async_op else result
 
-    def sample_layers(
+    def sample_hops(
         self,
         seeds: ByType,
         fanouts: Sequence[torch.Tensor],
@@ -162,7 +162,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
     ) -> list[SampledSubgraph]:
         """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
         if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
-            layers = ops.sample_layers(
+            layers = ops.sample_hops(
                 self.csc_indptr,
                 self.indices,
                 self._check_seeds(seeds),
@@ -173,9 +173,9 @@ class FusedCSCSamplingGraph(TemporalSampling):
             )
             if layers is not None:
                 return self._subgraphs(layers)
-        return super().sample_layers(seeds, fanouts, keys, replace, probs_name)
+        return super().sample_hops(seeds, fanouts, keys, replace, probs_name)
 
-    def sample_layers_jointly(
+    def labor_sample_hops(
         self,
         seeds: ByType,
         fanouts: Sequence[torch.Tensor],
@@ -190,7 +190,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
             ids = self._check_seeds(seeds)
             # Of a pinned graph too, whole columns are read by a GPU.
             indexed = ids.is_cpu and probs_name is None and not replace
-            layers = ops.sample_layers_jointly(
+            layers = ops.labor_sample_hops(
                 self.csc_indptr,
                 self.indices,
                 ids,
@@ -203,7 +203,7 @@ class FusedCSCSamplingGraph(TemporalSampling):
             )
             if layers is not None:
                 return self._subgraphs(layers)
-        return super().sample_layers_jointly(seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name)
+        return super().labor_sample_hops(seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name)
 
     def _subgraphs(self, layers: Sequence[ops.Layer]) -> list[SampledSubgraph]:
         return [

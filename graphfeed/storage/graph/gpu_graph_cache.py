@@ -14,7 +14,7 @@ from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, Hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, tensors_in
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
-from graphfeed.storage.memory.stream_ordered_lock import Turns
+from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 READ = ("indices", ORIGINAL_EDGE_ID)
 """What is read of the edges that were picked; the rest is read to pick them."""
@@ -51,7 +51,7 @@ class GPUGraphCache:
         self._kept = {name: values.new_empty(self._size, device=device) for name, values in edges.items()}
         # How far a column's copy lies from its values, and for one without a copy how often it was asked for.
         self._shifts = torch.full((csc_indptr.numel() - 1,), ops.NOT_KEPT, dtype=torch.int64, device=device)
-        self._turns = Turns(self._shifts, *self._kept.values())
+        self._turns = StreamOrderedLock(self._shifts, *self._kept.values())
 
     @property
     def num_edges(self) -> int:
@@ -104,8 +104,8 @@ class CachedGraph(FusedCSCSamplingGraph):
     _cache: GPUGraphCache
 
     # Hop after hop: all hops in one call would read the graph's own arrays.
-    sample_layers = SamplingGraph.sample_layers
-    sample_layers_jointly = SamplingGraph.sample_layers_jointly
+    sample_hops = SamplingGraph.sample_hops
+    labor_sample_hops = SamplingGraph.labor_sample_hops
 
     def _open_hop(self, ids: torch.Tensor) -> Hop:
         return KeptHop(self, ids, self._cache.look_up(ids))

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import Ready, leave_out, leave_out_of_columns, match_pairs
+from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
 from graphfeed.storage.memory.tensor_repr import show
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
@@ -175,11 +175,11 @@ class SampledSubgraph:
     @overload
     def exclude_edges(
         self, edges: ByType, assume_num_node_within_int32: bool = True, *, async_op: Literal[True]
-    ) -> Ready: ...
+    ) -> CompletedFuture: ...
 
     def exclude_edges(
         self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: bool = False
-    ) -> Self | Ready:
+    ) -> Self | CompletedFuture:
         """Return the subgraph without some edges; row and column ids stay as they are, also those without edges.
 
         Args:
@@ -204,7 +204,7 @@ class SampledSubgraph:
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
         result = self._without(edges) if isinstance(edges, torch.Tensor) else self._without_typed(edges)
-        return Ready(result) if async_op else result
+        return CompletedFuture(result) if async_op else result
 
     def _without(self, edges: torch.Tensor) -> Self:
         assert isinstance(self.sampled_csc, CSCFormatBase)
@@ -213,7 +213,7 @@ class SampledSubgraph:
         assert not isinstance(columns, dict)
         csc, gone = without(self.sampled_csc, rows, columns, edges)
         ids = self.original_edge_ids
-        kept = leave_out(ids, gone) if isinstance(ids, torch.Tensor) else ids
+        kept = delete_rows(ids, gone) if isinstance(ids, torch.Tensor) else ids
         return replace(self, sampled_csc=csc, original_edge_ids=kept)
 
     def _without_typed(self, edges: Mapping[str, torch.Tensor]) -> Self:
@@ -225,7 +225,7 @@ class SampledSubgraph:
             rows, columns = pick(self.original_row_node_ids, source), pick(self.original_column_node_ids, destination)
             parts[edge_type], gone = without(parts[edge_type], rows, columns, edges[edge_type])
             if ids is not None and edge_type in ids:
-                ids[edge_type] = leave_out(ids[edge_type], gone)
+                ids[edge_type] = delete_rows(ids[edge_type], gone)
         return replace(self, sampled_csc=parts, original_edge_ids=ids)
 
     def to_pyg(self, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
@@ -291,4 +291,4 @@ def without(
     device = csc.indptr.device
     destinations = torch.arange(len(csc.indptr) - 1, device=device) if columns is None else columns
     gone = match_pairs(csc.indptr, csc.indices, destinations, edges, rows)
-    return CSCFormatBase(leave_out_of_columns(csc.indptr, gone), leave_out(csc.indices, gone)), gone
+    return CSCFormatBase(delete_from_columns(csc.indptr, gone), delete_rows(csc.indices, gone)), gone

@@ -10,7 +10,7 @@ from graphfeed.ops import compact, draw_key, sample_negatives
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.temporal_query import TemporalRule
+from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
 
@@ -39,7 +39,7 @@ class SamplingGraph(ABC):
     ) -> SampledSubgraph:
         """Sample in-edges of the seeds: one hop, with the ids of the graph."""
 
-    def sample_layers(
+    def sample_hops(
         self,
         seeds: ByType,
         fanouts: Sequence[torch.Tensor],
@@ -84,7 +84,7 @@ class SamplingGraph(ABC):
             f"{type(self).__name__} has no sample_layer_neighbors; write it, or sample with sample_neighbor instead"
         )
 
-    def sample_layers_jointly(
+    def labor_sample_hops(
         self,
         seeds: ByType,
         fanouts: Sequence[torch.Tensor],
@@ -93,7 +93,7 @@ class SamplingGraph(ABC):
         replace: bool = False,
         probs_name: str | None = None,
     ) -> list[SampledSubgraph]:
-        """Do as `sample_layers`, but each hop by `sample_layer_neighbors`.
+        """Do as `sample_hops`, but each hop by `sample_layer_neighbors`.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
@@ -113,13 +113,13 @@ class SamplingGraph(ABC):
         hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs]
         return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
 
-    def temporal_sample_layers(
+    def temporal_sample_hops(
         self,
         seeds: ByType,
         seeds_timestamp: ByType,
         fanouts: Sequence[torch.Tensor],
         keys: Sequence[int],
-        rule: TemporalRule,
+        rule: TemporalQuery,
     ) -> list[SampledSubgraph]:
         """Sample hop after hop, each from all rows so far, what was there before the time of a row.
 
@@ -137,7 +137,7 @@ class SamplingGraph(ABC):
             NotImplementedError: The graph lacks it.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has no temporal_sample_layers; write it, or sample with sample_neighbor instead"
+            f"{type(self).__name__} has no temporal_sample_hops; write it, or sample with sample_neighbor instead"
         )
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:

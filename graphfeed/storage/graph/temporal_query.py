@@ -5,19 +5,19 @@ from typing import Literal, TypeAlias
 
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
-Strategy: TypeAlias = Literal["uniform", "latest", "joint"]
+Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 HopTime: TypeAlias = Literal["seed", "edge"]
 
 
 @dataclass(frozen=True)
-class TemporalRule:
+class TemporalQuery:
     """Which neighbours may be sampled at a time, and how.
 
     Raises:
         ValueError: Values that are none of the named ones, or don't go together.
 
     Example:
-        >>> TemporalRule(edge_timestamp_attr_name="time", strategy="latest").replace
+        >>> TemporalQuery(edge_timestamp_attr_name="time", strategy="latest").replace
         False
     """
 
@@ -38,7 +38,7 @@ class TemporalRule:
 
     def __post_init__(self) -> None:
         for name, value, allowed in (
-            ("strategy", self.strategy, ("uniform", "latest", "joint")),
+            ("strategy", self.strategy, ("uniform", "latest", "labor")),
             ("hop_time", self.hop_time, ("seed", "edge")),
         ):
             if value not in allowed:

@@ -14,7 +14,7 @@ from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
-from graphfeed.storage.graph.temporal_query import Strategy, TemporalRule
+from graphfeed.storage.graph.temporal_query import Strategy, TemporalQuery
 
 TIMES_LOCK = threading.Lock()
 Tensors = tuple[torch.Tensor | None, ...]
@@ -83,7 +83,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
                 with "latest"; and what `sample_neighbors` raises.
         """
         names = (node_timestamp_attr_name, edge_timestamp_attr_name)
-        rule = TemporalRule(*names, replace, probs_name, strategy, seeds_pre_time_window)
+        rule = TemporalQuery(*names, replace, probs_name, strategy, seeds_pre_time_window)
         drawn = ops.draw_key() if key is None else key
         return self._timed_hop(seeds, seeds_timestamp, fanouts, ((drawn, drawn), 0), rule)[0]
 
@@ -115,16 +115,16 @@ class TemporalSampling(GraphArrays, SamplingGraph):
             seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed.
         """
         names = (node_timestamp_attr_name, edge_timestamp_attr_name)
-        rule = TemporalRule(*names, replace, probs_name, "joint", seeds_pre_time_window)
+        rule = TemporalQuery(*names, replace, probs_name, "labor", seeds_pre_time_window)
         return self._timed_hop(seeds, seeds_timestamp, fanouts, parse_seeds(random_seed, seed2_contribution), rule)[0]
 
-    def temporal_sample_layers(
+    def temporal_sample_hops(
         self,
         seeds: ByType,
         seeds_timestamp: ByType,
         fanouts: Sequence[torch.Tensor],
         keys: Sequence[int],
-        rule: TemporalRule,
+        rule: TemporalQuery,
     ) -> list[SampledSubgraph]:
         """Sample all hops; mostly in one call that holds no interpreter lock (see `SamplingGraph`).
 
@@ -139,18 +139,18 @@ class TemporalSampling(GraphArrays, SamplingGraph):
         columns, counts = self.prepare_times(rule), [int(fanout) for fanout in reversed(fanouts)]
         ids = self._check_seeds(seeds)
         assert window is None or isinstance(window, int)
-        if rule.strategy == "joint":
+        if rule.strategy == "labor":
             pairs = [(key, key) for key in keys]
-            layers = ops.temporal_sample_layers_jointly(
+            layers = ops.temporal_labor_sample_hops(
                 columns, ids, times, counts, pairs, replace=rule.replace, window=window
             )  # fmt: skip
         else:
-            layers = ops.temporal_sample_layers(
+            layers = ops.temporal_sample_hops(
                 columns, ids, times, counts, keys, replace=rule.replace, latest=rule.strategy == "latest", window=window
             )
         return self._subgraphs(layers)
 
-    def prepare_times(self, rule: TemporalRule, *, by_type: bool = False) -> ops.TimedColumns:
+    def prepare_times(self, rule: TemporalQuery, *, by_type: bool = False) -> ops.TimedColumns:
         """Return the graph's arrays in the order of time, made at the first call of each pair of attributes.
 
         Args:
@@ -259,7 +259,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
         seeds_timestamp: ByType,
         fanouts: torch.Tensor,
         draws: tuple[tuple[int, int], int],
-        rule: TemporalRule,
+        rule: TemporalQuery,
     ) -> tuple[SampledSubgraph, ops.Picks]:
         times = self._stack_times("seeds_timestamp", seeds_timestamp, seeds)
         window, windows = rule.pre_time_window, None
@@ -273,8 +273,8 @@ class TemporalSampling(GraphArrays, SamplingGraph):
 
         def pick(ids: torch.Tensor, types: torch.Tensor | None = None, num_types: int = 1) -> ops.Picks:
             asked = (columns._replace(types=types, num_types=num_types), ids, times, fanouts)
-            if rule.strategy == "joint":
-                picks = ops.temporal_sample_layer_neighbors(
+            if rule.strategy == "labor":
+                picks = ops.temporal_labor_sample_neighbors(
                     *asked, (key, then), share=share, replace=rule.replace, windows=windows
                 )  # fmt: skip
             else:
@@ -293,7 +293,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
         seeds_timestamp: ByType,
         fanouts: Sequence[torch.Tensor],
         keys: Sequence[int],
-        rule: TemporalRule,
+        rule: TemporalQuery,
     ) -> list[SampledSubgraph]:
         """Sample hop after hop, each from all rows so far; every edge makes a row."""
         layers: list[SampledSubgraph] = []
@@ -313,7 +313,7 @@ class TemporalSampling(GraphArrays, SamplingGraph):
             layers.append(SampledSubgraph(csc, columns, nodes, hop.original_edge_ids))
         return layers[::-1]
 
-    def _times_of_edges(self, hop: SampledSubgraph, picks: ops.Picks, times: Any, rule: TemporalRule) -> ByType:
+    def _times_of_edges(self, hop: SampledSubgraph, picks: ops.Picks, times: Any, rule: TemporalQuery) -> ByType:
         """Return the time of each row: the seeds' own, then for each edge its own, as rows are made of a hop."""
         edge_times = self.prepare_times(rule).edge_times
         assert edge_times is not None

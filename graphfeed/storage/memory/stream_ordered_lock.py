@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 
-class Turns:
+class StreamOrderedLock:
     """Lets one thread at a time use some tensors; on a GPU its stream waits until the one before is done with them.
 
     No thread waits for a device, only for other threads while they start their kernels.
@@ -17,7 +17,7 @@ class Turns:
 
     Example:
         >>> held = torch.zeros(2)
-        >>> turns = Turns(held)
+        >>> turns = StreamOrderedLock(held)
         >>> with turns.take():
         ...     held += 1
     """

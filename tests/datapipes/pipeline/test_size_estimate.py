@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.size_estimate import Expected, choose, distinct, measure
-from graphfeed.loader.explain import expect_all
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, choose, distinct, measure
+from graphfeed.loader.explain import estimate_all
 from graphfeed.storage.graph.sampled_subgraph import tensors_in
 from tests import pipelines
 
@@ -17,7 +17,7 @@ def bytes_of(minibatch: Any) -> int:
 
 
 def expected_bytes(pipe: gf.Datapipe) -> float:
-    expected = expect_all(pipe)[id(pipe)]
+    expected = estimate_all(pipe)[id(pipe)]
     assert expected is not None
     return expected.num_bytes
 
@@ -44,9 +44,9 @@ def test_times_keep_edges_out_that_are_expected(build: Any) -> None:
 
 def test_behind_a_join_and_a_function_of_the_user_s_nothing_is_known() -> None:
     joined = pipelines.joined()
-    assert expect_all(joined)[id(joined)] is None
+    assert estimate_all(joined)[id(joined)] is None
     mine = pipelines.homogeneous().transform(lambda minibatch: minibatch).copy_to("cpu")
-    assert expect_all(mine)[id(mine)] is None
+    assert estimate_all(mine)[id(mine)] is None
     assert expected_bytes(pipelines.homogeneous().transform().copy_to("cpu")) == expected_bytes(pipelines.homogeneous())
 
 
@@ -59,7 +59,7 @@ class MyFeature(gf.TorchBasedFeature):
 def test_a_feature_of_unknown_dtype_is_not_guessed() -> None:
     store = gf.BasicFeatureStore({("node", None, "feat"): MyFeature(torch.ones(9, 3))})
     pipe = gf.ItemSampler(gf.ItemSet(9, names="seeds"), batch_size=3).fetch_feature(store, ["feat"])
-    assert expect_all(pipe)[id(pipe)] is None
+    assert estimate_all(pipe)[id(pipe)] is None
 
 
 def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
@@ -67,21 +67,23 @@ def test_types_that_the_mini_batch_has_not_got_are_not_guessed() -> None:
     items = gf.ItemSampler(gf.ItemSet(9, names="seeds"), batch_size=3)
     graph = gf.from_coo({"user:likes:user": torch.tensor([[0], [1]])}, {"user": 9})
     for pipe in (items.fetch_feature(store, {"user": ["feat"]}), items.sample_neighbor(graph, [1])):
-        assert expect_all(pipe)[id(pipe)] is None
+        assert estimate_all(pipe)[id(pipe)] is None
 
 
 def test_a_mini_batch_is_counted_tensor_by_tensor_once() -> None:
     seeds = torch.arange(5)
-    assert measure(gf.MiniBatch(seeds=seeds, labels=seeds)) == Expected(40, {None: 5}, 5, {None: 5})
+    assert measure(gf.MiniBatch(seeds=seeds, labels=seeds)) == BatchSizeEstimate(40, {None: 5}, 5, {None: 5})
     edges = {"a:to:b": torch.zeros(3, 2, dtype=torch.int32)}
-    assert measure(gf.MiniBatch(seeds=edges)) == Expected(24, {"a": 3, "b": 3}, 3, {"a": 3, "b": 3}, id_bytes=4)
+    assert measure(gf.MiniBatch(seeds=edges)) == BatchSizeEstimate(
+        24, {"a": 3, "b": 3}, 3, {"a": 3, "b": 3}, id_bytes=4
+    )
     assert measure(gf.MiniBatch()) is None
     assert measure(torch.ones(3)) is None
 
 
 def test_an_epoch_of_no_mini_batches_holds_nothing_known() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=4, drop_last=True)
-    assert pipe.expect(None) is None
+    assert pipe.estimate_size(None) is None
 
 
 def test_a_fan_out_limits_each_type_or_all_together() -> None:

@@ -5,7 +5,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.datapipe import Shardable
-from graphfeed.loader.executors.worker_task import Work, work_packed
+from graphfeed.loader.executors.worker_task import WorkerTask, work_packed
 from graphfeed.loader.transport.pickling import dump
 from tests import pipelines
 from tests.digests import digest
@@ -49,24 +49,24 @@ def test_a_strided_view_is_packed_without_what_it_leaves_out() -> None:
 
 def test_work_makes_a_mini_batch_of_an_index() -> None:
     stage = sampler().transform(add_one)
-    assert Work(sampler(), (stage,))((0, 0, 2)).seeds.tolist() == [5, 6]
+    assert WorkerTask(sampler(), (stage,))((0, 0, 2)).seeds.tolist() == [5, 6]
 
 
 def test_work_takes_a_mini_batch_where_there_is_no_source() -> None:
     stage = sampler().transform(add_one)
-    assert Work(None, (stage,))(gf.MiniBatch(seeds=torch.tensor([9]))).seeds.tolist() == [10]
+    assert WorkerTask(None, (stage,))(gf.MiniBatch(seeds=torch.tensor([9]))).seeds.tolist() == [10]
 
 
 def test_work_as_bytes_gives_the_same_mini_batch() -> None:
     pipe = pipelines.heterogeneous()
     stages = gf.traverse(pipe)
     assert isinstance(stages[0], Shardable)
-    work = Work(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
+    work = WorkerTask(stages[0], tuple(stage for stage in stages if isinstance(stage, gf.Transform)))
     packed = pickle.dumps(work)
     assert digest(pickle.loads(work_packed(packed, dump((5, 1, 3))))) == digest(work((5, 1, 3)))
 
 
 def test_a_failing_source_is_noted_with_the_index() -> None:
     with pytest.raises(IndexError) as caught:
-        Work(sampler(), ())((0, 4, 7))
+        WorkerTask(sampler(), ())((0, 4, 7))
     assert "in ItemSampler, stage 1, mini-batch 7 of epoch 4, in the main thread" in caught.value.__notes__[0]

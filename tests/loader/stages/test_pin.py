@@ -41,4 +41,4 @@ def test_what_cannot_be_pinned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_it_runs_in_the_main_process() -> None:
-    assert Pin([]).runs_in is gf.Process.MAIN  # type: ignore[arg-type]
+    assert Pin([]).runs_in is gf.Placement.MAIN  # type: ignore[arg-type]

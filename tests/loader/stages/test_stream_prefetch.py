@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.stages import stream_prefetch as on_stream
-from graphfeed.loader.stages.stream_prefetch import OnStream
+from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.loader.transport.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
@@ -113,7 +113,7 @@ def test_an_epoch_that_is_left_early_ends_its_thread(log: Log) -> None:
 
 
 def test_it_has_as_many_mini_batches_as_its_source() -> None:
-    assert len(OnStream(gf.ItemSampler(gf.ItemSet(7, names="seeds"), 2), "copy", "cuda")) == 4
+    assert len(StreamPrefetch(gf.ItemSampler(gf.ItemSet(7, names="seeds"), 2), "copy", "cuda")) == 4
 
 
 def test_it_goes_on_in_the_middle(log: Log) -> None:

@@ -1,13 +1,13 @@
 import pickle
 
 import graphfeed as gf
-from graphfeed.loader.stages.upstream_placeholder import Elsewhere, detach
+from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder, detach
 from tests import pipelines
 from tests.digests import digest
 
 
 def test_it_counts_as_the_stages_that_it_stands_for() -> None:
-    pipe = Elsewhere(4).transform()
+    pipe = UpstreamPlaceholder(4).transform()
     assert list(pipe) == []
     assert pipe.position == 5
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.stages.with_cuda_event import Recorded
+from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from tests.loader.late_streams import CALLER, OTHER_VALUE, Stream, current_stream, late_streams
 
 
@@ -29,7 +29,7 @@ def items() -> gf.Datapipe:
 def test_its_stream_is_current_while_something_is_made_and_only_then() -> None:
     with late_streams():
         stream = Stream()
-        recorded = Recorded(Streams(items(), []), stream)  # type: ignore[arg-type]
+        recorded = WithCudaEvent(Streams(items(), []), stream)  # type: ignore[arg-type]
         for used, event in recorded:
             assert used is stream
             assert event.stream is stream  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def test_its_stream_is_current_while_something_is_made_and_only_then() -> None:
 
 def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
     with late_streams():
-        recorded: Any = Recorded(items().copy_to("meta", True), Stream())  # type: ignore[arg-type]
+        recorded: Any = WithCudaEvent(items().copy_to("meta", True), Stream())  # type: ignore[arg-type]
         for place, (minibatch, event) in enumerate(recorded):
             assert minibatch.seeds.tolist() == [OTHER_VALUE]
             event.synchronize()
@@ -48,7 +48,7 @@ def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
 def test_what_it_runs_is_closed_with_it() -> None:
     closed: list[str] = []
     with late_streams():
-        minibatches = iter(Recorded(Streams(items(), closed), Stream()))  # type: ignore[arg-type]
+        minibatches = iter(WithCudaEvent(Streams(items(), closed), Stream()))  # type: ignore[arg-type]
         next(minibatches)
         minibatches.close()  # type: ignore[attr-defined]
     assert closed == ["closed"]
@@ -57,6 +57,6 @@ def test_what_it_runs_is_closed_with_it() -> None:
 @pytest.mark.gpu
 def test_on_a_device_events_pass_when_the_work_is_done() -> None:
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    found = list(Recorded(items().copy_to("cuda"), stream))
+    found = list(WithCudaEvent(items().copy_to("cuda"), stream))
     stream.synchronize()
     assert [event.query() for _, event in found] == [True] * 3

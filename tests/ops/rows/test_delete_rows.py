@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops import leave_out, leave_out_of_columns
+from graphfeed.ops import delete_from_columns, delete_rows
 
 COUNTS = st.lists(st.integers(0, 5), max_size=8)
 
@@ -18,7 +18,7 @@ def test_the_other_rows_stay(dtype: torch.dtype, data: st.DataObject, rows: int,
     values = torch.randint(0, 100, (rows, *shape)).to(dtype)
     gone = some_of(data, rows)
     stay = [row for row in range(rows) if row not in gone]
-    result = leave_out(values, torch.tensor(gone, dtype=torch.int64))
+    result = delete_rows(values, torch.tensor(gone, dtype=torch.int64))
     assert result.dtype == dtype
     assert torch.equal(result, values[torch.tensor(stay, dtype=torch.int64)])
 
@@ -28,34 +28,34 @@ def test_the_other_rows_stay(dtype: torch.dtype, data: st.DataObject, rows: int,
 def test_columns_lose_what_goes(dtype: torch.dtype, data: st.DataObject, counts: list[int]) -> None:
     gone = some_of(data, sum(counts))
     columns = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
-    left = torch.bincount(leave_out(columns, torch.tensor(gone, dtype=torch.int64)), minlength=len(counts))
+    left = torch.bincount(delete_rows(columns, torch.tensor(gone, dtype=torch.int64)), minlength=len(counts))
     indptr = torch.tensor([0, *counts]).cumsum(0).to(dtype)
-    result = leave_out_of_columns(indptr, torch.tensor(gone, dtype=torch.int64))
+    result = delete_from_columns(indptr, torch.tensor(gone, dtype=torch.int64))
     assert result.dtype == dtype
     assert torch.equal(result.long(), torch.cat([torch.tensor([0]), left]).cumsum(0))
 
 
 def test_arrays_that_are_not_contiguous() -> None:
     values, places = torch.arange(12).reshape(3, 4).T, torch.tensor([0, 9, 2, 9])[::2]
-    assert leave_out(values, places).tolist() == [[1, 5, 9], [3, 7, 11]]
-    assert leave_out_of_columns(torch.tensor([0, 9, 2, 9, 4, 9])[::2], places).tolist() == [0, 1, 2]
+    assert delete_rows(values, places).tolist() == [[1, 5, 9], [3, 7, 11]]
+    assert delete_from_columns(torch.tensor([0, 9, 2, 9, 4, 9])[::2], places).tolist() == [0, 1, 2]
 
 
 def test_nothing_to_leave_out_costs_no_copy() -> None:
     values, none = torch.arange(3), torch.empty(0, dtype=torch.int64)
-    assert leave_out(values, none) is values
-    assert leave_out_of_columns(values, none) is values
+    assert delete_rows(values, none) is values
+    assert delete_from_columns(values, none) is values
 
 
 def test_what_does_not_fit_is_named() -> None:
     values = torch.arange(3)
     for wrong, found in (([3], 3), ([-1, 0], -1)):
         with pytest.raises(IndexError, match=f"places must lie in 0 .. 2, but hold {found}"):
-            leave_out(values, torch.tensor(wrong))
+            delete_rows(values, torch.tensor(wrong))
         with pytest.raises(IndexError, match=f"places must lie in 0 .. 2, but hold {found}"):
-            leave_out_of_columns(torch.tensor([0, 3]), torch.tensor(wrong))
+            delete_from_columns(torch.tensor([0, 3]), torch.tensor(wrong))
     for unsorted in ([1, 0], [1, 1]):
         with pytest.raises(ValueError, match="places must ascend, none twice; sort them"):
-            leave_out(values, torch.tensor(unsorted))
+            delete_rows(values, torch.tensor(unsorted))
     with pytest.raises(TypeError, match=r"places must be torch.int64, but is torch.int32"):
-        leave_out(values, torch.tensor([1], dtype=torch.int32))
+        delete_rows(values, torch.tensor([1], dtype=torch.int32))

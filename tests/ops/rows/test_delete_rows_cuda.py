@@ -15,20 +15,20 @@ def test_rows_are_those_of_the_cpu(
     cuda: Cuda, places: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     values = torch.randint(0, 100, (9, *shape)).to(dtype)
-    expected = ops.leave_out(values, places)
+    expected = ops.delete_rows(values, places)
     with cuda.running():
-        check_equal(cuda, ops.leave_out(cuda.put(values), cuda.put(places)), expected)
+        check_equal(cuda, ops.delete_rows(cuda.put(values), cuda.put(places)), expected)
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES)
 @given(PLACES)
 def test_columns_are_those_of_the_cpu(cuda: Cuda, dtype: torch.dtype, places: torch.Tensor) -> None:
     indptr = torch.tensor([0, 0, 4, 5, 5, 9, 9], dtype=dtype)
-    expected = ops.leave_out_of_columns(indptr, places)
+    expected = ops.delete_from_columns(indptr, places)
     with cuda.running():
-        check_equal(cuda, ops.leave_out_of_columns(cuda.put(indptr), cuda.put(places)), expected)
+        check_equal(cuda, ops.delete_from_columns(cuda.put(indptr), cuda.put(places)), expected)
 
 
 def test_places_that_fall_are_named(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match="places must ascend, none twice"):
-        ops.leave_out(cuda.put(torch.zeros(4)), cuda.put(torch.tensor([2, 1])))
+        ops.delete_rows(cuda.put(torch.zeros(4)), cuda.put(torch.tensor([2, 1])))

@@ -59,7 +59,7 @@ def test_equal_to_the_reference(
 ) -> None:
     replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
     fanouts = fanouts if by_type else fanouts[:1]
-    picks = ops.sample_layer_neighbors(
+    picks = ops.labor_sample_neighbors(
         torch.tensor(graph["indptr"], dtype=dtype),
         torch.tensor(graph["indices"], dtype=dtype),
         torch.tensor(graph["seeds"], dtype=dtype),
@@ -71,7 +71,7 @@ def test_equal_to_the_reference(
         types=torch.tensor(graph["types"], dtype=torch.uint8) if by_type else None,
         num_types=NUM_TYPES,
     )
-    assert split(picks) == reference.sample_layer_neighbors(
+    assert split(picks) == reference.labor_sample_neighbors(
         (graph["indptr"], graph["indices"]),
         graph["seeds"],
         fanouts,
@@ -93,8 +93,8 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
     for fanout in range(1, 9):
         indices = rng.sample(below + above, 80)
         graph = (torch.tensor([0, 80]), torch.tensor(indices), torch.tensor([0]))
-        picks = ops.sample_layer_neighbors(*graph, torch.tensor([fanout]), keys, share=share)
-        expected = reference.sample_layer_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
+        picks = ops.labor_sample_neighbors(*graph, torch.tensor([fanout]), keys, share=share)
+        expected = reference.labor_sample_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
         assert split(picks) == expected
 
 
@@ -106,7 +106,7 @@ def test_weights_beyond_all_limits_are_sampled() -> None:
     def sample() -> None:
         graph = (torch.tensor([0, 2]), torch.tensor([0, 1]), torch.tensor([0]))
         made.append(
-            ops.sample_layer_neighbors(*graph, torch.tensor([3]), (1, 2), replace=True, cumulative=cumulative)
+            ops.labor_sample_neighbors(*graph, torch.tensor([3]), (1, 2), replace=True, cumulative=cumulative)
         )  # fmt: skip
 
     thread = threading.Thread(target=sample, daemon=True)
@@ -114,7 +114,7 @@ def test_weights_beyond_all_limits_are_sampled() -> None:
     thread.join(timeout=100)
     assert not thread.is_alive(), "it never ends"
     units = [2**55, 2**55]
-    assert split(made[0]) == reference.sample_layer_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
+    assert split(made[0]) == reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
 
 
 @pytest.mark.parametrize("by_index", [False, True])
@@ -141,10 +141,10 @@ def test_all_hops_are_single_hops(
         patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 8)
         patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
         hubs = ops.index_hubs(indptr, indices) if by_index else None
-        layers = ops.sample_layers_jointly(indptr, indices, seeds, fanouts, keys, hubs=hubs, **options)
+        layers = ops.labor_sample_hops(indptr, indices, seeds, fanouts, keys, hubs=hubs, **options)
     assert layers is not None
     for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
-        picks = ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([fanout]), pair, **options)
+        picks = ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([fanout]), pair, **options)
         relabelled = ops.compact(seeds, indices[picks.positions])
         expected = ops.Layer(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions)
         assert [part.tolist() for part in layer] == [part.tolist() for part in expected]
@@ -157,7 +157,7 @@ def sample_one_column(degree: int, fanout: int, trials: int, **options: Any) -> 
     indices, seeds = torch.arange(trials * degree), torch.arange(trials)
     if "cumulative" in options:
         options["cumulative"] = options["cumulative"].repeat(trials)
-    picks = ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([fanout]), (3, 4), **options)
+    picks = ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([fanout]), (3, 4), **options)
     return picks.positions.reshape(trials, -1) - indptr[:-1, None]
 
 
@@ -196,7 +196,7 @@ def test_columns_choose_the_same_neighbors() -> None:
     columns = [sorted(rng.sample(range(40), 20)) for _ in range(50)]
     columns += columns[:5]
     indptr, indices = torch.arange(len(columns) + 1) * 20, torch.tensor(columns).flatten()
-    picks = ops.sample_layer_neighbors(indptr, indices, torch.arange(len(columns)), torch.tensor([5]), (1, 1))
+    picks = ops.labor_sample_neighbors(indptr, indices, torch.arange(len(columns)), torch.tensor([5]), (1, 1))
     chosen = [set(indices[part].tolist()) for part in split(picks)]
     assert chosen[:5] == chosen[50:]
     assert len(set(map(frozenset, chosen))) > 10
@@ -213,7 +213,7 @@ def test_a_growing_share_changes_each_variate_once() -> None:
 
     def choose(period: int, step: int) -> torch.Tensor:
         share = step * 2**64 // steps
-        return ops.sample_layer_neighbors(
+        return ops.labor_sample_neighbors(
             indptr, indices, seeds, torch.tensor([1]), (period, period + 1), share=share
         ).positions
 
@@ -224,7 +224,7 @@ def test_a_growing_share_changes_each_variate_once() -> None:
     for step, share in enumerate(same):
         kept = (1 - step / steps) ** 2
         assert share == pytest.approx(kept + (1 - kept) * 0.5, abs=0.12)
-    assert torch.equal(choose(1, 0), ops.sample_layer_neighbors(indptr, indices, seeds, torch.tensor([1]), (1, 9))[1])
+    assert torch.equal(choose(1, 0), ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([1]), (1, 9))[1])
 
 
 @pytest.mark.parametrize(
@@ -241,11 +241,11 @@ def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception
     arguments: dict[str, Any] = {"indptr": INDPTR, "indices": INDICES, "seeds": torch.tensor([0])}
     arguments |= {"fanouts": torch.tensor([1]), "keys": (0, 0)} | options
     with pytest.raises(error, match=re.escape(words)):
-        ops.sample_layer_neighbors(**arguments)
+        ops.labor_sample_neighbors(**arguments)
 
 
 def test_hops_need_keys_and_fanouts_that_are_right() -> None:
     with pytest.raises(ValueError, match="keys must hold 2 pairs"):
-        ops.sample_layers_jointly(INDPTR, INDICES, torch.tensor([0]), [1, 1], [(0, 0)])
+        ops.labor_sample_hops(INDPTR, INDICES, torch.tensor([0]), [1, 1], [(0, 0)])
     with pytest.raises(ValueError, match="fanouts must be -1"):
-        ops.sample_layers_jointly(INDPTR, INDICES, torch.tensor([0]), [-2], [(0, 0)])
+        ops.labor_sample_hops(INDPTR, INDICES, torch.tensor([0]), [-2], [(0, 0)])

@@ -40,7 +40,7 @@ def test_picks_are_those_of_the_cpu(
 
     def sample(put: Any) -> ops.Picks:
         indptr, indices, weights, types = map(put, arrays(graph, dtype))
-        return ops.sample_layer_neighbors(
+        return ops.labor_sample_neighbors(
             indptr,
             indices,
             put(torch.tensor(seeds, dtype=dtype)),
@@ -68,7 +68,7 @@ def test_layers_are_those_of_the_cpu(
 
     def sample(put: Any) -> list[ops.Layer] | None:
         indptr, indices, weights, _ = map(put, arrays(graph, torch.int32))
-        return ops.sample_layers_jointly(
+        return ops.labor_sample_hops(
             indptr,
             indices,
             put(torch.tensor(seeds, dtype=torch.int32)),
@@ -87,7 +87,7 @@ def test_layers_are_those_of_the_cpu(
 def test_a_hub_is_read_by_a_whole_warp(cuda: Cuda) -> None:
     indptr, indices = torch.tensor([0, 5000]), torch.randint(0, 300, (5000,))
     seeds, fanouts = torch.tensor([0]), torch.tensor([40])
-    expected = ops.sample_layer_neighbors(indptr, indices, seeds, fanouts, (3, 4))
+    expected = ops.labor_sample_neighbors(indptr, indices, seeds, fanouts, (3, 4))
     with cuda.running():
         given = (cuda.put(indptr), cuda.put(indices), cuda.put(seeds))
-        check_equal(cuda, ops.sample_layer_neighbors(*given, fanouts, (3, 4)), expected)
+        check_equal(cuda, ops.labor_sample_neighbors(*given, fanouts, (3, 4)), expected)

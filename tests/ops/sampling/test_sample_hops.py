@@ -17,7 +17,7 @@ from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, 
 HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
 NUM_NODES = 2000
 MODULE = import_module("graphfeed.ops.sampling.sample_hops")
-"""By its name, for `ops.sample_layers` is the function."""
+"""By its name, for `ops.sample_hops` is the function."""
 
 
 def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,7 +70,7 @@ def test_equal_to_the_reference(
     cumulative = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", first_edges)
-        layers = ops.sample_layers(
+        layers = ops.sample_hops(
             torch.tensor(graph.indptr, dtype=indptr_dtype),
             torch.tensor(graph.indices, dtype=dtype),
             torch.tensor(seeds, dtype=dtype),
@@ -79,7 +79,7 @@ def test_equal_to_the_reference(
             replace=replace,
             cumulative=cumulative if weighted else None,
         )
-    expected = reference.sample_layers(
+    expected = reference.sample_hops(
         graph.indptr, graph.indices, seeds, fanouts, keys, replace, units if weighted else None
     )
     assert as_lists(layers) == [list(layer) for layer in expected]
@@ -95,28 +95,28 @@ def test_equal_to_one_hop_at_a_time(fanouts: list[int]) -> None:
     graph = random_graph()
     seeds = torch.randint(0, NUM_NODES, (100,))
     keys = [ops.Key(0, 0, 0).at(0, hop) for hop in range(len(fanouts))]
-    layers = ops.sample_layers(*graph, seeds, fanouts, keys)
+    layers = ops.sample_hops(*graph, seeds, fanouts, keys)
     assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, fanouts, keys))
 
 
 def test_outputs_that_grow_give_the_same(short_outputs: None) -> None:
     graph = random_graph()
     seeds = torch.randint(0, NUM_NODES, (300,))
-    layers = ops.sample_layers(*graph, seeds, [5, -1, 3], [1, 2, 3])
+    layers = ops.sample_hops(*graph, seeds, [5, -1, 3], [1, 2, 3])
     assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, [5, -1, 3], [1, 2, 3]))
 
 
 def test_maps_are_clean_afterwards(short_outputs: None) -> None:
     graph = random_graph(NUM_NODES + 1)
     for seeds in (torch.arange(50), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)):
-        ops.sample_layers(*graph, seeds, [5, 5], [1, 2])
+        ops.sample_hops(*graph, seeds, [5, 5], [1, 2])
         assert (buffers.NODE_MAPS.idle[NUM_NODES + 1][-1] == -1).all()
 
 
 def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=4 * NUM_NODES - 1))
-    assert ops.sample_layers(*random_graph(), torch.tensor([1, 2]), [3, 3], [1, 2]) is None
-    assert ops.sample_layers(*random_graph(NUM_NODES - 1), torch.tensor([1, 2]), [3, 3], [1, 2]) is not None
+    assert ops.sample_hops(*random_graph(), torch.tensor([1, 2]), [3, 3], [1, 2]) is None
+    assert ops.sample_hops(*random_graph(NUM_NODES - 1), torch.tensor([1, 2]), [3, 3], [1, 2]) is not None
 
 
 def test_threads_don_t_meet() -> None:
@@ -124,7 +124,7 @@ def test_threads_don_t_meet() -> None:
     batches = [torch.randint(0, NUM_NODES, (64,)) for _ in range(60)]
 
     def sample(index: int) -> list[list[list[int]]]:
-        return as_lists(ops.sample_layers(*graph, batches[index], [5, 5, 5], [index, 1, 2]))
+        return as_lists(ops.sample_hops(*graph, batches[index], [5, 5, 5], [index, 1, 2]))
 
     expected = [sample(index) for index in range(len(batches))]
     with ThreadPoolExecutor(8) as executor:
@@ -134,16 +134,16 @@ def test_threads_don_t_meet() -> None:
 def test_layers_stay_as_they_are_while_others_are_made() -> None:
     graph = random_graph()
     seeds = torch.arange(200)
-    layers = ops.sample_layers(*graph, seeds, [15, 10, 5], [1, 2, 3])
+    layers = ops.sample_hops(*graph, seeds, [15, 10, 5], [1, 2, 3])
     expected = as_lists(layers)
     for key in range(20):
-        ops.sample_layers(*graph, seeds, [15, 10, 5], [key, key, key])
+        ops.sample_hops(*graph, seeds, [15, 10, 5], [key, key, key])
     assert as_lists(layers) == expected
 
 
 def test_each_edge_is_the_graphs() -> None:
     indptr, indices = random_graph()
-    layers = ops.sample_layers(indptr, indices, torch.arange(0, NUM_NODES, 7), [5, 60, -1], [1, 2, 3])
+    layers = ops.sample_hops(indptr, indices, torch.arange(0, NUM_NODES, 7), [5, 60, -1], [1, 2, 3])
     assert layers is not None
     for layer in layers:
         assert layer.rows[: len(layer.columns)].equal(layer.columns)
@@ -156,7 +156,7 @@ def test_each_edge_is_the_graphs() -> None:
 
 
 def test_rows_are_distinct_but_for_equal_seeds() -> None:
-    layers = ops.sample_layers(*random_graph(), torch.tensor([5, 5, 9]), [10, 10], [1, 2])
+    layers = ops.sample_hops(*random_graph(), torch.tensor([5, 5, 9]), [10, 10], [1, 2])
     assert layers is not None
     for layer in layers:
         assert layer.rows[:3].tolist() == [5, 5, 9]
@@ -168,7 +168,7 @@ def test_positions_beyond_32_bits() -> None:
     """All edges come from node 2, which takes no memory."""
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**34]
     indices = torch.tensor([2]).expand(2**34)
-    layers = ops.sample_layers(torch.tensor(indptr), indices, torch.tensor([1, 0]), [5, 60], [1, 2])
+    layers = ops.sample_hops(torch.tensor(indptr), indices, torch.tensor([1, 0]), [5, 60], [1, 2])
     assert layers is not None
     for layer, fanout, key in zip(layers, [5, 60], [1, 2], strict=True):
         picked = reference.sample_neighbors(indptr, layer.columns.tolist(), [fanout], key)
@@ -182,8 +182,8 @@ def test_arrays_need_not_be_contiguous(weighted: bool) -> None:
     indptr, indices = random_graph(200, 2000)
     cumulative = ops.cumulate_weights(indptr, torch.rand(2000)) if weighted else None
     seeds = torch.tensor([7, 3, 3, 150])
-    plain = ops.sample_layers(indptr, indices, seeds, [5, 5], [1, 2], cumulative=cumulative)
-    apart = ops.sample_layers(
+    plain = ops.sample_hops(indptr, indices, seeds, [5, 5], [1, 2], cumulative=cumulative)
+    apart = ops.sample_hops(
         strided(indptr),
         strided(indices),
         strided(seeds),
@@ -198,7 +198,7 @@ def test_arguments_are_left_as_they_are() -> None:
     indptr, indices = random_graph()
     seeds = torch.tensor([4, 2])
     copies = [tensor.clone() for tensor in (indptr, indices, seeds)]
-    ops.sample_layers(indptr, indices, seeds, [5, 5], [1, 2])
+    ops.sample_hops(indptr, indices, seeds, [5, 5], [1, 2])
     assert all(left.equal(right) for left, right in zip(copies, (indptr, indices, seeds), strict=True))
 
 
@@ -225,6 +225,6 @@ def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exceptio
         "fanouts": [2, 2],
         "keys": [1, 2],
     }
-    ops.sample_layers(**right)
+    ops.sample_hops(**right)
     with pytest.raises(error, match=message):
-        ops.sample_layers(**{**right, **changed})
+        ops.sample_hops(**{**right, **changed})

@@ -26,7 +26,7 @@ def test_layers_are_those_of_the_cpu(
     weights = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
 
     def sample(put: Any) -> list[ops.Layer] | None:
-        return ops.sample_layers(
+        return ops.sample_hops(
             put(torch.tensor(graph.indptr, dtype=dtypes[0])),
             put(torch.tensor(graph.indices, dtype=dtypes[1])),
             put(torch.tensor(seeds, dtype=dtypes[1])),

@@ -23,7 +23,7 @@ def test_equal_to_the_reference(
 ) -> None:
     replace, weighted, by_type = (data.draw(st.booleans()) for _ in range(3))
     fanouts = fanouts if by_type else fanouts[:1]
-    picks = ops.temporal_sample_layer_neighbors(
+    picks = ops.temporal_labor_sample_neighbors(
         graph.columns(dtype, weighted=weighted, by_type=by_type),
         *graph.asked(dtype),
         torch.tensor(fanouts),
@@ -32,7 +32,7 @@ def test_equal_to_the_reference(
         replace=replace,
         windows=None if graph.windows is None else torch.tensor(graph.windows, dtype=torch.int64),
     )
-    assert split(picks) == reference.temporal_sample_layer_neighbors(
+    assert split(picks) == reference.temporal_labor_sample_neighbors(
         (graph.indptr, graph.indices, graph.stamps), graph.periods(), fanouts, (keys, share), replace,
         graph.units if weighted else None, graph.types if by_type else None,
     )  # fmt: skip
@@ -52,12 +52,12 @@ def test_all_hops_are_single_hops(
     fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", first_edges)
-        layers = ops.temporal_sample_layers_jointly(
+        layers = ops.temporal_labor_sample_hops(
             columns, seeds, times, fanouts, keys, share=2**62, replace=replace, window=window
         )  # fmt: skip
     for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
         windows = None if window is None else torch.full_like(times, window)
-        picks = ops.temporal_sample_layer_neighbors(
+        picks = ops.temporal_labor_sample_neighbors(
             columns, seeds, times, torch.tensor([fanout]), pair, share=2**62, replace=replace, windows=windows
         )  # fmt: skip
         rows = torch.cat([seeds, columns.indices[picks.positions]])
@@ -73,7 +73,7 @@ def test_admitted_neighbors_and_pairs_are_equally_likely() -> None:
     columns = ops.TimedColumns(indptr, torch.arange(trials * size), times)
     seeds = torch.arange(trials)
     ends = torch.full((trials,), before)
-    picks = ops.temporal_sample_layer_neighbors(columns, seeds, ends, torch.tensor([3]), (5, 6))
+    picks = ops.temporal_labor_sample_neighbors(columns, seeds, ends, torch.tensor([3]), (5, 6))
     places = picks.positions.reshape(trials, 3) - indptr[:-1, None]
     assert int(places.max()) < before
     check_subsets(places, before)
@@ -82,7 +82,7 @@ def test_admitted_neighbors_and_pairs_are_equally_likely() -> None:
 def test_columns_at_two_times_choose_the_same_neighbors_of_those_they_share() -> None:
     columns = ops.TimedColumns(torch.tensor([0, 200]), torch.randperm(200), torch.arange(200))
     seeds, times = torch.zeros(2, dtype=torch.int64), torch.tensor([100, 200])
-    early, late = split(ops.temporal_sample_layer_neighbors(columns, seeds, times, torch.tensor([20]), (1, 1)))
+    early, late = split(ops.temporal_labor_sample_neighbors(columns, seeds, times, torch.tensor([20]), (1, 1)))
     assert {edge for edge in late if edge < 100} <= set(early)
     assert set(early) & set(late)
 
@@ -90,4 +90,4 @@ def test_columns_at_two_times_choose_the_same_neighbors_of_those_they_share() ->
 def test_hops_need_as_many_keys() -> None:
     columns = ops.TimedColumns(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0]))
     with pytest.raises(ValueError, match="keys must hold 1 numbers, one a hop, but holds 2"):
-        ops.temporal_sample_layers_jointly(columns, torch.tensor([0]), torch.tensor([1]), [1], [(0, 0), (1, 1)])
+        ops.temporal_labor_sample_hops(columns, torch.tensor([0]), torch.tensor([1]), [1], [(0, 0), (1, 1)])

@@ -35,7 +35,7 @@ def test_picks_are_those_of_the_cpu(
 
     def sample(put: Any) -> ops.Picks:
         seeds, times = map(put, graph.asked(dtype))
-        return ops.temporal_sample_layer_neighbors(
+        return ops.temporal_labor_sample_neighbors(
             put_columns(put, columns),
             seeds,
             times,
@@ -71,7 +71,7 @@ def test_layers_are_those_of_the_cpu(
         seeds, times = map(put, graph.asked(torch.int32))
         keys = [((key + hop) % 2**64, key) for hop in range(len(fanouts))]
         options: dict[str, Any] = {"share": 2**63, "replace": replace, "window": window}
-        return ops.temporal_sample_layers_jointly(put_columns(put, columns), seeds, times, fanouts, keys, **options)
+        return ops.temporal_labor_sample_hops(put_columns(put, columns), seeds, times, fanouts, keys, **options)
 
     expected = sample(lambda tensor: tensor)
     with cuda.running():

@@ -62,7 +62,7 @@ def test_all_hops_are_single_hops(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", first_edges)
         fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
-        layers = ops.temporal_sample_layers(columns, *graph.asked(dtype), fanouts, keys, window=window, **options)
+        layers = ops.temporal_sample_hops(columns, *graph.asked(dtype), fanouts, keys, window=window, **options)
     assert [[part.tolist() for part in layer] for layer in layers] == expected
     assert all(layer.rows.dtype == layer.indices.dtype == dtype for layer in layers)
 
@@ -77,7 +77,7 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
     graph = ops.TimedColumns(indptr, moments % columns, found.times, found.order)
     seeds = torch.arange(columns).repeat(20)
     times = torch.randint(-10, 1_000_010, (len(seeds),), generator=generator)
-    (layer,) = ops.temporal_sample_layers(graph, seeds, times, [-1], [0], window=200_000)
+    (layer,) = ops.temporal_sample_hops(graph, seeds, times, [-1], [0], window=200_000)
     inside = (moments.reshape(columns, size)[seeds] < times[:, None]) & (
         moments.reshape(columns, size)[seeds] > times[:, None] - 200_000
     )
@@ -101,4 +101,4 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
     arguments: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]} | options
     with pytest.raises(error, match=re.escape(words)):
-        ops.temporal_sample_layers(**arguments)
+        ops.temporal_sample_hops(**arguments)

@@ -33,7 +33,7 @@ def test_layers_are_those_of_the_cpu(
         seeds, times = map(put, graph.asked(dtype))
         keys = [(key + hop) % 2**64 for hop in range(len(fanouts))]
         options: dict[str, Any] = {"replace": method == "replace", "latest": method == "latest", "window": window}
-        return ops.temporal_sample_layers(put_columns(put, columns), seeds, times, fanouts, keys, **options)
+        return ops.temporal_sample_hops(put_columns(put, columns), seeds, times, fanouts, keys, **options)
 
     expected = sample(lambda tensor: tensor)
     with cuda.running():
@@ -46,6 +46,6 @@ def test_wrong_seeds_and_arrays_elsewhere_are_named(cuda: Cuda) -> None:
     with cuda.running():
         there = cuda.put(zero)
         with pytest.raises(ValueError, match=r"seeds must lie in 0 .. 0, but holds 1"):
-            ops.temporal_sample_layers(put_columns(cuda.put, columns), there + 1, there, [1], [0])
+            ops.temporal_sample_hops(put_columns(cuda.put, columns), there + 1, there, [1], [0])
         with pytest.raises(ValueError, match=r"but columns.indices lies on cpu"):
-            ops.temporal_sample_layers(columns._replace(indptr=cuda.put(columns.indptr)), there, there, [1], [0])
+            ops.temporal_sample_hops(columns._replace(indptr=cuda.put(columns.indptr)), there, there, [1], [0])

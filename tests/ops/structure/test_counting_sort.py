@@ -17,7 +17,7 @@ def test_parts_give_the_order_of_the_whole(num_nodes: int, data: st.DataObject, 
         ops.count_edges(part, indptr[1:])
     indptr = indptr.cumsum(0)
     starts = indptr[:-1].clone()
-    places = torch.cat([ops.take_places(part, starts) for part in parts])
+    places = torch.cat([ops.assign_slots(part, starts) for part in parts])
     order = torch.empty_like(places)
     order[places] = torch.arange(len(ends))
     expected_indptr, _, expected_order = reference.coo_to_csc(ends, ends, num_nodes)
@@ -27,7 +27,7 @@ def test_parts_give_the_order_of_the_whole(num_nodes: int, data: st.DataObject, 
 
 
 def test_an_id_that_is_no_node_is_named() -> None:
-    for function in (ops.count_edges, ops.take_places):
+    for function in (ops.count_edges, ops.assign_slots):
         with pytest.raises(ValueError, match=r"destinations must lie in 0 \.\. 1, but holds 2"):
             function(torch.tensor([0, 2]), torch.zeros(2, dtype=torch.int64))
         with pytest.raises(TypeError, match=r"destinations must be torch\.int32 or torch\.int64"):

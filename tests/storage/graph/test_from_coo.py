@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import expand_indptr
-from graphfeed.storage import FusedCSCSamplingGraph, TemporalRule, from_coo
+from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID
 from tests.digests import assert_same
 
@@ -51,7 +51,7 @@ def test_columns_may_lie_in_the_order_of_an_attribute(rows: list[tuple[int, int,
     expected = sorted(range(len(rows)), key=lambda row: (rows[row][1], rows[row][2]))
     assert edges_of(graph) == [(*rows[row][:2], row) for row in expected]
     assert graph.edge_attribute("time").tolist() == [rows[row][2] for row in expected]
-    assert graph.prepare_times(TemporalRule(edge_timestamp_attr_name="time")).order is None
+    assert graph.prepare_times(TemporalQuery(edge_timestamp_attr_name="time")).order is None
 
 
 def test_columns_lie_in_the_order_of_an_attribute_by_type() -> None:
@@ -65,7 +65,7 @@ def test_columns_lie_in_the_order_of_an_attribute_by_type() -> None:
     own = dict(enumerate(times.values()))
     ids = graph.edge_attribute(ORIGINAL_EDGE_ID).tolist()
     assert [int(own[kind][row]) for (kind, _), row in zip(stamps, ids, strict=True)] == [time for _, time in stamps]
-    assert graph.prepare_times(TemporalRule(edge_timestamp_attr_name="time"), by_type=True).order is None
+    assert graph.prepare_times(TemporalQuery(edge_timestamp_attr_name="time"), by_type=True).order is None
 
 
 def test_what_is_sorted_by_has_to_be_there_and_of_integers() -> None:

@@ -82,7 +82,7 @@ def test_results_have_the_dtypes_of_the_graph(indptr_dtype: torch.dtype, index_d
     usual = make_graph().sample_neighbors(seeds.long(), torch.tensor([2]), key=KEY)
     assert_same(csc_of(hop).indptr, csc_of(usual).indptr.to(indptr_dtype))
     assert_same(csc_of(hop).indices, csc_of(usual).indices.to(index_dtype))
-    (layer,) = graph.sample_layers(seeds, [torch.tensor([2])], [KEY])
+    (layer,) = graph.sample_hops(seeds, [torch.tensor([2])], [KEY])
     assert csc_of(layer).indptr.dtype == indptr_dtype
     assert csc_of(layer).indices.dtype == index_dtype
 
@@ -189,16 +189,16 @@ def test_no_seeds_give_no_edges() -> None:
         assert isinstance(hop.sampled_csc, dict)
         for csc in hop.sampled_csc.values():
             assert_same(csc, CSCFormatBase(torch.tensor([0]), none))
-        (layer,) = make_typed_graph().sample_layers(seeds, [ALL], [KEY])
+        (layer,) = make_typed_graph().sample_hops(seeds, [ALL], [KEY])
         assert_same(layer.original_row_node_ids, {"user": none, "item": none})
 
 
 def test_all_hops_are_the_same_without_a_dense_node_map(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fused_csc_sampling_graph(torch.arange(0, 3001, 10), random_edges(300, 300, 3000, 0)[0])
     arguments = (torch.arange(0, 300, 7), [torch.tensor([4]), torch.tensor([3])], [KEY, KEY + 1])
-    usual = graph.sample_layers(*arguments)
+    usual = graph.sample_hops(*arguments)
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=0))
-    assert_same(graph.sample_layers(*arguments), usual)
+    assert_same(graph.sample_hops(*arguments), usual)
 
 
 @pytest.mark.parametrize("make", [make_graph, make_typed_graph])

@@ -81,7 +81,7 @@ def make_fused(**attributes: torch.Tensor) -> FusedCSCSamplingGraph:
 
 def test_one_hop_is_enough_for_all() -> None:
     inner, outer = torch.tensor([2]), torch.tensor([9])
-    layers = Dictionary(NEIGHBORS, 6).sample_layers(torch.tensor([1, 4, 1]), [outer, inner], [7, 8])
+    layers = Dictionary(NEIGHBORS, 6).sample_hops(torch.tensor([1, 4, 1]), [outer, inner], [7, 8])
     assert len(layers) == 2
     # The seeds' own hop takes both neighbours of node 1; the doubled seed is drawn alike and keeps its places.
     rows = layers[1].original_row_node_ids
@@ -102,9 +102,7 @@ def test_a_graph_of_ones_own_goes_through_a_pipeline_and_a_loader() -> None:
 
 
 def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
-    layers = TypedDictionary(NEIGHBORS, 6).sample_layers(
-        {"user": torch.tensor([1, 0])}, [torch.tensor([9])] * 2, [1, 2]
-    )
+    layers = TypedDictionary(NEIGHBORS, 6).sample_hops({"user": torch.tensor([1, 0])}, [torch.tensor([9])] * 2, [1, 2])
     for layer in layers:
         assert isinstance(layer.original_row_node_ids, dict)
         assert list(layer.original_row_node_ids) == ["user", "item"]
@@ -148,8 +146,8 @@ def test_all_hops_at_once_equal_hop_after_hop(fanouts: list[int], replace: bool,
     graph = make_fused(weight=weight, mask=weight > 0.5)
     seeds = torch.randint(0, 400, (50,), generator=generator)
     tensors, keys = [torch.tensor([fanout]) for fanout in fanouts], list(range(10, 10 + len(fanouts)))
-    fused = graph.sample_layers(seeds, tensors, keys, replace, probs_name)
-    assert_same(fused, SamplingGraph.sample_layers(graph, seeds, tensors, keys, replace, probs_name))
+    fused = graph.sample_hops(seeds, tensors, keys, replace, probs_name)
+    assert_same(fused, SamplingGraph.sample_hops(graph, seeds, tensors, keys, replace, probs_name))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -159,7 +157,7 @@ def test_all_hops_at_once_equal_hop_after_hop_for_any_ids(dtype: torch.dtype) ->
     graph = gf.fused_csc_sampling_graph(made.csc_indptr.to(dtype), made.indices)  # without edge ids of its own
     seeds = torch.arange(0, 400, 9, dtype=dtype)
     arguments = (seeds, [torch.tensor([3]), torch.tensor([5])], [1, 2])
-    assert_same(graph.sample_layers(*arguments), SamplingGraph.sample_layers(graph, *arguments))
+    assert_same(graph.sample_hops(*arguments), SamplingGraph.sample_hops(graph, *arguments))
 
 
 def test_the_interface_alone_is_no_graph() -> None:

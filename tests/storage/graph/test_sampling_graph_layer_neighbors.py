@@ -30,8 +30,8 @@ def test_equal_seeds_give_equal_samples() -> None:
 
 def test_all_hops_are_single_hops() -> None:
     fanouts, seeds = [FANOUTS, torch.tensor([2])], [(1, 2), (3, 4)]
-    fused = GRAPH.sample_layers_jointly(SEEDS, fanouts, seeds, 0.25)
-    assert_same(fused, gf.SamplingGraph.sample_layers_jointly(GRAPH, SEEDS, fanouts, seeds, 0.25))
+    fused = GRAPH.labor_sample_hops(SEEDS, fanouts, seeds, 0.25)
+    assert_same(fused, gf.SamplingGraph.labor_sample_hops(GRAPH, SEEDS, fanouts, seeds, 0.25))
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ class OneHop(gf.SamplingGraph):
 
 def test_a_graph_may_lack_it() -> None:
     with pytest.raises(NotImplementedError, match="OneHop has no sample_layer_neighbors"):
-        OneHop().sample_layers_jointly(SEEDS, [FANOUTS], [(0, 0)])
+        OneHop().labor_sample_hops(SEEDS, [FANOUTS], [(0, 0)])

@@ -20,8 +20,8 @@ import graphfeed as gf
 )
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        gf.TemporalRule(**options)
+        gf.TemporalQuery(**options)
 
 
 def test_a_rule_may_have_no_times() -> None:
-    assert gf.TemporalRule().strategy == "uniform"
+    assert gf.TemporalQuery().strategy == "uniform"

@@ -106,26 +106,26 @@ def test_the_latest_are_taken_of_equal_times_the_last() -> None:
 
 
 @pytest.mark.parametrize("names", [("born", "time"), (None, "time"), ("born", None)])
-@pytest.mark.parametrize("strategy", ["uniform", "latest", "joint"])
+@pytest.mark.parametrize("strategy", ["uniform", "latest", "labor"])
 @pytest.mark.parametrize("window", [None, 30])
 def test_one_call_gives_what_hop_after_hop_does(names: Any, strategy: Any, window: int | None) -> None:
     hop_time: Any = "edge" if names[1] else "seed"
     weights = None if strategy == "latest" else "w"
-    rule = gf.TemporalRule(names[0], names[1], False, weights, strategy, window, hop_time)
+    rule = gf.TemporalQuery(names[0], names[1], False, weights, strategy, window, hop_time)
     fanouts, keys = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])], [1, 2, 3]
-    layers = GRAPH.temporal_sample_layers(SEEDS, MOMENTS, fanouts, keys, rule)
+    layers = GRAPH.temporal_sample_hops(SEEDS, MOMENTS, fanouts, keys, rule)
     assert_same(layers, GRAPH._timed_hops(SEEDS, MOMENTS, fanouts, keys, rule))
     if window is not None:
         windows = torch.full_like(SEEDS, window)
         assert_same(
-            layers, GRAPH.temporal_sample_layers(SEEDS, MOMENTS, fanouts, keys, replace(rule, pre_time_window=windows))
+            layers, GRAPH.temporal_sample_hops(SEEDS, MOMENTS, fanouts, keys, replace(rule, pre_time_window=windows))
         )
 
 
 def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes() -> None:
     times = torch.tensor([30, 10, 20])
     graph = gf.from_coo(THREE, 3, edge_attributes={"time": times})
-    rule = gf.TemporalRule(edge_timestamp_attr_name="time")
+    rule = gf.TemporalQuery(edge_timestamp_attr_name="time")
     first = graph.prepare_times(rule)
     assert graph.prepare_times(rule).times is first.times
     copy = pickle.loads(pickle.dumps(graph))

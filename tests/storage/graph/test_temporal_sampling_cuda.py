@@ -44,15 +44,15 @@ def typed() -> gf.FusedCSCSamplingGraph:
     )
 
 
-def rule(names: tuple[str | None, str | None], **options: Any) -> gf.TemporalRule:
+def rule(names: tuple[str | None, str | None], **options: Any) -> gf.TemporalQuery:
     """Return a rule that looks at each edge at its own time, where it has one."""
     hop_time: Any = "edge" if names[1] else "seed"
-    return gf.TemporalRule(names[0], names[1], hop_time=hop_time, **options)
+    return gf.TemporalQuery(names[0], names[1], hop_time=hop_time, **options)
 
 
-def layers(graph: gf.FusedCSCSamplingGraph, put: Put, asked: gf.TemporalRule) -> list[gf.SampledSubgraph]:
+def layers(graph: gf.FusedCSCSamplingGraph, put: Put, asked: gf.TemporalQuery) -> list[gf.SampledSubgraph]:
     fanouts = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])]
-    return graph.temporal_sample_layers(put(SEEDS), put(MOMENTS), fanouts, [1, 2, 3], asked)
+    return graph.temporal_sample_hops(put(SEEDS), put(MOMENTS), fanouts, [1, 2, 3], asked)
 
 
 @contextmanager
@@ -80,12 +80,12 @@ def page_locking(cuda: Cuda) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("names", NAMES)
-@pytest.mark.parametrize("strategy", ["uniform", "latest", "joint"])
+@pytest.mark.parametrize("strategy", ["uniform", "latest", "labor"])
 @pytest.mark.parametrize("window", [None, 30, "each"])
 def test_layers_are_those_of_the_cpu(
     cuda: Cuda, names: tuple[str | None, str | None], strategy: Any, window: Any
 ) -> None:
-    def asked(put: Put) -> gf.TemporalRule:
+    def asked(put: Put) -> gf.TemporalQuery:
         own = put(torch.tensor([30, 40, 0, 90])) if window == "each" else window
         weights = None if strategy == "latest" else "w"
         return rule(names, probs_name=weights, strategy=strategy, pre_time_window=own)
@@ -104,7 +104,7 @@ def test_layers_by_type_are_those_of_the_cpu(cuda: Cuda, names: tuple[str | None
     fanouts = [torch.tensor([2, 3]) if by_type else torch.tensor([4])] * 2
 
     def sample(graph: gf.FusedCSCSamplingGraph, put: Put) -> list[gf.SampledSubgraph]:
-        return graph.temporal_sample_layers({"b": put(SEEDS)}, {"b": put(MOMENTS)}, fanouts, [1, 2], own)
+        return graph.temporal_sample_hops({"b": put(SEEDS)}, {"b": put(MOMENTS)}, fanouts, [1, 2], own)
 
     expected = sample(typed(), torch.clone)
     with cuda.running():

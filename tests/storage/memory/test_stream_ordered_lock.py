@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.storage.memory.stream_ordered_lock import Turns
+from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 
 class Stream:
@@ -40,7 +40,7 @@ def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -
     current = SimpleNamespace(stream=Stream("first", log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current.stream)
     held: Any = Held(log)
-    turns = Turns(held)
+    turns = StreamOrderedLock(held)
     with turns.take():
         log.append("work")
     current.stream = Stream("second", log)
@@ -56,7 +56,7 @@ def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_thread_at_a_time_is_inside() -> None:
-    turns, inside, tried = Turns(torch.zeros(1)), threading.Event(), threading.Event()
+    turns, inside, tried = StreamOrderedLock(torch.zeros(1)), threading.Event(), threading.Event()
     order = []
 
     def second() -> None:
@@ -78,7 +78,7 @@ def test_one_thread_at_a_time_is_inside() -> None:
 @pytest.mark.gpu
 def test_what_one_stream_wrote_another_reads() -> None:
     held = torch.zeros(1 << 20, dtype=torch.int64, device="cuda")
-    turns = Turns(held)
+    turns = StreamOrderedLock(held)
     for _ in range(200):
         with torch.cuda.stream(torch.cuda.Stream()), turns.take():  # type: ignore[no-untyped-call]
             held.add_(1)

@@ -6,7 +6,7 @@ The sentinel of list `l` is node `keys.size + l`. A list's newest node is `older
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.rows.cache_policy import (
     CAPACITY,
     CLOCK,
@@ -32,13 +32,13 @@ HIGHEST_MARK = 3
 LIST_COUNT = len(LISTS)
 
 
-@inlined
+@device_function
 def home_of(table, key):
     """Return the place in the table where the search for a key starts."""
     return np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & (table.size - 1)
 
 
-@inlined
+@device_function
 def find_node(table, keys, key):
     """Return the node of a key, or -1."""
     place = home_of(table, key)
@@ -47,7 +47,7 @@ def find_node(table, keys, key):
     return np.int64(table[place])
 
 
-@inlined
+@device_function
 def enter(table, keys, node, key):
     """Give a node a key that the table hasn't got."""
     keys[node] = key
@@ -57,7 +57,7 @@ def enter(table, keys, node, key):
     table[place] = node
 
 
-@inlined
+@device_function
 def erase(table, keys, node):
     """Take a node out of the table, and move up what the gap would hide."""
     mask = table.size - 1
@@ -74,14 +74,14 @@ def erase(table, keys, node):
     table[gap] = -1
 
 
-@inlined
+@device_function
 def unlink(newer, older, node):
     """Take a node out of its list."""
     newer[older[node]] = newer[node]
     older[newer[node]] = older[node]
 
 
-@inlined
+@device_function
 def push(newer, older, sentinel, node):
     """Make a node the newest of a list."""
     first = older[sentinel]
@@ -91,14 +91,14 @@ def push(newer, older, sentinel, node):
     older[sentinel] = node
 
 
-@inlined
+@device_function
 def move(newer, older, sentinel, node):
     """Make a node of another list, or of the same, the newest of a list."""
     unlink(newer, older, node)
     push(newer, older, sentinel, node)
 
 
-@inlined
+@device_function
 def evict_main(table, keys, newer, older, marks, numbers):
     """S3-FIFO: free the oldest slot of the main queue that wasn't asked for; the others go round again."""
     main = keys.size + MAIN
@@ -113,7 +113,7 @@ def evict_main(table, keys, newer, older, marks, numbers):
         move(newer, older, main, node)
 
 
-@inlined
+@device_function
 def remember(table, keys, newer, older, numbers, key):
     """S3-FIFO: keep a key that has just lost its slot; the oldest of too many is forgotten."""
     if numbers[GHOSTS] == 0:
@@ -128,7 +128,7 @@ def remember(table, keys, newer, older, numbers, key):
     move(newer, older, keys.size + GHOST, node)
 
 
-@inlined
+@device_function
 def evict_small(table, keys, newer, older, marks, numbers):
     """S3-FIFO: free the oldest slot of the small queue; what was asked for twice moves on to the main queue."""
     while numbers[SMALL_SIZE] > 0:
@@ -147,7 +147,7 @@ def evict_small(table, keys, newer, older, marks, numbers):
             evict_main(table, keys, newer, older, marks, numbers)
 
 
-@inlined
+@device_function
 def pick_victim(policy, newer, marks, numbers, main):
     """LRU, CLOCK and SIEVE: return the slot that goes, and move the hand on."""
     if policy == LRU:
@@ -170,7 +170,7 @@ def pick_victim(policy, newer, marks, numbers, main):
     return hand
 
 
-@inlined
+@device_function
 def evict(policy, table, keys, newer, older, marks, numbers):
     """Free a slot or more."""
     if policy != S3_FIFO:
@@ -183,7 +183,7 @@ def evict(policy, table, keys, newer, older, marks, numbers):
         evict_main(table, keys, newer, older, marks, numbers)
 
 
-@inlined
+@device_function
 def choose_list(policy, table, keys, newer, older, numbers, key):
     """Return the list where a new key starts: S3-FIFO puts it in the main queue if it remembers it."""
     if policy != S3_FIFO:
@@ -199,7 +199,7 @@ def choose_list(policy, table, keys, newer, older, numbers, key):
     return MAIN
 
 
-@inlined
+@device_function
 def fetch_ahead(table, keys, wanted, row):
     """Prefetch the table for a key that comes in a while, and the key to compare with for one that comes soon."""
     last = wanted.size - 1

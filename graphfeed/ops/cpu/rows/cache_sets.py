@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import kernel, multiply_high, pasted
+from graphfeed.ops.cpu.jit import always_inline, kernel, multiply_high
 from graphfeed.ops.cpu.random import mix
 
 
-@pasted
+@always_inline
 def set_of(key, sets):
     """Return the set that a key may lie in."""
     return np.int64(multiply_high(mix(np.uint64(key)), np.uint64(sets)))

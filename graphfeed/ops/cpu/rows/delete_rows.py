@@ -6,7 +6,7 @@ from graphfeed.ops.cpu.jit import copy_bytes, kernel
 
 
 @kernel
-def leave_out(values, places, row_bytes, out):
+def delete_rows(values, places, row_bytes, out):
     """Copy rows of `row_bytes` bytes between flat byte arrays, but those at the places, which ascend."""
     start = 0
     to = 0
@@ -18,7 +18,7 @@ def leave_out(values, places, row_bytes, out):
 
 
 @kernel
-def leave_out_of_columns(indptr, places, out):
+def delete_from_columns(indptr, places, out):
     """Write where each column starts when the edges at the places are gone."""
     gone = 0
     for column in range(indptr.size):

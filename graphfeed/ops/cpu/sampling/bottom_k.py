@@ -9,7 +9,7 @@ costs little more than to read it. What is not passed by goes into a bucket: the
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, lend, less_product, pasted, prefetch
+from graphfeed.ops.cpu.jit import always_inline, device_function, less_product, prefetch, without_refcount
 from graphfeed.ops.cpu.random import TURN, mix, shared_state, short_bits
 from graphfeed.ops.cpu.simd import LANES, count_marks, first_mark, mark_small, mark_up_to
 
@@ -33,7 +33,7 @@ LINES_AHEAD = 16
 """How far ahead a column is asked for, across the pages at which the machine's own prefetching ends."""
 
 
-@inlined
+@device_function
 def is_later(values, units, places, left, right):
     """Tell whether one entry's value over its unit exceeds another's, or equals it at a later place."""
     if less_product(values[right], units[left], values[left], units[right]):
@@ -43,7 +43,7 @@ def is_later(values, units, places, left, right):
     return places[left] > places[right]
 
 
-@inlined
+@device_function
 def swap(values, units, places, left, right):
     """Swap two entries."""
     values[left], values[right] = values[right], values[left]
@@ -51,7 +51,7 @@ def swap(values, units, places, left, right):
     places[left], places[right] = places[right], places[left]
 
 
-@inlined
+@device_function
 def keep(values, units, places, held, value, unit, place):
     """Put an entry into a heap of `held`; where it is full, in place of the one on top. Return how many it holds."""
     count = places.size
@@ -73,20 +73,20 @@ def keep(values, units, places, held, value, unit, place):
     return held
 
 
-@inlined
+@device_function
 def likely_limit(count, total):
     """Return what a few more than `count` of the values over units will lie below, where the units sum to `total`."""
     wanted = count + 2 * np.int64(np.sqrt(count)) + 4
     return MOST if wanted >= total else MOST // np.uint64(total) * np.uint64(wanted)
 
 
-@inlined
+@device_function
 def widen(limit):
     """Raise a limit below which there were too few."""
     return MOST if limit > (MOST >> WIDER) else limit << WIDER
 
 
-@pasted
+@always_inline
 def mark_likely(indices, edge, high, first, second, turn, limit):
     """Return which of the `LANES` edges from `edge` on have variates whose upper halves are up to a limit, as bits.
 
@@ -114,14 +114,14 @@ def mark_likely(indices, edge, high, first, second, turn, limit):
     return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
 
 
-@pasted
+@always_inline
 def ask_for(values, first, count):
     """Ask for the cache lines of so many values."""
     for number in range(0, count, LINE // values.itemsize):
         prefetch(values, np.intp(first + number))
 
 
-@pasted
+@always_inline
 def ask_ahead(indices, block, high):
     """Ask for the edges of a column that come after a block."""
     ahead = block + LINES_AHEAD * (LINE // indices.itemsize)
@@ -129,14 +129,14 @@ def ask_ahead(indices, block, high):
         ask_for(indices, ahead, LANES)
 
 
-@pasted
+@always_inline
 def short_limit(limit, per, bits):
     """Return what the upper half is at most of a value that over a unit up to `2**bits` is not above `limit / per`."""
     whole = limit // per
     return MOST >> SHORT if whole >= MOST >> bits else ((whole + ONE) << bits) >> SHORT
 
 
-@inlined
+@device_function
 def pick_smallest(indices, low, high, first, second, share, values, units, places):
     """Choose as many edges as `places` holds: those of the smallest variates, of equal ones the first."""
     count = places.size
@@ -162,7 +162,7 @@ def pick_smallest(indices, low, high, first, second, share, values, units, place
         start = widen(start)
 
 
-@pasted
+@always_inline
 def gather_small(indices, low, high, limit, first, second, share, found, uppers):
     """Write the edges whose variates' upper halves are up to a limit, as a bucket has them; return how many there are.
 
@@ -205,7 +205,7 @@ def gather_small(indices, low, high, limit, first, second, share, found, uppers)
     return size
 
 
-@pasted
+@always_inline
 def pick_from_lanes(bucket, uppers, low, places):
     """Do as `pick_from_bucket`, of up to `LANES` edges whose upper halves lie in `uppers`, where what follows is full.
 
@@ -224,7 +224,7 @@ def pick_from_lanes(bucket, uppers, low, places):
     return True
 
 
-@pasted
+@always_inline
 def spread(bucket, uppers):
     """Write the upper halves of a bucket as `pick_from_lanes` wants them."""
     uppers[:] = FULL
@@ -232,7 +232,7 @@ def spread(bucket, uppers):
         uppers[np.uintp(number)] = np.uint32(bucket[np.uintp(number)] >> SHORT)
 
 
-@inlined
+@device_function
 def pick_by_rank(indices, bucket, low, places):
     """Do as `pick_from_bucket`, of a bucket of any size."""
     count = places.size
@@ -257,7 +257,7 @@ def pick_by_rank(indices, bucket, low, places):
     return True
 
 
-@pasted
+@always_inline
 def pick_from_bucket(indices, bucket, uppers, low, places):
     """Choose as many edges as `places` holds of a bucket that has as many; return whether they are surely the right.
 
@@ -272,7 +272,7 @@ def pick_from_bucket(indices, bucket, uppers, low, places):
     return done
 
 
-@inlined
+@device_function
 def pick_few(indices, low, high, first, second, share, found, uppers, places):
     """Do as `pick_smallest`, where few are wanted; return whether it could."""
     limit = likely_limit(places.size, high - low) >> SHORT
@@ -284,7 +284,7 @@ def pick_few(indices, low, high, first, second, share, found, uppers, places):
     return done
 
 
-@inlined
+@device_function
 def sort(places):
     """Sort a few positions, which are nearly in order."""
     if places.size > FEW:
@@ -299,7 +299,7 @@ def sort(places):
         places[at] = place
 
 
-@inlined
+@device_function
 def fill_few(
     indices, keys, share, starts, degrees, out_indptr, row_hubs, counts, buckets, positions, neighbors, values, units,
     found, uppers,
@@ -320,9 +320,19 @@ def fill_few(
         neighbors: Written: their sources.
         values: Scratch, as the rest, kept by the caller.
     """
-    indices, starts, degrees, out_indptr = lend(indices), lend(starts), lend(degrees), lend(out_indptr)
-    row_hubs, counts, buckets = lend(row_hubs), lend(counts), lend(buckets)
-    positions, neighbors, found, uppers = lend(positions), lend(neighbors), lend(found), lend(uppers)
+    indices, starts, degrees, out_indptr = (
+        without_refcount(indices),
+        without_refcount(starts),
+        without_refcount(degrees),
+        without_refcount(out_indptr),
+    )
+    row_hubs, counts, buckets = without_refcount(row_hubs), without_refcount(counts), without_refcount(buckets)
+    positions, neighbors, found, uppers = (
+        without_refcount(positions),
+        without_refcount(neighbors),
+        without_refcount(found),
+        without_refcount(uppers),
+    )
     first, second = keys[0], keys[1]
     rows = out_indptr.size - 1
     gathered = found.size >> 1

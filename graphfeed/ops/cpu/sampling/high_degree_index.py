@@ -5,7 +5,7 @@ A bucket holds what was found for one column, each a variate's upper half in fro
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import TURN, mix, short_bits
 from graphfeed.ops.cpu.simd import LANES, count_marks, first_mark, mark_small_from
 
@@ -39,7 +39,7 @@ def index_hubs(indptr, indices, columns, starts, entries):
             cursor[node] += 1
 
 
-@inlined
+@device_function
 def find_hub(columns, degrees, node, degree):
     """Return the number of a column in the index, or -1."""
     low, high = np.int64(0), np.int64(columns.size)
@@ -52,7 +52,7 @@ def find_hub(columns, degrees, node, degree):
     return low if low < columns.size and columns[low] == node else np.int64(-1)
 
 
-@inlined
+@device_function
 def place(pending, owners, held, room, sizes, buckets):
     """Put what has been found into the buckets."""
     for number in range(held):
@@ -62,7 +62,7 @@ def place(pending, owners, held, room, sizes, buckets):
         sizes[slot] = size + 1
 
 
-@inlined
+@device_function
 def look_up(starts, entries, nodes, limits, slots, first, second, turn, sizes, room, buckets, pending, owners):
     """Put the entries of nodes into the buckets of those hubs that have one and whose limits they keep.
 
@@ -105,7 +105,7 @@ def look_up(starts, entries, nodes, limits, slots, first, second, turn, sizes, r
     place(pending, owners, held, room, sizes, buckets)
 
 
-@inlined
+@device_function
 def unfold(words, size, nodes):
     """Write the nodes whose marks stand in words, behind the first node of each."""
     at = np.int64(0)
@@ -118,7 +118,7 @@ def unfold(words, size, nodes):
         marks = words[np.uintp(at)] if used_up else marks
 
 
-@inlined
+@device_function
 def fill_buckets(starts, entries, limits, slots, first, second, share, sizes, room, buckets):
     """Find all edges into hubs with a bucket whose variates' upper halves are up to the hubs' limits.
 

@@ -5,7 +5,7 @@ Those of the largest columns are found without reading these, by an index.
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel, lend, less_product, multiply_high, prefetch
+from graphfeed.ops.cpu.jit import device_function, kernel, less_product, multiply_high, prefetch, without_refcount
 from graphfeed.ops.cpu.random import draw_bits, mix, shared_state
 from graphfeed.ops.cpu.sampling.bottom_k import (
     COLUMNS_AHEAD,
@@ -42,7 +42,7 @@ FROM_BITS_TO_TIME = np.uint64(64 - TIME_BITS)
 AHEAD = 16
 
 
-@inlined
+@device_function
 def pick_by_weight(indices, cumulative, low, high, before, first, second, share, values, units, places):
     """Choose as many edges as `places` holds: those of the smallest variates over weights, of equal ones the first."""
     count = places.size
@@ -75,7 +75,7 @@ def pick_by_weight(indices, cumulative, low, high, before, first, second, share,
         start = widen(start)
 
 
-@inlined
+@device_function
 def waiting_time(bits):
     """Return the time of the first event of a Poisson process, as 64 bits draw it: -log2(1 - bits / 2**64).
 
@@ -95,7 +95,7 @@ def waiting_time(bits):
     return time
 
 
-@inlined
+@device_function
 def pick_with_replacement(indices, cumulative, low, high, before, first, second, share, values, units, places):
     """Choose as many edges as `places` holds: those of the first events, where each edge has a Poisson process.
 
@@ -143,8 +143,8 @@ def pick_with_replacement(indices, cumulative, low, high, before, first, second,
         start = widen(start)
 
 
-@inlined
-def pick_jointly(
+@device_function
+def pick_labor(
     indices,
     cumulative,
     low,
@@ -183,7 +183,7 @@ def pick_jointly(
     sort(places)
 
 
-@inlined
+@device_function
 def longest(offsets):
     """Return the length of the longest column."""
     most = np.int64(0)
@@ -213,7 +213,7 @@ def fill_layer_neighbors(
             fanout = fanouts[types[low]] if by_type else fanouts[0]
             count = count_picks(cumulative, low, high, before, fanout, replace)
             if count > 0:
-                pick_jointly(
+                pick_labor(
                     indices, cumulative, low, high, before, replace, fanout, keys[0], keys[1], share, values, units,
                     found, uppers, positions[at : at + count],
                 )  # fmt: skip
@@ -221,7 +221,7 @@ def fill_layer_neighbors(
             low = high
 
 
-@inlined
+@device_function
 def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
     """Find the neighbours of small variates of all rows that are hubs, if that is less work than to read those.
 
@@ -265,7 +265,7 @@ def open_buckets(hubs, nodes, fanout, first, second, share, degrees, row_hubs):
     return counts, buckets
 
 
-@inlined
+@device_function
 def fill_jointly(
     indices, cumulative, hubs, nodes, fanout, replace, keys, share, starts, degrees, out_indptr, positions,
     neighbors,
@@ -289,15 +289,29 @@ def fill_jointly(
         )  # fmt: skip
 
 
-@inlined
+@device_function
 def fill_many(
     indices, cumulative, fanout, replace, keys, share, starts, degrees, out_indptr, positions, neighbors, values, units,
     found, uppers,
 ):  # fmt: skip
     """Write the sampled edges of each node of a hop and their sources, however they are chosen."""
-    indices, cumulative, starts, degrees = lend(indices), lend(cumulative), lend(starts), lend(degrees)
-    out_indptr, positions, neighbors = lend(out_indptr), lend(positions), lend(neighbors)
-    values, units, found, uppers = lend(values), lend(units), lend(found), lend(uppers)
+    indices, cumulative, starts, degrees = (
+        without_refcount(indices),
+        without_refcount(cumulative),
+        without_refcount(starts),
+        without_refcount(degrees),
+    )
+    out_indptr, positions, neighbors = (
+        without_refcount(out_indptr),
+        without_refcount(positions),
+        without_refcount(neighbors),
+    )
+    values, units, found, uppers = (
+        without_refcount(values),
+        without_refcount(units),
+        without_refcount(found),
+        without_refcount(uppers),
+    )
     last = out_indptr.size - 2
     for row in range(out_indptr.size - 1):
         coming = min(row + COLUMNS_AHEAD, last)
@@ -305,7 +319,7 @@ def fill_many(
         at, to = np.int64(out_indptr[row]), np.int64(out_indptr[row + 1])
         if at < to:
             low, high = starts[row], starts[row] + degrees[row]
-            pick_jointly(
+            pick_labor(
                 indices, cumulative, low, high, 0, replace, fanout, keys[0], keys[1], share, values, units, found,
                 uppers, positions[at:to],
             )  # fmt: skip
@@ -315,11 +329,11 @@ def fill_many(
 
 
 @kernel
-def sample_layers_jointly(
+def labor_sample_hops(
     indptr, indices, cumulative, hubs, fanouts, replace, keys, share, node_map, hop,
     nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
-    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
+    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_hops`)."""
     if hop == 0:
         place_seeds(node_map, nodes[: node_counts[0]])
     while hop < fanouts.size:

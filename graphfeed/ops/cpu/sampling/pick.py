@@ -1,4 +1,4 @@
-"""Which edges of one column are sampled: the parts that `sample_neighbors` and `sample_layers` share.
+"""Which edges of one column are sampled: the parts that `sample_neighbors` and `sample_hops` share.
 
 A segment is the run of edges `low .. high - 1` of one column (of one edge type). `before` is the cumulative
 weight in front of the segment. Positions are written to `out[at:]`.
@@ -6,7 +6,7 @@ weight in front of the segment. Positions are written to `out[at:]`.
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, pasted, prefetch
+from graphfeed.ops.cpu.jit import always_inline, device_function, prefetch
 from graphfeed.ops.cpu.random import draw_below
 
 LOOK_BACK = 48
@@ -15,7 +15,7 @@ LINE_WEIGHTS = 8
 """Cumulative weights in a cache line."""
 
 
-@inlined
+@device_function
 def count_eligible(cumulative, low, high, before, fanout):
     """Count the edges of non-zero weight in a segment, at most `fanout` of them unless it is -1."""
     if cumulative.size == 0:
@@ -30,7 +30,7 @@ def count_eligible(cumulative, low, high, before, fanout):
     return count
 
 
-@inlined
+@device_function
 def count_picks(cumulative, low, high, before, fanout, replace):
     """Count what `pick` will write for a segment."""
     if low == high or fanout == 0:
@@ -41,7 +41,7 @@ def count_picks(cumulative, low, high, before, fanout, replace):
     return eligible if fanout < 0 else min(np.int64(fanout), eligible)
 
 
-@inlined
+@device_function
 def first_above(values, low, high, target):
     """Return the first place in `low .. high - 1` of an ascending array whose value exceeds `target`, else `high`."""
     while low < high:
@@ -53,13 +53,13 @@ def first_above(values, low, high, target):
     return low
 
 
-@inlined
+@device_function
 def guess_edge(low, high, total, target):
     """Return where the edge of a target would be if all weights were equal."""
     return min(low + np.int64(np.float64(target) / np.float64(total) * np.float64(high - low)), high - 1)
 
 
-@inlined
+@device_function
 def find_edge(cumulative, low, high, before, total, target):
     """Return the first edge of a segment whose cumulative weight exceeds `before + target`.
 
@@ -81,7 +81,7 @@ def find_edge(cumulative, low, high, before, total, target):
     return first_above(cumulative, place + 1, min(top, high - 1), goal)
 
 
-@inlined
+@device_function
 def ask_for_edges(cumulative, low, high, total, count, state):
     """Ask for the cache lines that `count` draws will look at first."""
     for number in range(count):
@@ -89,7 +89,7 @@ def ask_for_edges(cumulative, low, high, total, count, state):
         prefetch(cumulative, np.intp(guess_edge(low, high, total, target)))
 
 
-@inlined
+@device_function
 def insert(table, position):
     """Add a position to an open-addressing table of a power-of-two size; return False if it was there."""
     mask = table.size - 1
@@ -102,7 +102,7 @@ def insert(table, position):
     return True
 
 
-@pasted
+@always_inline
 def pick_few(low, degree, count, state, out, at):
     """Choose `count` of `degree` edges, each set equally likely (Floyd's algorithm; Bentley, CACM 1987)."""
     for number in range(count):
@@ -115,7 +115,7 @@ def pick_few(low, degree, count, state, out, at):
         out[np.uintp(at + number)] = position
 
 
-@inlined
+@device_function
 def pick_many(low, degree, count, state, out, at, table):
     """Do the same with a hash table instead of a look back."""
     for number in range(count):
@@ -128,7 +128,7 @@ def pick_many(low, degree, count, state, out, at, table):
     table[:] = -1
 
 
-@inlined
+@device_function
 def pick_weighted(cumulative, low, high, before, count, state, out, at):
     """Choose `count` distinct edges one after the other by weight, cutting the mass of each out of the rest."""
     total = cumulative[high - 1] - before
@@ -151,7 +151,7 @@ def pick_weighted(cumulative, low, high, before, count, state, out, at):
         remaining -= cumulative[edge] - (before if edge == low else cumulative[edge - 1])
 
 
-@inlined
+@device_function
 def take_eligible(cumulative, low, high, before, out, at):
     """Write all edges of a segment that have a weight."""
     for edge in range(low, high):
@@ -161,7 +161,7 @@ def take_eligible(cumulative, low, high, before, out, at):
             at += 1
 
 
-@inlined
+@device_function
 def pick(cumulative, low, high, before, count, replace, fanout, state, out, at, table):
     """Write the `count` edges, as counted by `count_picks`, that a segment is sampled to."""
     weighted = cumulative.size > 0

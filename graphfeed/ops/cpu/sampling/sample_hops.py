@@ -5,14 +5,14 @@ Each pass is a plain loop of independent loads with its own prefetch, so that ma
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, lend, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.random import node_state
 from graphfeed.ops.cpu.sampling.pick import LOOK_BACK, count_picks, pick, pick_few, pick_many
 
 ROWS_AHEAD = 8
 
 
-@inlined
+@device_function
 def count_plain(indptr, nodes, fanout, starts, degrees, out_indptr):
     """Write row starts, degrees and the running count of picks of each node; return the sum."""
     most = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
@@ -31,10 +31,10 @@ def count_plain(indptr, nodes, fanout, starts, degrees, out_indptr):
     return total
 
 
-@inlined
+@device_function
 def count_any(cumulative, fanout, replace, starts, degrees, out_indptr):
     """Write the running count of picks, weighted or with replacement, after `count_plain`; return the sum."""
-    cumulative, starts, degrees = lend(cumulative), lend(starts), lend(degrees)
+    cumulative, starts, degrees = without_refcount(cumulative), without_refcount(starts), without_refcount(degrees)
     total = np.int64(0)
     last = starts.size - 1
     for row in range(starts.size):
@@ -44,7 +44,7 @@ def count_any(cumulative, fanout, replace, starts, degrees, out_indptr):
     return total
 
 
-@inlined
+@device_function
 def fill_plain(nodes, key, starts, degrees, out_indptr, table, positions):
     """Write the sampled edges of each node: no weights, no replacement."""
     at = np.int64(out_indptr[0])
@@ -61,10 +61,10 @@ def fill_plain(nodes, key, starts, degrees, out_indptr, table, positions):
         at = end
 
 
-@inlined
+@device_function
 def fill_any(cumulative, nodes, fanout, replace, key, starts, degrees, out_indptr, table, positions):
     """Write the sampled edges of each node, weighted or with replacement."""
-    cumulative, positions, table = lend(cumulative), lend(positions), lend(table)
+    cumulative, positions, table = without_refcount(cumulative), without_refcount(positions), without_refcount(table)
     for row in range(nodes.size):
         at = np.int64(out_indptr[row])
         count = np.int64(out_indptr[row + 1]) - at
@@ -77,7 +77,7 @@ def fill_any(cumulative, nodes, fanout, replace, key, starts, degrees, out_indpt
             pick(cumulative, low, high, 0, count, replace, fanout, state, positions, at, table)
 
 
-@inlined
+@device_function
 def read_neighbors(indices, positions, neighbors):
     """Read the source node of each sampled edge."""
     last = positions.size - 1
@@ -86,7 +86,7 @@ def read_neighbors(indices, positions, neighbors):
         neighbors[edge] = indices[np.uintp(positions[edge])]
 
 
-@inlined
+@device_function
 def relabel(node_map, neighbors, nodes, known):
     """Replace ids by positions in `nodes`, append those not met before; return the new length."""
     last = neighbors.size - 1
@@ -104,14 +104,14 @@ def relabel(node_map, neighbors, nodes, known):
     return known
 
 
-@inlined
+@device_function
 def place_seeds(node_map, seeds):
     """Enter the seeds in the map from node to position; of a seed that occurs twice, the first place."""
     for row in range(seeds.size - 1, -1, -1):
         node_map[seeds[row]] = row
 
 
-@inlined
+@device_function
 def open_hop(
     indptr, cumulative, fanouts, replace, hop, nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions
 ):  # fmt: skip
@@ -134,7 +134,7 @@ def open_hop(
     return np.int64(row)
 
 
-@inlined
+@device_function
 def close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions, neighbors):
     """Read and relabel what a hop has picked."""
     own = slice(edge_counts[hop], edge_counts[hop + 1])
@@ -142,7 +142,7 @@ def close_hop(indices, hop, node_map, nodes, node_counts, edge_counts, positions
     node_counts[hop + 1] = relabel(node_map, neighbors[own], nodes, node_counts[hop])
 
 
-@inlined
+@device_function
 def forget(node_map, nodes):
     """Reset the map."""
     for row in range(nodes.size):
@@ -150,7 +150,7 @@ def forget(node_map, nodes):
 
 
 @kernel
-def sample_layers(
+def sample_hops(
     indptr, indices, cumulative, fanouts, replace, keys, node_map, table, hop,
     nodes, node_counts, starts, degrees, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip

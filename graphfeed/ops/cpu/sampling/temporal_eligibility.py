@@ -6,7 +6,7 @@ before a time are a run. An edge is admitted to a column if its time is below th
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, pasted, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, always_inline, device_function, prefetch
 from graphfeed.ops.cpu.sampling.pick import count_picks
 
 EARLIEST = np.int64(np.iinfo(np.int64).min)
@@ -15,7 +15,7 @@ FEW = 16
 """So many times are compared one after the other: two cache lines."""
 
 
-@inlined
+@device_function
 def first_from(times, low, high, bound):
     """Return the first place in `low .. high - 1` of a rising array whose value is not below the bound, else `high`."""
     while low < high:
@@ -27,7 +27,7 @@ def first_from(times, low, high, bound):
     return low
 
 
-@inlined
+@device_function
 def cut(times, low, high, first, limit, windowed):
     """Return the run of a segment whose times are admitted; all of it where there are no times."""
     if times.size == 0:
@@ -36,13 +36,13 @@ def cut(times, low, high, first, limit, windowed):
     return (first_from(times, low, high, first) if windowed else low), high
 
 
-@inlined
+@device_function
 def weight_before(cumulative, start, low):
     """Return the cumulative weight of a column in front of a rank."""
     return cumulative[low - 1] if cumulative.size > 0 and low > start else np.int64(0)
 
 
-@inlined
+@device_function
 def gather(earliest, cumulative, low, high, before, first, found, sums):
     """Write which of a run's edges are not too early, and the running sum of their weights; return how many."""
     count, total = 0, np.int64(0)
@@ -58,7 +58,7 @@ def gather(earliest, cumulative, low, high, before, first, found, sums):
     return count
 
 
-@inlined
+@device_function
 def most_edges(indptr, seeds):
     """Return the length of the longest column."""
     most = np.int64(0)
@@ -67,14 +67,14 @@ def most_edges(indptr, seeds):
     return most
 
 
-@inlined
+@device_function
 def window_start(time, window):
     """Return the first time inside of an open window before a time."""
     steps = max(window - 1, 0)
     return EARLIEST if time < EARLIEST + steps else time - steps
 
 
-@inlined
+@device_function
 def open_columns(indptr, nodes, bases, starts, sizes):
     """Write where each column starts, twice, and how many edges it has."""
     last = nodes.size - 1
@@ -87,21 +87,21 @@ def open_columns(indptr, nodes, bases, starts, sizes):
         sizes[row] = np.int64(indptr[node + np.uintp(1)]) - start
 
 
-@pasted
+@always_inline
 def guess_rank(low, high, first, last, bound):
     """Return where a bound would be among the ranks `low .. high` if times rose evenly between those two's."""
     spread = max(np.float64(last) - np.float64(first), 1.0)
     return low + np.int64((np.float64(bound) - np.float64(first)) / spread * np.float64(high - low))
 
 
-@pasted
+@always_inline
 def guess_by_ends(times, low, high, bound):
     """Return where a bound would be in a column if its times were spread evenly."""
     first, last = times[np.uintp(low)], times[np.uintp(high)]
     return guess_rank(low, high, first, last, min(max(bound, first), last))
 
 
-@pasted
+@always_inline
 def guess_again(times, low, high, guess, bound):
     """Do so between the guess and that end of the column beyond which the bound can't be."""
     first, last, middle = times[np.uintp(low)], times[np.uintp(high)], times[np.uintp(guess)]
@@ -112,7 +112,7 @@ def guess_again(times, low, high, guess, bound):
     return guess_rank(low, high, first, last, bound)
 
 
-@pasted
+@always_inline
 def count_near(times, low, bound, size):
     """Count the times below a bound among `size` from `low` on."""
     below = np.int64(0)
@@ -121,7 +121,7 @@ def count_near(times, low, bound, size):
     return below
 
 
-@inlined
+@device_function
 def rank_from(times, low, high, guess, bound):
     """Do as `first_from`, from a guess outwards, at first as far as evenly spread times would make it."""
     step = FEW + abs(guess_again(times, low, high - 1, guess, bound) - guess)
@@ -148,7 +148,7 @@ def rank_from(times, low, high, guess, bound):
     return low + count_near(times, low, bound, high - low)
 
 
-@pasted
+@always_inline
 def rank_near(times, low, high, near, bound):
     """Do as `first_from`, which mostly finds it among the `FEW` times from `near` on, or in a column of no more."""
     if high - low <= FEW:
@@ -161,7 +161,7 @@ def rank_near(times, low, high, near, bound):
     return rank
 
 
-@inlined
+@device_function
 def count_below(times, starts, sizes, bounds, below):
     """Write how many times of each column are below its bound.
 
@@ -193,7 +193,7 @@ def count_below(times, starts, sizes, bounds, below):
             below[row] = rank_near(times, low, low + sizes[row], below[row], bounds[row]) - low
 
 
-@inlined
+@device_function
 def cut_columns(times, row_times, window, starts, sizes):
     """Reduce all columns to the edges whose times are admitted; a window of -1 is none."""
     below = np.empty(starts.size, np.int64)
@@ -210,7 +210,7 @@ def cut_columns(times, row_times, window, starts, sizes):
         sizes[row] -= below[row]
 
 
-@inlined
+@device_function
 def repeat_rows(out_indptr, owners):
     """Write the column of each edge: loops over edges alone keep more reads in flight than loops inside of rows."""
     at = np.int64(0)
@@ -221,7 +221,7 @@ def repeat_rows(out_indptr, owners):
         at = end
 
 
-@inlined
+@device_function
 def follow(order, bases, owners, positions):
     """Replace ranks by positions in the graph."""
     last = positions.size - 1
@@ -231,7 +231,7 @@ def follow(order, bases, owners, positions):
         positions[np.uintp(edge)] = base + order[np.uintp(positions[np.uintp(edge)])]
 
 
-@inlined
+@device_function
 def follow_links(links, bases, owners, positions, nodes, count):
     """Replace ranks by positions in the graph, and give the source of each edge a row of its own, in one read."""
     last = positions.size - 1
@@ -242,7 +242,7 @@ def follow_links(links, bases, owners, positions, nodes, count):
         positions[np.uintp(edge)] = bases[np.uintp(owners[np.uintp(edge)])] + (link >> 32)
 
 
-@inlined
+@device_function
 def append_sources(indices, positions, nodes, count):
     """Give the source of each edge a row of its own."""
     last = positions.size - 1
@@ -251,7 +251,7 @@ def append_sources(indices, positions, nodes, count):
         nodes[np.uintp(count + edge)] = indices[np.uintp(positions[edge])]
 
 
-@inlined
+@device_function
 def append_times(edge_times, positions, neighbors, row_times, count):
     """Give the row of each edge its column's time, or the edge's where those are given.
 
@@ -274,7 +274,7 @@ def append_times(edge_times, positions, neighbors, row_times, count):
         neighbors[np.uintp(edge)] = count + edge
 
 
-@inlined
+@device_function
 def count_hop(cumulative, fanout, replace, bases, starts, sizes, out_indptr):
     """Write the running count of each column's picks; return the sum."""
     total = np.int64(0)
@@ -295,7 +295,7 @@ def count_hop(cumulative, fanout, replace, bases, starts, sizes, out_indptr):
     return total
 
 
-@inlined
+@device_function
 def open_timed_hop(
     indptr, times, cumulative, fanouts, replace, window, hop, nodes, row_times, node_counts, bases, starts, sizes,
     out_indptr, edge_counts, positions,
@@ -321,7 +321,7 @@ def open_timed_hop(
     return np.int64(row)
 
 
-@inlined
+@device_function
 def close_timed_hop(
     indices, order, links, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts, positions,
     neighbors,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.sampling.bottom_k import ROOM
-from graphfeed.ops.cpu.sampling.labor_sample_neighbors import longest, pick_jointly
+from graphfeed.ops.cpu.sampling.labor_sample_neighbors import longest, pick_labor
 from graphfeed.ops.cpu.sampling.pick import count_picks
 from graphfeed.ops.cpu.sampling.temporal_eligibility import (
     close_timed_hop,
@@ -18,7 +18,7 @@ from graphfeed.ops.cpu.sampling.time_order import run_end
 from graphfeed.ops.cpu.simd import LANES
 
 
-@inlined
+@device_function
 def read_run(indices, order, links, start, low, high, sources):
     """Return the sources of the edges of a run of ranks: a view where ranks are positions."""
     if links.size > 0:
@@ -68,7 +68,7 @@ def fill_timed_layer_neighbors(
                 weights = sums[: many if cumulative.size > 0 else 0]
             count = count_picks(weights, 0, many, before, fanout, replace)
             if count > 0:
-                pick_jointly(
+                pick_labor(
                     own, weights, 0, many, before, replace, fanout, keys[0], keys[1], share, values, units, room,
                     uppers, positions[at : at + count],
                 )  # fmt: skip
@@ -79,7 +79,7 @@ def fill_timed_layer_neighbors(
             low = high
 
 
-@inlined
+@device_function
 def fill_hop(
     indices, order, links, cumulative, fanout, replace, keys, share, bases, starts, sizes, out_indptr, positions
 ):  # fmt: skip
@@ -103,7 +103,7 @@ def fill_hop(
         own = read_run(indices, order, links, bases[row], low, high, sources)
         weights = cumulative[low:high] if cumulative.size > 0 else cumulative
         before = weight_before(cumulative, bases[row], low)
-        pick_jointly(
+        pick_labor(
             own, weights, 0, high - low, before, replace, fanout, keys[0], keys[1], share, values, units, room, uppers,
             positions[at:to],
         )  # fmt: skip
@@ -112,11 +112,11 @@ def fill_hop(
 
 
 @kernel
-def temporal_sample_layers_jointly(
+def temporal_labor_sample_hops(
     indptr, indices, times, order, links, edge_times, cumulative, fanouts, replace, window, keys, share, hop,
     nodes, row_times, node_counts, bases, starts, sizes, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
-    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
+    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_hops`)."""
     while hop < fanouts.size:
         row = open_timed_hop(
             indptr, times, cumulative, fanouts, replace, window, hop, nodes, row_times, node_counts, bases, starts,

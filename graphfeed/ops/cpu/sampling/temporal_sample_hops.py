@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.random import timed_state
 from graphfeed.ops.cpu.sampling.pick import LOOK_BACK, pick, pick_few, pick_many
 from graphfeed.ops.cpu.sampling.temporal_eligibility import close_timed_hop, open_timed_hop, weight_before
 
 
-@inlined
+@device_function
 def take_latest(starts, sizes, out_indptr, positions):
     """Write the last edges of each column."""
     for row in range(starts.size):
@@ -19,7 +19,7 @@ def take_latest(starts, sizes, out_indptr, positions):
             rank += 1
 
 
-@inlined
+@device_function
 def fill_plain(nodes, row_times, key, starts, sizes, out_indptr, table, positions):
     """Write the sampled edges of each node: no weights, no replacement."""
     at = np.int64(0)
@@ -36,7 +36,7 @@ def fill_plain(nodes, row_times, key, starts, sizes, out_indptr, table, position
         at = end
 
 
-@inlined
+@device_function
 def fill_any(
     cumulative, nodes, row_times, fanout, replace, key, bases, starts, sizes, out_indptr, table, positions
 ):  # fmt: skip
@@ -52,11 +52,11 @@ def fill_any(
 
 
 @kernel
-def temporal_sample_layers(
+def temporal_sample_hops(
     indptr, indices, times, order, links, edge_times, cumulative, fanouts, replace, latest, window, keys, table, hop,
     nodes, row_times, node_counts, bases, starts, sizes, out_indptr, edge_counts, positions, neighbors,
 ):  # fmt: skip
-    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_layers`)."""
+    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_hops`)."""
     while hop < fanouts.size:
         row = open_timed_hop(
             indptr, times, cumulative, fanouts, replace, window, hop, nodes, row_times, node_counts, bases, starts,

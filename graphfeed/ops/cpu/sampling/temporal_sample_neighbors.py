@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.random import timed_state, typed_state
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick
 from graphfeed.ops.cpu.sampling.temporal_eligibility import cut, gather, most_edges, weight_before
 from graphfeed.ops.cpu.sampling.time_order import run_end
 
 
-@inlined
+@device_function
 def count_admitted(earliest, cumulative, low, high, before, first, fanout, replace, found, sums):
     """Count what is picked of a run, and gather the run where it has edges that are too early."""
     if earliest.size > 0:

@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.sampling.pick import first_above
 
 FEW = 32
 """Up to so many edges, insertion is quicker than a sort that allocates."""
 
 
-@inlined
+@device_function
 def run_end(types, low, end):
     """Return where the run of edges of one type ends that begins at `low`; the column's end without types."""
     return first_above(types, low, end, types[low]) if types.size > 0 else end
 
 
-@inlined
+@device_function
 def count_falls(times, low, high):
     """Count the times that are below the one before them."""
     falls = 0

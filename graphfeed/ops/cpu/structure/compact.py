@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import mix
 
 
-@inlined
+@device_function
 def find_slot(keys, node):
     """Return the node's slot: the node itself in a dense map (no keys), else by open addressing."""
     if keys.size == 0:

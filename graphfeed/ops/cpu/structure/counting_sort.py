@@ -15,7 +15,7 @@ def count_edges(destinations, counts):
 
 
 @kernel
-def take_places(destinations, starts, places):
+def assign_slots(destinations, starts, places):
     """Give each edge the next place of its node."""
     last = destinations.size - 1
     for edge in range(destinations.size):

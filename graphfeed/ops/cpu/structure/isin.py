@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import inlined, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.random import mix
 
 
-@inlined
+@device_function
 def find_slot(table, values, value):
     """Return the slot that holds the position of an equal value, or the free slot where it belongs."""
     mask = table.size - 1

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, inlined, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import mix
 
 
-@inlined
+@device_function
 def find_destination(table, pairs, destination):
     """Return the slot of a pair with this destination, or the free one where it belongs."""
     mask = np.uint64(table.size - 1)
@@ -16,7 +16,7 @@ def find_destination(table, pairs, destination):
     return slot
 
 
-@inlined
+@device_function
 def find_pair(table, pairs, source, destination):
     """Return the slot of a pair, or the free one where it belongs."""
     mask = np.uint64(table.size - 1)

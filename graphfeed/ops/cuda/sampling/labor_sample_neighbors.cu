@@ -21,7 +21,7 @@ extern "C" __global__ void fill_layer_neighbors(
         while (next_segment(graph, own)) {
             i64 count = count_picks<true>(cumulative, own, replace);
             if (count > 0) {
-                pick_jointly(sources, cumulative, own, count, replace, shared, values + at, units + at, positions + at);
+                pick_labor(sources, cumulative, own, count, replace, shared, values + at, units + at, positions + at);
             }
             at += count;
         }

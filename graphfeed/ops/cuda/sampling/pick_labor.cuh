@@ -1,4 +1,4 @@
-// How a warp picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sample_layer_neighbors.py).
+// How a warp picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/labor_sample_neighbors.py).
 
 #include "sampling/pick.cuh"
 
@@ -116,7 +116,7 @@ __device__ inline void keep_best(
 // Write the edges that a segment is sampled to, `count` by `count_picks`, in ascending order; the whole warp asks, and
 // any lane may read them then. `values` and `units` are scratch of as many places.
 template <class Sources>
-__device__ inline void pick_jointly(
+__device__ inline void pick_labor(
     const Sources &sources, const i64 *cumulative, const Segment &own, i64 count, bool replace, const Shared &shared,
     u64 *values, u64 *units, i64 *places) {
     bool events = replace && own.fanout > 0;

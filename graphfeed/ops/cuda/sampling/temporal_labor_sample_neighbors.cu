@@ -31,7 +31,7 @@ extern "C" __global__ void fill_timed_layer_neighbors(
             Segment own = cut(graph, period, column, whole);
             i64 count = count_picks<true>(cumulative, own, replace), *out = positions + at;
             if (count == 0) continue;
-            pick_jointly(sources, cumulative, own, count, replace, shared, values + at, units + at, out);
+            pick_labor(sources, cumulative, own, count, replace, shared, values + at, units + at, out);
             for (i64 number = lane(); number < count; number += LANES) out[number] = places(own.start, out[number]);
             at += count;
         }

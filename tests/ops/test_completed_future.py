@@ -1,10 +1,10 @@
 import pytest
 
-from graphfeed.ops.ready import Ready, check_one_rank
+from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 
 
 def test_what_is_ready_can_be_waited_for_again() -> None:
-    ready = Ready([1])
+    ready = CompletedFuture([1])
     assert ready.wait() is ready.wait() is ready.result
 
 

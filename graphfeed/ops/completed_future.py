@@ -5,11 +5,11 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Ready:
+class CompletedFuture:
     """What a call with `async_op=True` returns: a result that is there already.
 
     Example:
-        >>> Ready(5).wait()
+        >>> CompletedFuture(5).wait()
         5
     """
 
