@@ -26,9 +26,6 @@ from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.interop.end_marker import EndMarker
-from graphfeed.interop.feature_fetcher_start_marker import FeatureFetcherStartMarker
-from graphfeed.interop.waiter import Waiter
 from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
@@ -69,8 +66,8 @@ class Fluent:
         overlap_fetch: bool = True,
         cooperative: bool = False,
     ) -> FeatureFetcher: ...
-    def mark_end(self) -> EndMarker: ...
-    def mark_feature_fetcher_start(self) -> FeatureFetcherStartMarker: ...
+    def mark_end(self) -> Datapipe: ...
+    def mark_feature_fetcher_start(self) -> Datapipe: ...
     def prefetch(
         self,
         buffer_size: int = 10,
@@ -154,4 +151,4 @@ class Fluent:
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,
     ) -> MiniBatchTransformer: ...
-    def wait(self) -> Waiter: ...
+    def wait(self) -> Datapipe: ...
