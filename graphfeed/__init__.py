@@ -1,6 +1,7 @@
 """graphfeed feeds mini-batches of large graphs to models.
 
-A pipeline of stages says what a mini-batch is; the loader decides where and when it is made.
+You chain stages into a pipeline that says what a mini-batch is. The loader decides where and when each stage runs. The
+public names are here; what they do is in the folders below, and ARCHITECTURE.md says what belongs to which.
 """
 
 from graphfeed.channels import (

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from graphfeed import DataLoader
+
 
 def check_code(page: Path) -> int:
     """Run the Python of a page from top to bottom, hold what it prints against what is shown, and count that."""
@@ -25,7 +27,7 @@ def check_code(page: Path) -> int:
                 shown += 1
     finally:
         for value in names.values():
-            if hasattr(value, "state_dict"):
+            if isinstance(value, DataLoader):
                 value.close()
     return shown
 

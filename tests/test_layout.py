@@ -1,4 +1,4 @@
-"""The house on disk is the house in the README; every room keeps its budgets and has its tests."""
+"""The rooms on disk are those that the documents name; files keep their budgets and have their tests."""
 
 import ast
 import re
@@ -7,12 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import rows
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "graphfeed"
 FOLDERS = [ROOT / name for name in ("graphfeed", "tests", "benchmarks", "examples", "tutorials", "docs")]
 SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py*") if path.suffix in {".py", ".pyi"})
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 KERNELS = [PACKAGE / "ops" / "cpu", PACKAGE / "ops" / "cuda"]
+
+TOUR = [
+    "graphfeed/datapipes/__init__.py",
+    "graphfeed/datapipes/datapipe.py",
+    "graphfeed/loader/plan.py",
+    "graphfeed/ops/__init__.py",
+]
+"""What a newcomer reads first."""
+ARCHITECTURE_LINES = 200
 
 BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}
 FILE_LINES = 400
@@ -32,10 +43,10 @@ MORE_PARAMETERS = {
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
     "graphfeed/storage/graph/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
-    "graphfeed/ops/sampling/labor_sample_neighbors.py": {"sample_layer_neighbors", "labor_sample_hops"},
+    "graphfeed/ops/sampling/labor_sample_neighbors.py": {"labor_sample_neighbors", "labor_sample_hops"},
     "graphfeed/ops/sampling/sample_neighbors.py": {"sample_neighbors"},
     "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {
-        "temporal_sample_layer_neighbors",
+        "temporal_labor_sample_neighbors",
         "temporal_labor_sample_hops",
     },
     "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_hops"},
@@ -78,46 +89,46 @@ def relative(paths: Iterable[Path]) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in paths)
 
 
-def parse_map(readme: str) -> list[str]:
-    """Return the paths of the tree under 'Map of the house', folders with a slash at the end."""
-    block = re.search(r"^## Map of the house\n.*?^```text\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
-    assert block, "README.md needs a ```text block under '## Map of the house'"
-    found: list[str] = []
-    parents: list[str] = []
-    for line in block[1].splitlines():
-        entry = re.fullmatch(r"((?:  )*)(\S+)  +(\S.*)", line)
-        assert entry, f"write {line!r} as: two spaces a level, path, two or more spaces, what is there"
-        level = len(entry[1]) // 2
-        assert level <= len(parents), f"{line!r} is indented under nothing"
-        parents[level:] = [entry[2]]
-        found.append("".join(parents))
-        assert all(parent.endswith("/") for parent in parents[:-1]), f"{line!r} is not in a folder"
-    return found
+def rooms() -> set[str]:
+    """Return the folders of the package and those beside it, each with a slash at the end."""
+    inside = {path.parent for path in PACKAGE.rglob("*.py")}
+    return {f"{folder.relative_to(ROOT).as_posix()}/" for folder in [*inside, *FOLDERS]}
 
 
-def needed_in_map() -> set[str]:
-    """Return what a newcomer has to find in the tree: top folders, rooms, and their modules."""
-    top = {f"{folder.name}/" for folder in FOLDERS if folder.is_dir()}
-    rooms = {f"{path.parent.relative_to(ROOT).as_posix()}/" for path in PACKAGE.rglob("*.py")}
-    modules = {
-        path.relative_to(ROOT).as_posix()
-        for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/*.py")]
-        if path.name != "__init__.py"
-    }
-    return top | rooms | modules
+def test_the_architecture_names_every_room_and_its_purpose() -> None:
+    listed = list(rows(ROOT / "ARCHITECTURE.md", "room"))
+    purposes = {room.strip("`"): purpose for room, purpose in listed}
+    assert sorted(rooms() - set(purposes)) == [], "not in the table of rooms of ARCHITECTURE.md"
+    assert sorted(set(purposes) - rooms()) == [], "not on disk, but in ARCHITECTURE.md"
+    assert len(set(purposes.values())) == len(listed), "two rooms with one purpose, or a room twice"
+    assert all(purpose.endswith(".") for purpose in purposes.values())
 
 
-def test_the_map_shows_the_house() -> None:
-    shown = parse_map((ROOT / "README.md").read_text())
-    assert sorted(needed_in_map() - set(shown)) == [], "not in the README"
-    assert [path for path in shown if not (ROOT / path).exists()] == [], "not on disk"
-    assert [path for path in shown if path.endswith("/") != (ROOT / path).is_dir()] == []
-    assert len(shown) == len(set(shown)), "shown twice"
+def test_the_architecture_begins_with_four_files_and_names_what_there_is() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    assert [path.strip("`") for path, _ in rows(ROOT / "ARCHITECTURE.md", "file")] == TOUR
+    assert len(text.splitlines()) <= ARCHITECTURE_LINES
+    paths = re.findall(r"`(\w+(?:/\w+)*(?:/|\.py))`", text)
+    assert [path for path in paths if not any((top / path).exists() for top in (ROOT, PACKAGE))] == []
 
 
-def test_the_map_is_read_by_its_indents() -> None:
-    readme = "## Map of the house\n\n```text\na/  x\n  b/  y\n    c.py   z z\n  d.py  w\n```\n"
-    assert parse_map(readme) == ["a/", "a/b/", "a/b/c.py", "a/d.py"]
+@pytest.mark.parametrize("room", sorted(room for room in rooms() if room.startswith("graphfeed/")))
+def test_every_room_has_a_paragraph_of_its_own(room: str) -> None:
+    """In the docstring of its `__init__.py`: what is here, what is not, and where that is instead."""
+    summary, _, paragraph = (ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text())) or "").partition(
+        "\n\n"
+    )
+    assert summary.endswith(".")
+    assert len(paragraph) >= 80, "say in some sentences what is here, what is not, and where that is instead"
+
+
+def test_the_readme_names_the_rooms_in_ten_lines() -> None:
+    listed = list(rows(ROOT / "README.md", "room"))
+    named = {path for cell, _ in listed for path in re.findall(r"`([^`]+)`", cell)}
+    assert len(listed) <= 10
+    assert sorted(named - rooms()) == [], "not on disk"
+    outer = {room for room in rooms() - {"graphfeed/"} if room.count("/") == 1 + room.startswith("graphfeed/")}
+    assert sorted(outer - named) == [], "not in the README"
 
 
 def test_every_top_folder_is_known() -> None:

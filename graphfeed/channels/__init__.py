@@ -1,4 +1,8 @@
-"""Between processes of one machine: messages through memory that both see."""
+"""Channels that carry samples between processes of your own, on one machine.
+
+They have the names of GraphLearn-for-PyTorch and DGL. This room is optional: the loader does not use it. How the
+loader's own mini-batches travel between its threads and processes is in `graphfeed.loader.transport`.
+"""
 
 from graphfeed.channels.codec import SampleMessage
 from graphfeed.channels.line import EndOfEpoch, PeerError

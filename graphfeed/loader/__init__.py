@@ -1,4 +1,8 @@
-"""WHERE AND WHEN: plans a pipeline and runs it."""
+"""WHERE AND WHEN: the loader plans a pipeline and runs the plan.
+
+`plan.py` lists the rules in order, `rules.py` has them, `dataloader.py` runs an epoch. What a stage computes is not
+decided here, but in `graphfeed.datapipes`; the only stages here are those that rules insert.
+"""
 
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.executors.dispatcher import WorkerLostError

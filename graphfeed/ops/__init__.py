@@ -1,4 +1,9 @@
-"""HOW: pure functions on arrays, one file an operation; they know nothing of stages, loaders or files."""
+"""HOW: pure functions on arrays, one operation per file.
+
+Each file has an operation's contract, its checks and the allocation of its results. The kernels are in
+`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or files:
+what is stored, and how, belongs to `graphfeed.storage`.
+"""
 
 from graphfeed.ops.completed_future import CompletedFuture
 from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads

@@ -1,1 +1,5 @@
-"""PyG: mini-batches as its data."""
+"""PyG: mini-batches as its data objects.
+
+This room is optional, and needs `torch_geometric` only when it is used. Nothing here samples or fetches; that is done
+by the same stages as for everyone else, in `graphfeed.datapipes`.
+"""

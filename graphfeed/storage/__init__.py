@@ -1,4 +1,8 @@
-"""WHERE IT LIES: graphs and the subgraphs drawn from them, features, item sets, datasets."""
+"""WHERE IT LIES: graphs, features, item sets and data sets, in memory, in shared memory or on disk.
+
+Stages read from what is here and never change it. How an array is sampled or gathered is in `graphfeed.ops`; where and
+when that happens is decided in `graphfeed.loader`.
+"""
 
 from graphfeed.storage import datasets
 from graphfeed.storage.datasets.builtin_dataset import BuiltinDataset

@@ -1,1 +1,5 @@
-"""The stages that only the loader's rules put into a pipeline."""
+"""The stages that only the loader's rules insert: shards, cuts, threads that run ahead, pinning, CUDA streams.
+
+Users don't write them; their stages are in `graphfeed.datapipes`. These stages say where others run. The workers
+themselves are in `graphfeed.loader.executors`, and what crosses a cut is in `graphfeed.loader.transport`.
+"""

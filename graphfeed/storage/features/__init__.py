@@ -1,1 +1,5 @@
-"""Features, stores of them, and caches in front of them."""
+"""Features, stores that hold them by key, and caches in front of them.
+
+A feature returns rows by id, wherever they lie. The policies of the caches are operations, in `graphfeed.ops.rows`. The
+stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
+"""
