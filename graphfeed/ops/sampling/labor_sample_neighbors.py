@@ -40,11 +40,10 @@ def labor_sample_neighbors(
     """Choose in-edges of each seed by variates that belong to the neighbours: LABOR-0.
 
     Neighbour t has one variate r(t), the hash of the key and its id, whichever column asks. A column takes the
-    `fanout` edges of smallest r(t), or r(t) over weight, of equal ones the first. So each column's subset is as
-    likely as any other of its size, but columns with common neighbours choose the same ones. (So do parallel edges:
-    they share a variate, and are chosen one after the other.) With replacement each neighbour has a Poisson process,
-    run at the edge's weight, and a column takes the first `fanout` events: independent choices in proportion to the
-    weights. An edge of weight 0 is never chosen; fan-out -1 takes each other edge once.
+    `fanout` edges of smallest r(t), or r(t) over weight, of equal ones the first. So each subset of a column is as
+    likely as any other of its size, but columns with common neighbours choose the same ones, and parallel edges are
+    chosen one after the other. With replacement each neighbour has a Poisson process, run at the edge's weight, and
+    a column takes the first `fanout` events. An edge of weight 0 is never chosen; -1 takes each other edge once.
 
     Reads all edges of each column that has more than its fan-out; writes a column's picks in ascending order.
 
@@ -52,7 +51,7 @@ def labor_sample_neighbors(
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
         indices: Source of each edge, int32 or int64; this, weights and types may be `KeptEdges` of the seeds' columns.
         seeds: Node ids.
-        fanouts: One number, or one an edge type.
+        fanouts: One number, or one per edge type.
         keys: Key of this hop (`Key.at`), and the one that follows it.
         share: Which part of the nodes draws by the second key, in units of 2**-64.
         replace: Whether an edge may be chosen more than once.
@@ -76,9 +75,8 @@ def labor_sample_neighbors(
     starts, sources, *edges = as_kernel_args(seeds, indptr, indices, weights, kinds)
     wanted = (*as_kernel_args(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    kernels("sampling.sample_neighbors", seeds).count_neighbors(
-        starts, *edges, *wanted, *as_kernel_args(seeds, offsets)
-    )
+    count = kernels("sampling.sample_neighbors", seeds).count_neighbors
+    count(starts, *edges, *wanted, *as_kernel_args(seeds, offsets))
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
     module.fill_layer_neighbors(
         starts, sources, *edges, *wanted, np.array(keys, dtype=np.uint64), np.uint64(share),
