@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests import pipelines
 from tests.digests import assert_same, digests
 from tests.ops.emulated_cuda import Cuda, device_of

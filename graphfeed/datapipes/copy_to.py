@@ -12,7 +12,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops.backend import check_device, is_gpu
-from graphfeed.storage.graph.sampled_subgraph import move
+from graphfeed.storage.memory.tensor_tree import move
 
 
 class CopyTo(Transform, name="copy_to"):

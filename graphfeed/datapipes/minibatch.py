@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from graphfeed.ops import Key
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph, all_pinned, move
-from graphfeed.storage.memory.tensor_repr import show
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.memory.tensor_repr import tensor_repr
+from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
 
 @dataclass(repr=False, eq=False)
@@ -118,7 +119,7 @@ class MiniBatch:
         """
         names = {name for name, value in vars(self).items() if value is not None} | FIELDS_SHOWN
         shown = sorted((name for name in names if not name.startswith("_")), reverse=True)
-        return show(type(self).__name__, {name: getattr(self, name) for name in shown})
+        return tensor_repr(type(self).__name__, {name: getattr(self, name) for name in shown})
 
 
 FIELDS_SHOWN = {field.name for field in fields(MiniBatch) if not field.kw_only}

@@ -9,8 +9,8 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
 from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
+from graphfeed.storage.memory.tensor_tree import tensors_in
 
 Counts: TypeAlias = Mapping[str | None, float]
 """How many of each type; of the type None where there are no types."""

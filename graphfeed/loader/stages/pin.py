@@ -6,7 +6,7 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.storage.graph.sampled_subgraph import move
+from graphfeed.storage.memory.tensor_tree import move
 
 
 class Pin(Transform):

@@ -1,14 +1,16 @@
-"""Streams beside the caller's, and how what one of them made passes to another.
+"""Side streams, and handing tensors from one CUDA stream to another.
 
-Two things make that safe: the stream that takes a tensor waits for the event that the other recorded behind its work,
-and torch's allocator is told that it uses the memory, or it would give that away while it is still read.
+Two things make the hand-over safe. The consuming stream waits for an event that the producing stream recorded behind
+its work. And torch's allocator is told that the consuming stream uses the memory; otherwise it could give the memory
+away while it is still being read.
 """
 
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
 import torch
+
+from graphfeed.storage.memory.tensor_tree import parts_of
 
 SPARSE_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
@@ -17,29 +19,29 @@ SPARSE_PARTS = {
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
 }
-"""The tensors with memory that a sparse one is made of."""
+"""The methods that return the dense tensors of which a sparse tensor consists."""
 
 
 @cache
 def side_stream(device: torch.device, name: str) -> torch.cuda.Stream:  # noqa: ARG001
-    """Return the stream of that name on a device; one a process, for the allocator keeps memory apart for each."""
+    """Return the stream of a name on a device; one per process, as the allocator keeps separate memory per stream."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def with_index(device: torch.device | str) -> torch.device:
-    """Return a device with its index: "cuda" is the one that is current for the calling thread."""
+    """Return a device with its index; "cuda" becomes the calling thread's current device."""
     device = torch.device(device)
     index: int | None = device.index
     return torch.device(device.type, torch.cuda.current_device()) if index is None else device
 
 
 def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None:
-    """Let the current stream use what another one made, without waiting for it here.
+    """Let the current stream use what another stream computes, without blocking the calling thread.
 
     Args:
-        value: Tensors, inside of whatever `parts_on_streams` looks into.
-        event: WithCudaEvent behind the work that makes them.
-        device: Where the streams are.
+        value: Tensors, inside anything that `parts_on_streams` looks into.
+        event: The event recorded behind the work that computes them.
+        device: The device of both streams.
     """
     stream = torch.cuda.current_stream(device)
     stream.wait_event(event)
@@ -48,10 +50,10 @@ def hand_over(value: Any, event: torch.cuda.Event, device: torch.device) -> None
 
 
 def parts_on_streams(value: Any) -> list[Any]:
-    """Return what can be told which stream uses it, each once.
+    """Return everything in a value whose use by a stream can be recorded, each once.
 
-    That is every tensor on a device, in dicts, lists, tuples and the attributes of objects, and objects of other
-    libraries with a `record_stream` of their own, as graphs of DGL and data of PyG.
+    These are the tensors on a device in dicts, lists, tuples and the attributes of objects, and the objects of other
+    libraries that have a `record_stream` method, such as DGL's graphs and PyG's data.
     """
     found: list[Any] = []
     seen: dict[int, Any] = {}
@@ -60,7 +62,7 @@ def parts_on_streams(value: Any) -> list[Any]:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        seen[id(part)] = part  # kept, for an id is another's once its object is gone
+        seen[id(part)] = part  # Kept alive: once an object is gone, another one may have its id.
         if isinstance(part, torch.Tensor) and part.layout in SPARSE_PARTS:
             waiting.extend(getattr(part, name)() for name in SPARSE_PARTS[part.layout])
         elif isinstance(part, torch.Tensor):
@@ -69,15 +71,5 @@ def parts_on_streams(value: Any) -> list[Any]:
         elif callable(getattr(part, "record_stream", None)):
             found.append(part)
         else:
-            waiting.extend(inside(part))
+            waiting.extend(parts_of(part))
     return found
-
-
-def inside(value: Any) -> Iterator[Any]:
-    """Yield what a container or an object is made of."""
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, (list, tuple, set)):
-        yield from value
-    elif not isinstance(value, type):
-        yield from getattr(value, "__dict__", {}).values()

@@ -17,7 +17,7 @@ from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.memory.tensor_repr import shift
+from graphfeed.storage.memory.tensor_repr import indent_continuation
 
 BY_GRAPHBOLT = "preprocessed"
 
@@ -66,7 +66,7 @@ class OnDiskTask(Task):
         """Return the metadata and the item sets, one after the other."""
         names = ("validation_set", "train_set", "test_set", "metadata")
         lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
-        return f"OnDiskTask({shift(lines, len('OnDiskTask('))})"
+        return f"OnDiskTask({indent_continuation(lines, len('OnDiskTask('))})"
 
 
 class OnDiskDataset:

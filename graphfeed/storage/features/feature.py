@@ -10,8 +10,8 @@ import torch
 from graphfeed.ops import gather_rows, pin_in_place
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
-from graphfeed.storage.graph.sampled_subgraph import move
 from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.tensor_tree import move
 
 
 class DeferredRead:

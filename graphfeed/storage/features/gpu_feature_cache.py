@@ -77,7 +77,7 @@ class GPUFeatureCache(RowCache):
         self._rows = torch.empty((self._sets.keys.numel(), *cache_shape[1:]), dtype=dtype, device=device)
         super().__init__(cache_shape[1:], dtype, self._rows.device)
         self._arguments = (tuple(cache_shape), dtype, device)
-        self._turns = StreamOrderedLock(self._rows, self._sets.keys, self._sets.uses)
+        self._lock = StreamOrderedLock(self._rows, self._sets.keys, self._sets.uses)
         self._request = 0
 
     @classmethod
@@ -169,7 +169,7 @@ class GPUFeatureCache(RowCache):
 
     def clear(self) -> None:
         """Forget all rows; the statistics stay."""
-        with self._turns.take():
+        with self._lock.acquire():
             self._version += 1
             clear_sets(self._sets)
 
@@ -188,7 +188,7 @@ class GPUFeatureCache(RowCache):
         wanted = given.long() + offset
         values = buffers.empty((given.numel(), *self._rows.shape[1:]), self._rows.dtype, self.device)
         targets = torch.arange(given.numel(), device=self.device)
-        with self._turns.take():
+        with self._lock.acquire():
             self._request += 1
             version, request = self._version, self._request
             slots = find_in_sets(self._sets, wanted, request)
@@ -212,14 +212,14 @@ class GPUFeatureCache(RowCache):
         return distinct, local.long()
 
     def _count(self, asked: int, missing: int) -> None:
-        with self._turns.lock:
+        with self._lock.lock:
             self._misses += missing
             self._hits += asked - missing
 
     def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, found: LookedUp | None) -> None:
         """Keep rows, unless others were put in since they were looked up: what was read may be out of date."""
         wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
-        with self._turns.take():
+        with self._lock.acquire():
             if found is None:
                 self._version += 1
                 self._request += 1

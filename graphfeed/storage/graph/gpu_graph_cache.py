@@ -12,9 +12,10 @@ from graphfeed import ops
 from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, Hop
-from graphfeed.storage.graph.sampled_subgraph import ByType, tensors_in
+from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+from graphfeed.storage.memory.tensor_tree import tensors_in
 
 READ = ("indices", ORIGINAL_EDGE_ID)
 """What is read of the edges that were picked; the rest is read to pick them."""
@@ -51,7 +52,7 @@ class GPUGraphCache:
         self._kept = {name: values.new_empty(self._size, device=device) for name, values in edges.items()}
         # How far a column's copy lies from its values, and for one without a copy how often it was asked for.
         self._shifts = torch.full((csc_indptr.numel() - 1,), ops.NOT_KEPT, dtype=torch.int64, device=device)
-        self._turns = StreamOrderedLock(self._shifts, *self._kept.values())
+        self._lock = StreamOrderedLock(self._shifts, *self._kept.values())
 
     @property
     def num_edges(self) -> int:
@@ -66,7 +67,7 @@ class GPUGraphCache:
         Args:
             ids: Nodes of the graph, on the GPU; one that occurs twice was asked for once.
         """
-        with self._turns.take():
+        with self._lock.acquire():
             if self._used < self._size:
                 self._keep_often_asked(ids)
             shifts = take_rows(self._shifts, ids).clamp_(min=ops.NOT_KEPT)

@@ -13,8 +13,8 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
-from graphfeed.storage.graph.sampled_subgraph import move, tensors_in
 from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
 WEIGHTS_LOCK = threading.Lock()
 

@@ -1,50 +1,16 @@
 """What one hop of sampling gives: a small graph, and the ids that its nodes and edges have in the large one."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, Self, TypeAlias, overload
 
 import torch
 
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
-from graphfeed.storage.memory.tensor_repr import show
+from graphfeed.storage.memory.tensor_repr import tensor_repr
+from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
-
-
-def move(value: Any, device: torch.device | str, *, non_blocking: bool = False) -> Any:
-    """Return a value with the tensors inside of dicts, lists, tuples and objects with `.to` on the device.
-
-    To "pinned" go dense tensors of the CPU, and objects with `.pin_memory`; all else stays where it is.
-    """
-    if isinstance(value, dict):
-        return {name: move(part, device, non_blocking=non_blocking) for name, part in value.items()}
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(move(part, device, non_blocking=non_blocking) for part in value)
-    if str(device) == "pinned":
-        stays = isinstance(value, torch.Tensor) and not (value.is_cpu and value.layout == torch.strided)
-        return value if stays or not hasattr(value, "pin_memory") else value.pin_memory()
-    return value.to(device, non_blocking=non_blocking) if hasattr(value, "to") else value
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors inside of dicts, lists, tuples and dataclasses."""
-    if isinstance(value, torch.Tensor):
-        yield value
-        return
-    parts: Any = value if isinstance(value, (list, tuple)) else ()
-    if isinstance(value, Mapping):
-        parts = value.values()
-    elif is_dataclass(value):
-        parts = getattr(value, "__dict__", {}).values()
-    for part in parts:
-        yield from tensors_in(part)
-
-
-def all_pinned(value: Any) -> bool:
-    """Tell whether there are tensors inside of a value and all lie in pinned memory."""
-    pinned = [tensor.is_pinned() for tensor in tensors_in(value)]
-    return bool(pinned) and all(pinned)
 
 
 @dataclass(repr=False)
@@ -83,10 +49,7 @@ class CSCFormatBase:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "CSCFormatBase":
         """Return the same on another device; "pinned" is page-locked CPU memory."""
-        return CSCFormatBase(
-            move(self.indptr, device, non_blocking=non_blocking),
-            move(self.indices, device, non_blocking=non_blocking),
-        )
+        return CSCFormatBase(*move((self.indptr, self.indices), device, non_blocking=non_blocking))
 
     def pin_memory(self) -> "CSCFormatBase":
         """Return the same in pinned memory."""
@@ -98,7 +61,7 @@ class CSCFormatBase:
 
     def __repr__(self) -> str:
         """Return the two tensors, one a line."""
-        return show(type(self).__name__, vars(self))
+        return tensor_repr(type(self).__name__, vars(self))
 
 
 class PyGLayerData(NamedTuple):
@@ -154,10 +117,8 @@ class SampledSubgraph:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         """Return the same on another device; "pinned" is page-locked CPU memory."""
-        moved = {
-            field.name: move(getattr(self, field.name), device, non_blocking=non_blocking) for field in fields(self)
-        }
-        return replace(self, **moved)
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **move(own, device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """Return the same in pinned memory."""
@@ -255,7 +216,7 @@ class SampledSubgraph:
 
     def __repr__(self) -> str:
         """Return the fields, one a line, from the last letter to the first."""
-        return show(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
+        return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
 
 
 SampledSubgraphImpl = SampledSubgraph

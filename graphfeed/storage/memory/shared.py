@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.storage.memory.memory_map import ALIGNMENT, align, collapse, map_shared
+from graphfeed.storage.memory.tensor_tree import map_leaves
 
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
@@ -147,29 +148,22 @@ class Slot:
 
 
 def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect each once."""
-    if isinstance(value, torch.Tensor) and value.device.type == "cpu":
-        for number, known in enumerate(tensors):
-            if known is value:
-                return Slot(number)
-        tensors.append(value)
-        return Slot(len(tensors) - 1)
-    if type(value) is dict:
-        return {name: lift(part, tensors) for name, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(lift(part, tensors) for part in value)
-    return value
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect each tensor once."""
+
+    def slot(leaf: Any) -> Any:
+        if not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
+            return leaf
+        number = next((number for number, known in enumerate(tensors) if known is leaf), len(tensors))
+        if number == len(tensors):
+            tensors.append(leaf)
+        return Slot(number)
+
+    return map_leaves(slot, value)
 
 
 def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Put tensors back where their slots are."""
-    if isinstance(value, Slot):
-        return tensors[value.number]
-    if type(value) is dict:
-        return {name: lower(part, tensors) for name, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(lower(part, tensors) for part in value)
-    return value
+    return map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, value)
 
 
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Memory on a device that several threads use, each on a stream of its own."""
+"""A lock for tensors on a device that several threads use, each thread on a stream of its own."""
 
 import threading
 from collections.abc import Iterator
@@ -8,29 +8,29 @@ import torch
 
 
 class StreamOrderedLock:
-    """Lets one thread at a time use some tensors; on a GPU its stream waits until the one before is done with them.
+    """Lets one thread at a time use some tensors. On a GPU, its stream also waits for the stream of the last holder.
 
-    No thread waits for a device, only for other threads while they start their kernels.
+    A thread never waits for the device here. It waits only for other threads while they launch their kernels.
 
     Args:
-        tensors: What is used; all on one device. They last until every stream is done with them.
+        tensors: The tensors to protect, all on one device. They live until every stream is done with them.
 
     Example:
-        >>> held = torch.zeros(2)
-        >>> turns = StreamOrderedLock(held)
-        >>> with turns.take():
-        ...     held += 1
+        >>> total = torch.zeros(2)
+        >>> lock = StreamOrderedLock(total)
+        >>> with lock.acquire():
+        ...     total += 1
     """
 
     def __init__(self, *tensors: torch.Tensor) -> None:
         self.tensors = tensors
         self.lock = threading.Lock()
         self.last: torch.cuda.Event | None = None
-        """When the one before is done, on a GPU."""
+        """On a GPU, the event recorded behind the work of the last holder."""
 
     @contextmanager
-    def take(self) -> Iterator[None]:
-        """Wait for the tensors, and keep them for as long as the block lasts."""
+    def acquire(self) -> Iterator[None]:
+        """Hold the lock for the length of a `with` block."""
         with self.lock:
             if self.tensors[0].device.type != "cuda":
                 yield

@@ -1,19 +1,19 @@
-"""The text of a record with tensors: a field a line, aligned."""
+"""The text of a record that holds tensors: one aligned field per line."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
-def shift(text: str, width: int) -> str:
-    """Indent all lines of a text but its first."""
+def indent_continuation(text: str, width: int) -> str:
+    """Indent every line of a text except the first."""
     return text.replace("\n", "\n" + " " * width)
 
 
-def show(name: str, values: Mapping[str, Any]) -> str:
-    """Return a record as text; the elements of a list have a line each.
+def tensor_repr(name: str, values: Mapping[str, Any]) -> str:
+    """Return a record as text, with each element of a list on a line of its own.
 
     Example:
-        >>> print(show("Point", {"x": [1, 2], "y": 3}))
+        >>> print(tensor_repr("Point", {"x": [1, 2], "y": 3}))
         Point(x=[1,
                  2],
               y=3,
@@ -23,7 +23,9 @@ def show(name: str, values: Mapping[str, Any]) -> str:
     lines = []
     for field, value in values.items():
         start = width + len(field) + 1
-        parts = [shift(str(part), start + 1) for part in value] if isinstance(value, list) else []
-        text = f"[{(',' + chr(10) + ' ' * (start + 1)).join(parts)}]" if parts else shift(str(value), start)
+        if isinstance(value, list):
+            text = indent_continuation(f"[{(',' + chr(10)).join(map(str, value))}]", start + 1)
+        else:
+            text = indent_continuation(str(value), start)
         lines.append(f"{field}={text},\n")
     return f"{name}({(' ' * width).join(lines)})"

@@ -8,7 +8,7 @@ import torch
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, choose, distinct, measure
 from graphfeed.loader.explain import estimate_all
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests import pipelines
 
 

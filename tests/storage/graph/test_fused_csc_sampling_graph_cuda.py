@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, unwrap
 
 NODES, EDGES = 40, 400

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.graph.gpu_graph_cache import CACHED, CachedGraph, GPUGraphCache, with_gpu_cache
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, RealCuda, unwrap
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
 

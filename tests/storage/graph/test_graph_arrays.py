@@ -10,7 +10,7 @@ import torch
 from graphfeed import ops
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import Checked
-from graphfeed.storage.graph.sampled_subgraph import tensors_in
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 

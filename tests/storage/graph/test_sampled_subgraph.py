@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampled_subgraph import move
 from tests.digests import assert_same
 
 INDPTR = torch.tensor([0, 1, 3])
@@ -54,13 +53,6 @@ def test_all_tensors_go_to_the_device_and_the_given_one_stays(make: Any) -> None
     assert {tensor.device.type for tensor in tensors_of(moved)} == {"meta"}
     assert_same(subgraph, before)
     assert_same(subgraph.to("cpu"), before)
-
-
-def test_moving_goes_through_containers_and_leaves_the_rest() -> None:
-    value = {"a": [INDPTR, (INDICES, "text")], "b": None}
-    moved = move(value, "meta")
-    assert moved["a"][0].device.type == moved["a"][1][0].device.type == "meta"
-    assert (moved["a"][1][1], moved["b"]) == ("text", None)
 
 
 @pytest.mark.gpu

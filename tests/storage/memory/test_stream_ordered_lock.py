@@ -40,13 +40,13 @@ def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -
     current = SimpleNamespace(stream=Stream("first", log))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current.stream)
     held: Any = Held(log)
-    turns = StreamOrderedLock(held)
-    with turns.take():
+    lock = StreamOrderedLock(held)
+    with lock.acquire():
         log.append("work")
     current.stream = Stream("second", log)
-    with pytest.raises(KeyError), turns.take():
+    with pytest.raises(KeyError), lock.acquire():
         raise KeyError
-    with turns.take():
+    with lock.acquire():
         pass
     assert log == [
         "used on first", "work", "first records",
@@ -56,18 +56,18 @@ def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_thread_at_a_time_is_inside() -> None:
-    turns, inside, tried = StreamOrderedLock(torch.zeros(1)), threading.Event(), threading.Event()
+    lock, inside, tried = StreamOrderedLock(torch.zeros(1)), threading.Event(), threading.Event()
     order = []
 
     def second() -> None:
         assert inside.wait(60)
         tried.set()
-        with turns.take():
+        with lock.acquire():
             order.append("second")
 
     thread = threading.Thread(target=second)
     thread.start()
-    with turns.take():
+    with lock.acquire():
         inside.set()
         assert tried.wait(60)
         order.append("first")
@@ -78,9 +78,9 @@ def test_one_thread_at_a_time_is_inside() -> None:
 @pytest.mark.gpu
 def test_what_one_stream_wrote_another_reads() -> None:
     held = torch.zeros(1 << 20, dtype=torch.int64, device="cuda")
-    turns = StreamOrderedLock(held)
+    lock = StreamOrderedLock(held)
     for _ in range(200):
-        with torch.cuda.stream(torch.cuda.Stream()), turns.take():  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(torch.cuda.Stream()), lock.acquire():  # type: ignore[no-untyped-call]
             held.add_(1)
-    with turns.take():
+    with lock.acquire():
         assert int(held.min()) == int(held.max()) == 200
