@@ -72,7 +72,7 @@ def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int
         with pytest.raises(ArithmeticError, match="five") as caught:
             next(batches)
         assert list(batches) == []
-        assert loader.state_dict() == {"seed": 3, "epoch": 0, "index": 5}
+        assert loader.state_dict().items() >= {"seed": 3, "epoch": 0, "index": 5}.items()
         (note,) = caught.value.__notes__
         assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in note
         assert ("main thread" if num_workers == 0 else "thread graphfeed") in note

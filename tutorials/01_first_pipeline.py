@@ -272,15 +272,15 @@ plt.show()
 # %% [markdown]
 # ## Stop and resume
 #
-# A mini-batch depends on the pipeline, the seed, the epoch and its index, and on nothing else. So where an epoch
-# stands is three integers, and it makes no difference who goes on.
+# A mini-batch depends on the pipeline, the seed, the epoch and its index, and on nothing else. So three integers say
+# where an epoch stands, and it makes no difference who goes on. A fingerprint of the pipeline comes with them.
 
 # %%
 batches = iter(loader)
 seen = [next(batches) for _ in range(8)]
 state = json.dumps(loader.state_dict())
 rest = list(batches)
-print(state, f"- then {len(rest)} of {len(loader)} mini-batches are left")
+print(f"{len(state)} characters of state; {len(seen)} of {len(loader)} mini-batches were made, {len(rest)} are left")
 
 # %% [markdown]
 # Another loader, with another number of workers, goes on from there. It makes only what is left.

@@ -27,6 +27,7 @@ class Bufferer(Datapipe, name="buffer"):
     """How many mini-batches are held back."""
 
     one_to_one = True
+    passes_on = True
 
     def __post_init__(self) -> None:
         size: object = self.buffer_size

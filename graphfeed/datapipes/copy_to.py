@@ -32,6 +32,7 @@ class CopyTo(Transform, name="copy_to"):
 
     runs_in = Placement.MAIN
     one_to_one = True
+    passes_on = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

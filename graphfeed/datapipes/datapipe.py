@@ -79,6 +79,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
     """Whether the stage samples from a graph."""
     one_to_one: ClassVar[bool] = False
     """Whether the stage gives one mini-batch for each that it reads, in order."""
+    passes_on: ClassVar[bool] = False
+    """Whether mini-batches come out with the values they went in with, as from a buffer or a copy to a device."""
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader put the stage there, and no user."""
     numbered_as: ClassVar[int | None] = None

@@ -2,10 +2,11 @@
 
 import threading
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from itertools import islice
 from types import TracebackType
@@ -15,6 +16,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.loader.executors.pace import Pace
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
+from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -127,6 +129,11 @@ class DataLoader:
         self._pace = Pace()
         self._closed = False
 
+    @cached_property
+    def _fingerprint(self) -> Fingerprint:
+        # Not taken before it is asked for: a typed graph counts its edges in a pass over them.
+        return take_fingerprint(self.plan.written)
+
     @property
     def seed(self) -> int:
         """What all randomness comes from."""
@@ -157,25 +164,37 @@ class DataLoader:
         self._next = Progress(epoch, 0)
         self._latest = None
 
-    def state_dict(self) -> dict[str, int]:
-        """Return where the epoch begun last stands: seed, epoch, and how many mini-batches it has given out."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the epoch begun last stands, as plain ints and strings that JSON can hold.
+
+        These are the seed, the epoch, how many mini-batches it has given out, and the fingerprint of the pipeline.
+        """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
             progress = Progress(progress.epoch + 1, 0)
-        return {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
+        place = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
+        return {**place, "fingerprint": self._fingerprint}
 
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next `iter()` go on where a state was taken, with any number and kind of workers.
 
-        Costs nothing where the pipeline makes mini-batches by index; else what came before is made again and dropped.
+        If every stage maps one mini-batch to one (all built-in stages do), resuming recomputes nothing; otherwise the
+        earlier mini-batches are made again and dropped. A state without a fingerprint, as older versions made it, is
+        taken as one of this pipeline.
 
         Raises:
-            ValueError: Not such a state, or one of another seed than this loader was given.
+            ValueError: `state_dict` is no such state, or comes from another pipeline or another seed than this loader
+                was given.
         """
-        if set(state_dict) != {"seed", "epoch", "index"} or not all(
-            type(value) is int for value in state_dict.values()
-        ):
+        place = {name: value for name, value in state_dict.items() if name != "fingerprint"}
+        if set(place) != {"seed", "epoch", "index"} or not all(type(value) is int for value in place.values()):
             raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {state_dict}")
+        difference = find_difference(state_dict.get("fingerprint", self._fingerprint), self._fingerprint)
+        if difference is not None:
+            raise ValueError(
+                f"state_dict comes from another pipeline: {difference}; build the pipeline as it was, or remove "
+                "'fingerprint' from the state to go on all the same"
+            )
         if self._given_seed is not None and state_dict["seed"] != self._given_seed:
             raise ValueError(
                 f"state_dict is of seed {state_dict['seed']}, but this loader was given seed {self._given_seed}; "

@@ -16,7 +16,7 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         self.loader = loader
         self.batches: Any = None
 
-    def reset(self, initial_state: dict[str, int] | None = None) -> None:
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Begin the next epoch, or go on where a state was taken."""
         super().reset(initial_state)
         if initial_state is not None:
@@ -27,6 +27,6 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         """Return the next mini-batch."""
         return next(self.batches)
 
-    def get_state(self) -> dict[str, int]:
+    def get_state(self) -> dict[str, Any]:
         """Return where the epoch stands."""
         return self.loader.state_dict()

@@ -28,6 +28,7 @@ class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
     """How long a mini-batch may take before the wait for it fails."""
 
     inserted = False
+    passes_on = True
 
     def __post_init__(self) -> None:
         check_count("buffer_size", self.buffer_size, 1)

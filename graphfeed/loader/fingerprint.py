@@ -1,0 +1,138 @@
+"""The fingerprint of a pipeline: what decides its mini-batches, as short texts that travel in a loader's state."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from enum import Enum
+from functools import cached_property, partial
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe, Source
+from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph
+
+Fingerprint: TypeAlias = dict[str, dict[str, str]]
+"""The fields of each stage as text, by the stage's number and class."""
+
+OPTIONS = {"asynchronous", "cooperative", "gpu_cache_threshold", "num_gpu_cached_edges", "overlap_fetch"}
+"""Fields of stages that change how fast a mini-batch is made, and not what is in it."""
+PLACE = {"epoch", "rank", "seed", "start", "world_size"}
+"""Fields of a source that say which mini-batches are read, and by whom: the rest of the state has those."""
+MOST_VALUES = 64
+LONGEST = 200
+
+
+def take_fingerprint(pipe: Datapipe) -> Fingerprint:
+    """Return what decides the mini-batches of a pipeline.
+
+    These are the stages in their order, their fields, and the sizes of item sets and graphs. The contents of tensors
+    with many values, item sets, graphs, features and functions do not count. Neither do stages that pass values on
+    unchanged, such as `copy_to`, `buffer` and `prefetch`, nor options that only change how fast a stage is.
+    """
+    taken: Fingerprint = {}
+    numbers: dict[int, int] = {}
+    for stage in traverse(pipe):
+        if (stage.passes_on or stage.inserted) and stage.inputs:
+            numbers[id(stage)] = numbers[id(stage.inputs[0])]
+            continue
+        left_out = OPTIONS | PLACE if isinstance(stage, Source) else OPTIONS
+        fields = {
+            name: describe(value, numbers)
+            for name, value in vars(stage).items()
+            if name not in left_out and not isinstance(getattr(type(stage), name, None), cached_property)
+        }
+        numbers[id(stage)] = len(taken) + 1
+        taken[f"{len(taken) + 1} {type(stage).__name__}"] = {
+            name: shorten(text) for name, text in fields.items() if text is not None
+        }
+    return taken
+
+
+def find_difference(state: Fingerprint, own: Fingerprint) -> str | None:
+    """Say where the pipeline of a state differs from one's own; None where they agree.
+
+    A field that only one of them has is not compared: another version of its stage may have added it.
+    """
+    # JSON may have sorted the stages as text, the tenth before the second.
+    for then, now in zip_longest(sorted(state, key=number_of), sorted(own, key=number_of)):
+        if then != now:
+            return f"it has {then or 'no more stages'} where this one has {now or 'no more stages'}"
+        for name, value in own[now].items():
+            if state[now].get(name, value) != value:
+                return f"{name} of stage {now} is {state[now][name]} in it, but {value} here"
+    return None
+
+
+def number_of(stage: str) -> int:
+    """Return the number in "2 NeighborSampler"."""
+    return int(stage.partition(" ")[0])
+
+
+def shorten(text: str) -> str:
+    """Return a short text that still differs where long ones differ."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}... (SHA-1 {hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:12]})"
+
+
+def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
+    """Return a text that is the same in every run for the same value; None for a value that does not count.
+
+    Args:
+        value: A field of a stage, or a part of one.
+        numbers: The number of each stage that comes before, by its id.
+    """
+
+    def join(values: Iterable[Any]) -> str:
+        return ", ".join(str(describe(part, numbers)) for part in values)
+
+    if isinstance(value, (FeatureStore, Iterator)):
+        return None
+    if isinstance(value, Datapipe):
+        return f"stage {numbers.get(id(value), type(value).__name__)}"
+    for kinds, text in TEXTS:
+        if isinstance(value, kinds):
+            return text(value)
+    if isinstance(value, (list, tuple, Set, Mapping)):
+        if len(value) > MOST_VALUES:
+            return f"{len(value)} values"
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(sorted(f'{join([key])}: {join([part])}' for key, part in value.items()))}}}"
+        return f"[{join(sorted(value, key=repr) if isinstance(value, Set) else value)}]"
+    if isinstance(value, partial):
+        return f"{join([value.func])} with {join([*value.args, value.keywords])}"
+    if getattr(getattr(value, "__dataclass_params__", None), "frozen", False) and not isinstance(value, type):
+        return f"{type(value).__qualname__} of {join([vars(value)])}"
+    # Without its module, which is another one in a script than where the script is imported.
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def describe_array(values: Any) -> str:
+    """Return the values where they are few, else the dtype and the shape."""
+    if math.prod(values.shape) > MOST_VALUES:
+        return f"{values.dtype} of shape {tuple(values.shape)}"
+    return str(values.tolist())
+
+
+def describe_items(items: ItemSet | HeteroItemSet) -> str:
+    """Return how many items there are, and what their members are called."""
+    return f"{len(items)} items named {items.names}"
+
+
+def describe_graph(graph: SamplingGraph) -> str:
+    """Return how many nodes and edges there are, of each type if there are types."""
+    return f"graph of {graph.num_nodes} nodes and {graph.num_edges} edges"
+
+
+TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    ((bool, int, float, str, bytes, type(None), torch.dtype, torch.device), repr),
+    (Enum, str),
+    ((torch.Tensor, np.ndarray, np.generic), describe_array),
+    ((ItemSet, HeteroItemSet), describe_items),
+    (SamplingGraph, describe_graph),
+)
+"""How to write values of some classes."""

@@ -1,0 +1,228 @@
+"""What the state of an epoch knows of its pipeline."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader.fingerprint import LONGEST, MOST_VALUES, find_difference, take_fingerprint
+from tests import pipelines
+from tests.digests import digest, digests
+
+EDGES = torch.tensor([[1, 2, 3, 0], [0, 0, 1, 3]])
+GRAPH = gf.from_coo(EDGES, num_nodes=4)
+
+
+def items(count: int = 4, batch_size: int = 2, **options: Any) -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size, **options)
+
+
+def with_labels() -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet((torch.arange(4), torch.arange(4)), names=("seeds", "labels")), 2)
+
+
+def resume(first: gf.Datapipe, second: gf.Datapipe) -> None:
+    """Take a state of one pipeline, and load it into another one's loader."""
+    state = json.loads(json.dumps(gf.DataLoader(first, num_workers=0, seed=0).state_dict(), sort_keys=True))
+    gf.DataLoader(second, num_workers=0, seed=0).load_state_dict(state)
+
+
+def same(batch: gf.MiniBatch) -> gf.MiniBatch:
+    return batch
+
+
+def scale(batch: gf.MiniBatch, *, by: int) -> gf.MiniBatch:
+    return batch
+
+
+@dataclass(frozen=True)
+class Scale:
+    by: int
+
+    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+        return batch
+
+
+@dataclass
+class Counter:
+    """Changes while it is used, so that its fields say nothing of the pipeline."""
+
+    calls: int = 0
+    seen: list[int] = field(default_factory=list)
+
+    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+        self.calls += 1
+        return batch
+
+
+class Limits(gf.Transform):
+    """A stage with a dict by type, as fan-outs may be, and with a set."""
+
+    limits: dict[str, int]
+    names: frozenset[str] = frozenset()
+
+
+class Old(gf.Transform):
+    """An ordinary class, with a value that it computes once."""
+
+    def __init__(self, datapipe: gf.Datapipe, factor: float) -> None:
+        super().__init__(datapipe)
+        self._factor = factor
+
+
+class Two(gf.Datapipe):
+    one: gf.Datapipe
+    other: gf.Datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        for both in zip(self.one, self.other, strict=True):
+            yield from both
+
+
+@pytest.mark.parametrize("make", [pipelines.homogeneous, pipelines.heterogeneous, pipelines.weighted])
+def test_a_state_is_small_and_plain(make: Callable[[], gf.Datapipe]) -> None:
+    text = json.dumps(gf.DataLoader(make(), num_workers=0, seed=0).state_dict())
+    assert len(text) < 2000
+    assert take_fingerprint(make()) == json.loads(text)["fingerprint"]
+
+
+def test_what_a_fingerprint_holds() -> None:
+    pipe = items(shuffle=True).sample_neighbor(GRAPH, [2, torch.tensor(3)]).transform(same).copy_to("cpu")
+    assert take_fingerprint(pipe) == {
+        "1 ItemSampler": {
+            "item_set": "4 items named ('seeds',)",
+            "batch_size": "2",
+            "minibatcher": "minibatcher_default",
+            "drop_last": "False",
+            "shuffle": "True",
+        },
+        "2 NeighborSampler": {
+            "datapipe": "stage 1",
+            "graph": "graph of 4 nodes and 4 edges",
+            "fanouts": "[2, 3]",
+            "replace": "False",
+            "prob_name": "None",
+            "deduplicate": "True",
+        },
+        "3 MiniBatchTransformer": {"datapipe": "stage 2", "transformer": "same"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (items(), items(batch_size=1), "batch_size of stage 1 ItemSampler is 2 in it, but 1 here"),
+        (items(), items(6), r"item_set of stage 1 ItemSampler is 4 items .* in it, but 6 items .* here"),
+        (items(), with_labels(), r"named \('seeds',\) in it, but .* named \('seeds', 'labels'\) here"),
+        (items(), items(shuffle=True), "shuffle of stage 1 ItemSampler is False in it, but True here"),
+        (
+            items().sample_neighbor(GRAPH, [2, 2]),
+            items().sample_neighbor(GRAPH, [*torch.tensor([2, 3])]),
+            r"fanouts of stage 2 NeighborSampler is \[2, 2\] in it, but \[2, 3\] here",
+        ),
+        (
+            items().sample_neighbor(GRAPH, [2]),
+            items().sample_neighbor(gf.from_coo(EDGES[:, 1:], num_nodes=4), [2]),
+            "graph of stage 2 NeighborSampler is graph of 4 nodes and 4 edges in it, but .* 3 edges here",
+        ),
+        (
+            items().sample_neighbor(GRAPH, [2]),
+            items().sample_layer_neighbor(GRAPH, [2]),
+            "it has 2 NeighborSampler where this one has 2 LayerNeighborSampler",
+        ),
+        (items().transform(), items(), "it has 2 MiniBatchTransformer where this one has no more stages"),
+        (items(), items().transform(), "it has no more stages where this one has 2 MiniBatchTransformer"),
+        (
+            items().transform(partial(scale, by=2)),
+            items().transform(partial(scale, by=3)),
+            r"transformer of .* is scale with \{'by': 2\} in it, but scale with \{'by': 3\} here",
+        ),
+        (items().transform(Scale(2)), items().transform(Scale(3)), r"Scale of \{'by': 2\} in it, but Scale of"),
+        (Limits(items(), {"a": 1}), Limits(items(), {"a": 2}), r"limits of stage 2 Limits is \{'a': 1\} in it"),
+        (Old(items(), 0.5), Old(items(), 0.25), "_factor of stage 2 Old is 0.5 in it, but 0.25 here"),
+    ],
+)
+def test_the_state_of_another_pipeline_is_refused(first: gf.Datapipe, second: gf.Datapipe, message: str) -> None:
+    with pytest.raises(ValueError, match=f"state_dict comes from another pipeline: .*{message}"):
+        resume(first, second)
+
+
+def test_the_stage_that_one_reads_from_counts() -> None:
+    source = items()
+    first, second = source.transform(same), source.transform(Scale(1))
+    with pytest.raises(ValueError, match="datapipe of stage 3 MiniBatchTransformer is stage 1 in it, but stage 2 here"):
+        resume(Two(first, second), Two(first, second.changed(datapipe=first)))
+
+
+STORE = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.zeros(4, 1))})
+LARGER = gf.BasicFeatureStore(
+    {("node", None, name): gf.TorchBasedFeature(torch.zeros(4, 1)) for name in ("feat", "more")}
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (items(seed=1), items(seed=2)),
+        (items(), items().buffer(3).prefetch(2).copy_to("cpu")),
+        (items().copy_to("cpu").transform(same), items().transform(same)),
+        (
+            items().sample_neighbor(GRAPH, [2], overlap_fetch=True, num_gpu_cached_edges=3),
+            gf.NeighborSampler(items(), gf.from_coo(EDGES, num_nodes=4), torch.tensor([2])),  # type: ignore[arg-type]
+        ),
+        (items().fetch_feature(STORE, ["feat"]), items().fetch_feature(LARGER, ["feat"], overlap_fetch=False)),
+        (items().transform(lambda batch: batch), items().transform(lambda batch: batch)),
+        (items().transform(Counter(3)), items().transform(Counter(4))),
+        (Limits(items(), {"a": 1, "b": 2}, frozenset("xyz")), Limits(items(), {"b": 2, "a": 1}, frozenset("zyx"))),
+        (
+            gf.IterableSource(gf.MiniBatch() for _ in range(3)),
+            gf.IterableSource([gf.MiniBatch()]),
+        ),
+        (
+            gf.DistributedItemSampler(gf.ItemSet(8, names="seeds"), 2, rank=0, world_size=2),
+            gf.DistributedItemSampler(gf.ItemSet(8, names="seeds"), 2, rank=1, world_size=4),
+        ),
+    ],
+)
+def test_what_changes_no_mini_batch_is_not_compared(first: gf.Datapipe, second: gf.Datapipe) -> None:
+    resume(first, second)
+
+
+def test_other_workers_and_an_option_that_only_speeds_up_resume_the_same_epoch() -> None:
+    expected = [digest(batch) for batch in pipelines.weighted().with_seed(5)]
+    with gf.DataLoader(pipelines.weighted(), num_workers=2, seed=5) as loader:
+        batches = iter(loader)
+        made = [digest(next(batches)) for _ in range(3)]
+        state = loader.state_dict()
+    with gf.DataLoader(pipelines.weighted().prefetch(), num_workers=1, worker="process", prefetch_factor=3) as loader:
+        loader.load_state_dict(state)
+        assert made + digests(loader) == expected
+
+
+def test_a_state_without_a_fingerprint_is_taken_as_it_is() -> None:
+    loader = gf.DataLoader(items(), num_workers=0)
+    loader.load_state_dict({"seed": 3, "epoch": 2, "index": 1})
+    assert [batch.seeds.tolist() for batch in loader] == [[2, 3]]
+
+
+def test_a_field_that_only_one_version_of_a_stage_has_is_not_compared() -> None:
+    own = take_fingerprint(items())
+    older = {name: {**fields, "gone": "1"} for name, fields in own.items()}
+    del older["1 ItemSampler"]["drop_last"]
+    assert find_difference(older, own) is None
+
+
+def test_long_values_are_told_apart_in_few_characters() -> None:
+    names = [{f"a long name {place}": place for place in range(MOST_VALUES - last)} for last in (0, 1)]
+    long, other = (take_fingerprint(Limits(items(), limits))["2 Limits"]["limits"] for limits in names)
+    assert len(long) < LONGEST + 50
+    assert long[:LONGEST] == other[:LONGEST]
+    assert long != other
+    many = take_fingerprint(Old(items(), torch.zeros(1000, 2)))["2 Old"]["_factor"]  # type: ignore[arg-type]
+    assert many == "torch.float32 of shape (1000, 2)"
+    assert take_fingerprint(Old(items(), [0] * 1000))["2 Old"]["_factor"] == "1000 values"  # type: ignore[arg-type]
