@@ -57,7 +57,8 @@ class CopyTo(Transform, name="copy_to"):
         """Run the pipeline here; keep what is copied from until its copy is done."""
         check_device("copy_to", self.device)
         if not self.returns_early:
-            yield from super().__iter__()
+            for minibatch in self.datapipe:
+                yield call(self, minibatch)
             return
         under_way: deque[tuple[torch.cuda.Event, Any]] = deque()
         try:

@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
+from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
 
 
 class Placement(enum.Enum):
@@ -77,6 +78,8 @@ class Datapipe(Fluent, IterableDataset[Any]):
     """Whether the stage draws random numbers."""
     reads_graph: ClassVar[bool] = False
     """Whether the stage samples from a graph."""
+    loops: ClassVar[bool] = True
+    """Whether the stage writes `__iter__`, where a `Transform` writes `__call__`."""
     one_to_one: ClassVar[bool] = False
     """Whether the stage gives one mini-batch for each that it reads, in order."""
     passes_on: ClassVar[bool] = False
@@ -219,7 +222,9 @@ def numbered(run: Callable[[Any], Iterator[Any]]) -> Callable[[Any], Iterator[An
 
     @wraps(run)
     def iterate(stage: Datapipe) -> Iterator[Any]:
-        return run(number_stages(stage))
+        observer = None if stage.inserted or not stage.loops else OBSERVER.get()
+        minibatches = run(number_stages(stage))
+        return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
     return iterate
 

@@ -10,6 +10,7 @@ from torch.utils.data import IterDataPipe
 from graphfeed.datapipes.datapipe import Datapipe, Placement, length
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -25,11 +26,13 @@ class Transform(Datapipe):
     """Where mini-batches come from: a stage, or any iterable of mini-batches."""
 
     one_to_one = True
+    loops = False
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Keep a stage that loops itself out of workers, which call a stage and would leave its loop out."""
         if "__iter__" in vars(cls):
             cls.runs_in = Placement.MAIN
+            cls.loops = True
             cls.one_to_one = vars(cls).get("one_to_one", False)
         super().__init_subclass__(name=name, **kwargs)
 
@@ -58,8 +61,9 @@ class Transform(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Run the pipeline here."""
+        observer = None if self.loops else OBSERVER.get()
         for minibatch in self.datapipe:
-            yield call(self, minibatch)
+            yield call(self, minibatch, observer)
 
     def __len__(self) -> int:
         """Return the number of mini-batches; a TypeError where the source doesn't know, or the stage loops itself."""
@@ -68,13 +72,15 @@ class Transform(Datapipe):
         return length(self.datapipe)
 
 
-def call(stage: Transform, minibatch: Any) -> Any:
-    """Call a stage; a failure is noted with the stage, the mini-batch and the worker.
+def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> Any:
+    """Call a stage, before the eyes of an observer; a failure is noted with the stage, the mini-batch and the worker.
 
     A new mini-batch that the stage made without a key gets that of the one it was given, so that later draws stay the
     same wherever they are made.
     """
     key = getattr(minibatch, "key", None)
+    if observer is not None:
+        observer.stage_begin(stage, key)
     try:
         result = stage(minibatch)
     except Exception as error:
@@ -83,6 +89,9 @@ def call(stage: Transform, minibatch: Any) -> Any:
             note += f", mini-batch {key.index} of epoch {key.epoch}"
         error.add_note(f"{note}, in {worker_name()}")
         raise
+    finally:
+        if observer is not None:
+            observer.stage_end(stage, key)
     if isinstance(result, MiniBatch) and result.key is None:
         result.key = key
     return result

@@ -4,11 +4,13 @@
 decided here, but in `graphfeed.datapipes`; the only stages here are those that rules insert.
 """
 
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.plan import RULES, Plan, make_plan
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
@@ -25,15 +27,18 @@ __all__ = [
     "InThreads",
     "InWorkers",
     "LoaderOptions",
+    "Observer",
     "Pin",
     "Plan",
     "Prefetch",
     "PrefetcherIterDataPipe",
     "ProcessExecutor",
+    "RunContext",
     "Sharder",
     "StreamPrefetch",
     "UpstreamPlaceholder",
     "WithCudaEvent",
     "WorkerLostError",
+    "current_run",
     "make_plan",
 ]

@@ -4,7 +4,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.pipeline.traverse import find, traverse
-from graphfeed.loader.executors.pace import Pace
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
+from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
@@ -45,9 +46,8 @@ class DataLoader:
     was left early; several may be alive at once. A failure in a stage comes out in its mini-batch's place, with a note
     of the stage, the mini-batch and the worker, and ends the epoch.
 
-    Handing a mini-batch over to a thread costs 100 to 200 microseconds beside the stages themselves, by the machine.
-    Those that take less than 150 are therefore made where they are asked for, by the loop or the thread that runs ahead
-    of it, once the loader's own threads have made sixteen; slower ones return to the threads.
+    Handing a mini-batch over to a worker thread costs 100 to 200 microseconds. Where all stages together take less
+    than that, `num_workers=0` is faster.
 
     Args:
         datapipe: The pipeline; it is not changed.
@@ -72,6 +72,7 @@ class DataLoader:
             runs ahead; on a GPU they take its memory. Where threads fetch features beside worker processes, one more is
             in flight for each of those threads, of which there are as many as workers or cores.
         timeout: Seconds that a mini-batch may take in a worker before it fails; a process that is at it is then killed.
+        observer: Sees each stage begin and end, and each wait at a cut (`graphfeed.loader.Observer`).
 
     Raises:
         TypeError: `datapipe` is no pipeline.
@@ -100,6 +101,7 @@ class DataLoader:
         seed: int | None = None,
         prefetch_factor: int = 2,
         timeout: float = 600.0,
+        observer: Observer | None = None,
     ) -> None:
         if not isinstance(datapipe, Datapipe):
             raise TypeError(
@@ -116,6 +118,7 @@ class DataLoader:
         self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout
+        self.observer = observer
         self.persistent_workers = persistent_workers
         self.max_uva_threads = check_thread_count(max_uva_threads)
         self._given_seed = seed
@@ -126,7 +129,6 @@ class DataLoader:
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
-        self._pace = Pace()
         self._closed = False
 
     @cached_property
@@ -261,23 +263,18 @@ class DataLoader:
         for stage in find(pipe, CopiesToDevice):
             check_device("copy_to", stage.device)  # type: ignore[attr-defined]
         executor = self._take_executor() if find(pipe, InWorkers) else None
-        # Whoever brings an executor may mean the very threads of it.
-        pace = self._pace if isinstance(executor, ThreadPoolExecutor) and executor is not self._executor else None
-        pipe = pipe.rewrite(
-            lambda stage: stage.changed(executor=executor, pace=pace) if isinstance(stage, InWorkers) else stage
-        )
+        run = RunContext(executor, self.observer)
         by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
         skipped = 0 if by_index else progress.index
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
-        batches = iter(pipe)
         try:
-            for minibatch in islice(batches, skipped, None):
-                progress.index += 1
-                yield minibatch
+            with closing(run.drive(pipe)) as batches:
+                for minibatch in islice(batches, skipped, None):
+                    progress.index += 1
+                    yield minibatch
             progress.done = True
         finally:
-            if hasattr(batches, "close"):
-                batches.close()
+            run.cancel()
             if executor is not None and executor is not self._executor and executor is not self._pool:
                 executor.shutdown(wait=True, cancel_futures=True)
 

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Shardable
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform, call, worker_name
 from graphfeed.loader.transport.pickling import dump
+from graphfeed.ops import Key
 
 
 @dataclass(frozen=True)
@@ -21,23 +23,27 @@ class WorkerTask:
     """Makes mini-batches by seed, epoch and index; None if they are sent."""
     stages: tuple[Transform, ...]
 
-    def __call__(self, task: Any) -> Any:
+    def __call__(self, task: Any, observer: Observer | None = None) -> Any:
         """Return the finished mini-batch of (seed, epoch, index), or of a mini-batch."""
-        minibatch = task if self.source is None else make(self.source, *task)
+        minibatch = task if self.source is None else make(self.source, Key(*task), observer)
         for stage in self.stages:
-            minibatch = call(stage, minibatch)
+            minibatch = call(stage, minibatch, observer)
         return minibatch
 
 
-def make(source: Shardable, seed: int, epoch: int, index: int) -> Any:
+def make(source: Any, key: Key, observer: Observer | None) -> Any:
     """Return one mini-batch of a source; a failure is noted with its index and the worker."""
+    if observer is not None:
+        observer.stage_begin(source, key)
     try:
-        keyed = source.keyed(seed, epoch, 0)
-        assert isinstance(keyed, Shardable)
-        return keyed.minibatch(index)
+        return source.keyed(key.seed, key.epoch, 0).minibatch(key.index)
     except Exception as error:
-        error.add_note(f"in {type(source).__name__}, stage 1, mini-batch {index} of epoch {epoch}, in {worker_name()}")
+        note = f"in {type(source).__name__}, stage 1, mini-batch {key.index} of epoch {key.epoch}"
+        error.add_note(f"{note}, in {worker_name()}")
         raise
+    finally:
+        if observer is not None:
+            observer.stage_end(source, key)
 
 
 @lru_cache(maxsize=4)

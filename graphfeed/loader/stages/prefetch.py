@@ -3,32 +3,26 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
 
 JOIN_SECONDS = 1.0
 """A thread whose reader is gone ends with the stage that it is at; an interrupted loop does not wait that long."""
 
 
-def feed(pipe: Datapipe, channel: ThreadChannel) -> None:
-    """Run a pipeline into a channel until it ends, fails, or nobody reads any more."""
+def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
+    """Run what comes before a stage into a channel until it ends, fails, or nobody reads any more."""
     try:
-        for minibatch in pipe:
-            if not channel.put(minibatch):
+        for minibatch in run.drive(cut.datapipe):
+            if not run.wait(cut, "maker", channel.put, minibatch):
                 return
     except BaseException as error:
         channel.put(Failure(error))
     finally:
         channel.close()
-
-
-def tell_reader(stage: Datapipe, reader: ThreadChannel) -> Datapipe:
-    """Let a stage that waits for workers know when nobody reads any more."""
-    return stage.changed(reader=reader) if isinstance(stage, InWorkers) else stage
 
 
 class Prefetch(Datapipe):
@@ -46,14 +40,15 @@ class Prefetch(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield what the thread makes."""
-        channel = ThreadChannel(self.buffer_size)
-        pipe = self.datapipe.rewrite(partial(tell_reader, reader=channel))
-        thread = threading.Thread(target=feed, args=(pipe, channel), name="graphfeed-prefetch", daemon=True)
+        run, channel = current_run(), ThreadChannel(self.buffer_size)
+        ahead = run.nested()
+        ahead.cancelled.add_done_callback(lambda _: channel.close())
+        thread = threading.Thread(target=feed, args=(self, ahead, channel), name="graphfeed-prefetch", daemon=True)
         thread.start()
         try:
             while True:
                 try:
-                    item = channel.get(self.timeout_seconds)
+                    item = run.wait(self, "reader", channel.get, self.timeout_seconds)
                 except Closed:
                     return
                 except TimeoutError as error:
@@ -65,7 +60,7 @@ class Prefetch(Datapipe):
                     raise item.error
                 yield item
         finally:
-            channel.close()
+            ahead.cancel()
             # The collector may find an abandoned iterator in any thread.
             if threading.current_thread() is not thread:
                 thread.join(JOIN_SECONDS)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.loader.run import current_run
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
@@ -39,14 +40,14 @@ class StreamPrefetch(Datapipe):
     def __iter__(self) -> Iterator[Any]:
         """Yield what the thread makes, for use on the current stream."""
         device = with_index(self.device)
-        stream = side_stream(device, self.stream)
-        stream.wait_stream(torch.cuda.current_stream(device))
+        run = current_run()
+        side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
         used: deque[torch.cuda.Event] = deque()
-        prefetch = Prefetch(WithCudaEvent(self.datapipe, stream), self.buffer_size, self.timeout_seconds)
+        prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
         with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
             for minibatch, event in ahead:
                 if len(used) > self.buffer_size:
-                    used.popleft().synchronize()
+                    run.wait(self, "reader", used.popleft().synchronize)
                 hand_over(minibatch, event, device)
                 yield minibatch
                 used.append(torch.cuda.current_stream(device).record_event())

@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,17 +67,6 @@ class ThreadChannel:
             item = self.items.popleft()
             self.changed.notify_all()
             return item
-
-    def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
-        """Wait until a future is done, no longer than told; return False, sooner, where the channel is closed."""
-        future.add_done_callback(self._wake)
-        with self.changed:
-            wait_in_steps(self.changed, lambda: future.done() or self.closed, timeout_seconds)
-            return not self.closed
-
-    def _wake(self, _: object) -> None:
-        with self.changed:
-            self.changed.notify_all()
 
     def close(self) -> None:
         """End the channel for both sides; what is in it can still be read."""

@@ -2,13 +2,14 @@ import gc
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import graphfeed as gf
+from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests.waiting import wait_until
@@ -22,9 +23,13 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def pipe(executor: Any, first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
+def pipe(first: Callable[[Any], Any], then: Callable[[Any], Any]) -> gf.Datapipe:
     source: gf.Datapipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
-    return InThreads(InWorkers(source.transform(first), num_workers=1, window=3, executor=executor).transform(then))
+    return InThreads(InWorkers(source.transform(first), num_workers=1, window=3).transform(then))
+
+
+def run(executor: Executor, first: Callable[[Any], Any], then: Callable[[Any], Any]) -> Generator[Any, None, None]:
+    return RunContext(executor).drive(pipe(first, then))
 
 
 def same(batch: gf.MiniBatch) -> gf.MiniBatch:
@@ -48,8 +53,8 @@ def test_several_mini_batches_are_worked_on_at_once_and_come_in_order(executor: 
         both.wait()
         return batch
 
-    threaded = pipe(executor, same, meet)
-    assert [batch.seeds.tolist() for batch in threaded] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    threaded = pipe(same, meet)
+    assert [batch.seeds.tolist() for batch in RunContext(executor).drive(threaded)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert len(threaded) == 4  # type: ignore[arg-type]
 
 
@@ -61,7 +66,7 @@ def test_workers_do_their_part_and_threads_theirs(executor: ThreadPoolExecutor) 
         seen[batch.key.index].append(threading.current_thread().name.rpartition("_")[0])
         return batch
 
-    list(pipe(executor, note, note))
+    list(run(executor, note, note))
     assert [seen[index] for index in range(4)] == [["workers", "graphfeed-fetch"]] * 4
 
 
@@ -72,14 +77,14 @@ def test_without_an_executor_all_runs_here() -> None:
         names.add(threading.current_thread().name)
         return batch
 
-    assert len(list(pipe(None, note, note))) == 4
+    assert len(list(pipe(note, note))) == 4
     assert names == {"MainThread"}
 
 
 @pytest.mark.parametrize("where", ["workers", "threads"])
 def test_a_failure_comes_in_its_place(executor: ThreadPoolExecutor, where: str) -> None:
     stages = (fail_at(2), same) if where == "workers" else (same, fail_at(2))
-    batches = iter(pipe(executor, *stages))
+    batches = run(executor, *stages)
     next(batches)
     next(batches)
     with pytest.raises(ValueError, match="no") as caught:
@@ -97,17 +102,17 @@ def test_a_mini_batch_that_is_there_waits_for_no_other_one(executor: ThreadPoolE
             release.wait(20)
         return batch
 
-    batches = iter(pipe(executor, hang_at_the_second, same))
+    batches = run(executor, hang_at_the_second, same)
     assert next(batches).seeds.tolist() == [0, 1]
     assert not release.is_set()
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("graphfeed-fetch")]
     release.set()
     assert not left, "leaving does not wait for workers"
 
 
 def test_a_mini_batch_that_was_taken_is_kept_by_nobody(executor: ThreadPoolExecutor) -> None:
-    batches = iter(pipe(executor, same, same))
+    batches = run(executor, same, same)
     gc.disable()
     try:
         taken = weakref.ref(next(batches))
@@ -129,15 +134,15 @@ def test_threads_have_mini_batches_beside_those_that_workers_have() -> None:
 
     with ThreadPoolExecutor(8) as executor:
         source: gf.Datapipe = gf.ItemSampler(gf.ItemSet(20, names="seeds"), batch_size=2).transform(hold)
-        workers = InWorkers(source, num_workers=2, window=2, executor=executor)
-        batches = iter(InThreads(workers.transform(same)))
+        workers = InWorkers(source, num_workers=2, window=2)
+        batches = RunContext(executor).drive(InThreads(workers.transform(same)))
         reader = threading.Thread(target=next, args=(batches,))
         reader.start()
         assert all(begun.acquire(timeout=20) for _ in range(4))
         assert not begun.acquire(blocking=False)
         release.set()
         reader.join()
-        batches.close()  # type: ignore[attr-defined]
+        batches.close()
 
 
 def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) -> None:
@@ -151,10 +156,10 @@ def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) ->
             release.wait(20)
         return batch
 
-    batches = iter(pipe(executor, hang_at_the_second, same))
+    batches = run(executor, hang_at_the_second, same)
     next(batches)
     wait_until(lambda: begun == [0, 1])
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     release.set()
     executor.shutdown()
     assert begun == [0, 1]

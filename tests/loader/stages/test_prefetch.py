@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
+from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages import prefetch
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.prefetch import Prefetch
@@ -83,9 +84,9 @@ def test_a_loop_that_is_left_does_not_wait_for_workers() -> None:
 
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=1).transform(hang_at_the_second)
     with ThreadPoolExecutor(1) as executor:
-        items = iter(Prefetch(InWorkers(pipe, num_workers=1, window=2, executor=executor)))
+        items = RunContext(executor).drive(Prefetch(InWorkers(pipe, num_workers=1, window=2)))
         next(items)
-        items.close()  # type: ignore[attr-defined]
+        items.close()
         left = [thread.name for thread in threading.enumerate() if thread.name == "graphfeed-prefetch"]
         release.set()
     assert not left

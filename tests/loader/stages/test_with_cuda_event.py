@@ -5,7 +5,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
-from tests.loader.late_streams import CALLER, OTHER_VALUE, Stream, current_stream, late_streams
+from graphfeed.loader.transport.streams import side_stream, with_index
+from tests.loader.late_streams import CALLER, OTHER_VALUE, current_stream, late_streams
+
+DEVICE = torch.device("meta")
 
 
 class Streams(gf.Datapipe):
@@ -28,8 +31,8 @@ def items() -> gf.Datapipe:
 
 def test_its_stream_is_current_while_something_is_made_and_only_then() -> None:
     with late_streams():
-        stream = Stream()
-        recorded = WithCudaEvent(Streams(items(), []), stream)  # type: ignore[arg-type]
+        stream = side_stream(DEVICE, "mine")
+        recorded = WithCudaEvent(Streams(items(), []), "mine", DEVICE)
         for used, event in recorded:
             assert used is stream
             assert event.stream is stream  # type: ignore[attr-defined]
@@ -38,7 +41,7 @@ def test_its_stream_is_current_while_something_is_made_and_only_then() -> None:
 
 def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
     with late_streams():
-        recorded: Any = WithCudaEvent(items().copy_to("meta", True), Stream())  # type: ignore[arg-type]
+        recorded: Any = WithCudaEvent(items().copy_to("meta", True), "mine", DEVICE)
         for place, (minibatch, event) in enumerate(recorded):
             assert minibatch.seeds.tolist() == [OTHER_VALUE]
             event.synchronize()
@@ -48,7 +51,7 @@ def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
 def test_what_it_runs_is_closed_with_it() -> None:
     closed: list[str] = []
     with late_streams():
-        minibatches = iter(WithCudaEvent(Streams(items(), closed), Stream()))  # type: ignore[arg-type]
+        minibatches = iter(WithCudaEvent(Streams(items(), closed), "mine", DEVICE))
         next(minibatches)
         minibatches.close()  # type: ignore[attr-defined]
     assert closed == ["closed"]
@@ -56,7 +59,7 @@ def test_what_it_runs_is_closed_with_it() -> None:
 
 @pytest.mark.gpu
 def test_on_a_device_events_pass_when_the_work_is_done() -> None:
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    found = list(WithCudaEvent(items().copy_to("cuda"), stream))
-    stream.synchronize()
+    device = with_index("cuda")
+    found = list(WithCudaEvent(items().copy_to("cuda"), "mine", device))
+    side_stream(device, "mine").synchronize()
     assert [event.query() for _, event in found] == [True] * 3

@@ -1,6 +1,5 @@
 import threading
 import time
-from concurrent.futures import Future
 
 import pytest
 
@@ -107,14 +106,3 @@ def test_a_process_that_was_stopped_for_long_goes_on_waiting() -> None:
     channel.changed = Stopped()
     threading.Timer(0.3, channel.put, ("late",)).start()
     assert channel.get(30) == "late"
-
-
-def test_a_wait_for_a_future_ends_with_it_or_with_the_channel() -> None:
-    channel = ThreadChannel(capacity=1)
-    first, second = Future[int](), Future[int]()
-    threading.Timer(0.05, first.set_result, (1,)).start()
-    assert channel.wait_for(first, 30)
-    assert first.done()
-    assert channel.wait_for(second, 0.01)
-    threading.Timer(0.05, channel.close).start()
-    assert not channel.wait_for(second, 30)

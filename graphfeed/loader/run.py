@@ -1,0 +1,96 @@
+"""What one run of a pipeline shares: who computes, whether anyone still reads, and who watches.
+
+Stages describe; they hold nothing of a run. A stage that the loader inserted asks for the context when it begins
+(`current_run`), in whichever thread runs it. The thread that iterates a loader has the context only while the pipeline
+makes a mini-batch; a thread that a stage starts gets it from that stage.
+
+- Success: mini-batches come out in order. At the end of an epoch every thread that a stage started has ended.
+- Failure: an exception travels in its mini-batch's place, behind all that was made before it, and is raised where the
+  mini-batch would have come out. That ends the epoch; the rest is cancelled.
+- Cancellation: a loop that is left, by `break`, an exception or the collector, cancels the run. Whoever waits in one of
+  its parts stops waiting, work that has not begun is dropped, and a stage that is at work ends with its mini-batch,
+  which nobody receives.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateError, wait
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
+from graphfeed.loader.transport.thread_channel import STEPS
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+END = object()
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """What the parts of one run share."""
+
+    executor: Executor | None = None
+    """Runs the workers' side of the pipeline; None runs it where the pipeline is iterated."""
+    observer: Observer | None = None
+    cancelled: "Future[None]" = field(default_factory=Future)
+    """Done once nobody reads any more."""
+
+    def cancel(self) -> None:
+        """Let those who wait in this run stop."""
+        with suppress(InvalidStateError):
+            self.cancelled.set_result(None)
+
+    def nested(self) -> "RunContext":
+        """Return the context of a part that runs ahead in a thread: cancelled with this one, or by itself."""
+        part = replace(self, cancelled=Future())
+        self.cancelled.add_done_callback(lambda _: part.cancel())
+        return part
+
+    def drive(self, pipe: Iterable[Any]) -> Generator[Any, None, None]:
+        """Iterate a pipeline in this context."""
+        minibatches = self._call(iter, pipe)
+        try:
+            while (minibatch := self._call(next, minibatches, END)) is not END:
+                yield minibatch
+        finally:
+            if hasattr(minibatches, "close"):
+                minibatches.close()
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # Set anew for each mini-batch, so that the caller's loop between two of them is not in the context.
+        run, observer = RUN.set(self), OBSERVER.set(self.observer)
+        try:
+            return function(*arguments)
+        finally:
+            OBSERVER.reset(observer)
+            RUN.reset(run)
+
+    def wait(self, cut: Datapipe, side: Side, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that waits for the other side of a cut."""
+        if self.observer is None:
+            return function(*args, **kwargs)
+        self.observer.wait_begin(cut, side)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.observer.wait_end(cut, side)
+
+    def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
+        """Wait until a future is done, or the time has passed; return False, sooner, if the run is cancelled."""
+        for _ in range(STEPS):
+            if future.done() or self.cancelled.done():
+                break
+            wait((future, self.cancelled), timeout_seconds / STEPS, FIRST_COMPLETED)
+        return not self.cancelled.done()
+
+
+RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)
+
+
+def current_run() -> RunContext:
+    """Return the context of what this thread runs; a pipeline without a loader has one without an executor."""
+    return RUN.get() or RunContext()
