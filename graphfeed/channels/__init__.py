@@ -1,11 +1,15 @@
-"""Channels that carry samples between processes of your own, on one machine.
+"""Channels of samples between processes that users start themselves. The loader never uses them.
 
-They have the names of GraphLearn-for-PyTorch and DGL. This room is optional: the loader does not use it. How the
-loader's own mini-batches travel between its threads and processes is in `graphfeed.loader.transport`.
+`ShmChannel` and `MpChannel` carry dicts of tensors between processes of one machine, under the names that
+GraphLearn-for-PyTorch gave them; `SamplerPool`, `SamplerSender` and `SamplerReceiver` do the same over TCP, under DGL's
+former names. In `sample_channel`, each process has a `channel_client`, which talks to a `broker`, a thread of the
+process that made the channel; the broker keeps the account, in a `bounded_queue_state`, and forwards records, while the
+tensors stay in the memory that `graphfeed.loader.transport` shares. The mailboxes and the pickling from there are
+shown here too, for processes that need no queue between them.
 """
 
+from graphfeed.channels.channel_client import EndOfEpoch, PeerError
 from graphfeed.channels.codec import SampleMessage
-from graphfeed.channels.line import EndOfEpoch, PeerError
 from graphfeed.channels.mp_channel import MpChannel
 from graphfeed.channels.sample_channel import ChannelBase
 from graphfeed.channels.sampler_pool import SamplerPool

@@ -1,4 +1,4 @@
-"""Dicts of tensors as a short text and the bytes of the tensors: nothing is pickled."""
+"""Dicts of tensors as a short text and the bytes of the tensors. Nothing is pickled."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from graphfeed.storage.memory.memory_map import Bytes
 from graphfeed.storage.memory.shared import from_bytes
 
 SampleMessage = dict[str, torch.Tensor]
-"""What a sample travels as: tensors by name."""
+"""How a sample is sent: tensors by name."""
 
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
 def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes]]:
-    """Return a header and the bytes of each tensor; those of other devices are copied to the CPU.
+    """Return a header and the bytes of each tensor; tensors on other devices are copied to the CPU.
 
     Raises:
-        TypeError: Something else than dense tensors under texts.
+        TypeError: The message is not a dict of dense tensors by name.
 
     Example:
         >>> header, buffers = pack_tensors({"ids": torch.arange(2)})

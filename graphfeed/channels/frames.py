@@ -1,4 +1,4 @@
-"""Samples over a stream socket, between processes that share a token; nothing is pickled."""
+"""Samples over a stream socket, between processes that share a token. Nothing is pickled."""
 
 import hmac
 import ipaddress
@@ -22,11 +22,11 @@ FRAME = struct.Struct("<BIQ")
 SAMPLE, END, LEAVE = range(3)
 LARGEST_HEADER = 1 << 24
 LARGEST_BYTES = 1 << 34
-"""What a sample may have at most; a peer that announces more is not one of ours."""
+"""The largest sample; a peer that announces more is not a sender of this library."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of "127.0.0.1:50051".
+    """Return the host and the port of an address.
 
     Example:
         >>> parse_address("127.0.0.1:50051")
@@ -39,10 +39,10 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def choose_token(token: str | None, host: str) -> bytes:
-    """Return the token given, or that of the environment; without one, only this machine may be talked to.
+    """Return the given token, or else the environment's; without one, only loopback addresses are allowed.
 
     Raises:
-        ValueError: There is none, and the host is not a loopback address.
+        ValueError: There is no token, and the host is not a loopback address.
     """
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
     try:
@@ -57,9 +57,9 @@ def choose_token(token: str | None, host: str) -> bytes:
 
 
 def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
-    """Prove to the other side that one knows the token, and have it prove the same; return whether it does.
+    """Prove to the other side that this one knows the token; return whether it proves the same.
 
-    What a listener says proves nothing in the mouth of one that calls, so that nobody can pass it on as his own.
+    The proofs of the listener and of the caller differ, so a third party can't pass on one as the other.
     """
     own = secrets.token_bytes(NONCE_BYTES)
     sock.sendall(MAGIC + own)
@@ -74,7 +74,7 @@ def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
 
 
 def send_frame(sock: socket.socket, kind: int, sample: SampleMessage | None = None) -> None:
-    """Send a sample or a mark; fails after the socket's time limit."""
+    """Send a sample or a control frame, within the socket's time limit."""
     header, buffers = pack_tensors(sample or {})
     try:
         sock.sendall(FRAME.pack(kind, len(header), sum(buffer.size for buffer in buffers)) + header)
@@ -89,7 +89,7 @@ def receive_frame(sock: socket.socket) -> tuple[int, SampleMessage]:
 
     Raises:
         Closed: The sender is gone.
-        ValueError: What came is no frame.
+        ValueError: What came is not a frame.
     """
     kind, header_size, size = FRAME.unpack(read_exactly(sock, FRAME.size))
     if kind > LEAVE or size > LARGEST_BYTES or header_size > LARGEST_HEADER:
@@ -101,10 +101,10 @@ def receive_frame(sock: socket.socket) -> tuple[int, SampleMessage]:
 
 
 def allocate(header: bytes, size: int) -> SampleMessage:
-    """Return tensors as a header describes them, without their values.
+    """Return uninitialised tensors, as a header describes them.
 
     Raises:
-        ValueError: It describes none, or others than of so many bytes together.
+        ValueError: The header describes no tensors, or tensors that don't have `size` bytes together.
     """
     try:
         rows = [(str(name), DTYPES[dtype], shape) for name, dtype, shape in json.loads(header)]
@@ -119,14 +119,14 @@ def allocate(header: bytes, size: int) -> SampleMessage:
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes:
-    """Return so many bytes."""
+    """Read exactly `size` bytes."""
     data = bytearray(size)
     read_into(sock, memoryview(data))
     return bytes(data)
 
 
 def read_into(sock: socket.socket, view: memoryview) -> None:
-    """Fill memory; raise Closed where the other side ends before."""
+    """Fill memory from a socket; raise Closed if the other side ends before that."""
     while len(view):
         try:
             count = sock.recv_into(view)

@@ -1,4 +1,4 @@
-"""GraphLearn-for-PyTorch's channel over a queue of Python's multiprocessing."""
+"""The channel that GraphLearn-for-PyTorch builds on a queue of multiprocessing."""
 
 import queue
 
@@ -12,12 +12,12 @@ UNBOUNDED_MESSAGES, UNBOUNDED_BYTES = 1 << 31, 1 << 62
 class MpChannel(SampleChannel):
     """A channel of samples under GraphLearn-for-PyTorch's name, with the keywords and errors of a queue.
 
-    Theirs is a queue of `torch.multiprocessing`, with two descriptors a tensor; this one has none for what fits its
-    shared memory, and carries nothing but dicts of tensors.
+    Theirs is a queue of `torch.multiprocessing`, which takes two descriptors per tensor. This one takes none for
+    samples that fit its shared memory, and carries only dicts of tensors.
 
     Args:
-        maxsize: How many samples are in it at most; 0 is without a bound.
-        num_producers: So many `end_epoch()` make an end of the epoch.
+        maxsize: The largest number of samples in the channel; 0 means no bound.
+        num_producers: How many calls of `end_epoch()` end an epoch.
 
     Example:
         >>> import torch
@@ -31,33 +31,33 @@ class MpChannel(SampleChannel):
         super().__init__(maxsize if maxsize > 0 else UNBOUNDED_MESSAGES, UNBOUNDED_BYTES, num_producers)
 
     def send(self, msg: SampleMessage, block: bool = True, timeout: float | None = None) -> None:
-        """Send a sample; without a timeout, for up to ten minutes.
+        """Send a sample; without a timeout, wait up to ten minutes for room.
 
         Raises:
-            queue.Full: There was no room in time, or at once with `block=False`.
+            queue.Full: There was no room in time, or with `block=False` there is none now.
         """
         seconds = waiting_time(block, timeout)
         if not self.put(msg, seconds):
             raise queue.Full(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
     def recv(self, block: bool = True, timeout: float | None = None) -> SampleMessage:
-        """Return the next sample; without a timeout, wait for up to ten minutes.
+        """Return the next sample; without a timeout, wait up to ten minutes for it.
 
         Raises:
-            queue.Empty: Nothing came in time, or is there with `block=False`.
+            queue.Empty: Nothing came in time, or with `block=False` there is nothing now.
             EndOfEpoch: All producers have ended the epoch, and all of it was received.
             PeerError: A producer sent an error, or died in the middle of an epoch.
             Closed: The process that made the channel closed it, or is dead.
         """
         seconds = waiting_time(block, timeout)
-        sample = self.take(seconds)
+        sample = self.get(seconds)
         if sample is None:
             raise queue.Empty(f"no message came for {seconds:g} s: its producers don't send")
         return sample
 
 
 def waiting_time(block: bool, timeout: float | None) -> float:
-    """Return how many seconds a queue's keywords ask for."""
+    """Return how many seconds to wait, given the keywords of a queue."""
     if not block:
         return 0.0
     return TIMEOUT_SECONDS if timeout is None else timeout

@@ -6,16 +6,16 @@ from abc import ABC, abstractmethod
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from graphfeed.channels.line import PeerError
+from graphfeed.channels.channel_client import PeerError
 
 JOIN_SECONDS = 10.0
 
 
 class SamplerPool(ABC):
-    """Runs one's own `worker` method in several processes, under the name that DGL's contrib package had for it.
+    """Runs the `worker` method of a subclass in several processes, under the name that DGL's contrib package used.
 
-    Where theirs ignores `num_worker` and loses the exceptions of workers, this one starts as many as asked, and raises
-    the first failure.
+    DGL's pool ignored `num_worker` and lost the exceptions of workers. This one starts `num_worker` processes, and
+    raises the first failure.
 
     Example:
         >>> class Pool(SamplerPool):
@@ -31,11 +31,11 @@ class SamplerPool(ABC):
         """Do the work of one process: make a sampler and a sender, send, signal."""
 
     def start(self, num_worker: int, args: Any) -> None:
-        """Run `worker(args)` in so many processes, and return when all are done.
+        """Run `worker(args)` in `num_worker` processes, and return when all are done.
 
         Raises:
-            ValueError: `num_worker` is under 1.
-            PeerError: A worker failed or died; the others are ended.
+            ValueError: `num_worker` is below 1.
+            PeerError: A worker failed or died; the others are killed.
         """
         if num_worker < 1:
             raise ValueError(f"num_worker must be 1 or more, but is {num_worker}")
@@ -71,7 +71,7 @@ class SamplerPool(ABC):
 
 
 def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
-    """Work, and tell how it went."""
+    """Run the worker, and report how it went."""
     try:
         pool.worker(args)
     except BaseException:

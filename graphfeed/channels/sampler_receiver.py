@@ -8,45 +8,45 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from graphfeed.channels.channel_client import PeerError
 from graphfeed.channels.codec import SampleMessage
 from graphfeed.channels.frames import END, LEAVE, choose_token, greet, parse_address, receive_frame
-from graphfeed.channels.line import PeerError
 from graphfeed.loader.transport.thread_channel import Closed
 
 GREETING_SECONDS = 10.0
-"""How long one that calls may take to prove that it is one of ours; others wait meanwhile."""
+"""How long a caller may take to prove that it knows the token; others wait meanwhile."""
 
 
 @dataclass(eq=False)
-class Caller:
+class SenderConnection:
     """A sender's connection."""
 
     sock: socket.socket
     name: str
     ended: bool = False
-    """It has signalled the end of the epoch; what it sends after that is left where it is until the next one."""
+    """It has signalled the end of the epoch; what it sends after that is not read before the next epoch."""
     samples: int = 0
-    """What came in this epoch."""
+    """How many came in this epoch."""
 
 
 class SamplerReceiver:
-    """Receives the samples of several senders, under the name that DGL's contrib package had for it.
+    """Receives the samples of several senders, under the name that DGL's contrib package used.
 
-    Iterating it gives the samples of one epoch, in order for each sender: it ends when `num_sender` senders have
-    signalled, and can be iterated again for the next. Where theirs mixes epochs, waits for ever for a dead sender and
-    lets none join late, this one keeps epochs apart, raises, and lets senders come at any time.
+    An iteration yields the samples of one epoch, in order for each sender. It ends when `num_sender` senders have
+    signalled; the next iteration yields the next epoch. DGL's receiver mixed epochs, waited for ever for a dead sender
+    and let none join late. This one keeps epochs apart, raises an error, and lets senders join at any time.
 
     Args:
-        graph: Taken for the sake of code that gives it; samples come as dicts of tensors, whatever the graph.
-        addr: Where to listen, as "127.0.0.1:50051"; port 0 lets the system choose, see `address`.
-        num_sender: So many signals make the end of an epoch.
+        graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
+        addr: The address to listen on, such as "127.0.0.1:50051". With port 0 the system chooses one, see `address`.
+        num_sender: How many signals end an epoch.
         net_type: "socket".
-        token: What senders have to know; None takes that of the environment, GRAPHFEED_TOKEN. Without one, only this
-            machine can be listened on.
-        timeout: Seconds without any sample before the wait fails.
+        token: The token that senders have to know; None means that of the environment, GRAPHFEED_TOKEN. Without one,
+            only a loopback address can be listened on.
+        timeout: How many seconds to wait for a sample.
 
     Raises:
-        ValueError: A malformed address, another net_type, no sender, or no token where others can call.
+        ValueError: A malformed address, another net_type, no sender, or no token where other machines can call.
 
     Example:
         >>> import threading, torch
@@ -82,12 +82,12 @@ class SamplerReceiver:
         self.listener = socket.create_server((host, port))
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.address = f"{host}:{self.listener.getsockname()[1]}"
-        self.callers: list[Caller] = []
+        self.connections: list[SenderConnection] = []
         self.signals = 0
         self.epoch = 0
 
     def __iter__(self) -> Iterator[SampleMessage]:
-        """Yield the samples of an epoch, or of what is left of it.
+        """Yield the samples of an epoch, or what is left of it.
 
         Raises:
             TimeoutError: Nothing came in time.
@@ -99,26 +99,26 @@ class SamplerReceiver:
             if not ready:
                 raise TimeoutError(
                     f"no sample came for {self.timeout:g} s; {self.signals} of {self.num_sender} senders have "
-                    f"signalled, {sum(not caller.ended for caller in self.callers)} others are connected"
+                    f"signalled, {sum(not connection.ended for connection in self.connections)} others are connected"
                 )
             for key, _ in ready:
                 if key.data is None:
                     self._accept()
-                elif (sample := self._hear(key.data)) is not None:
+                elif (sample := self._receive(key.data)) is not None:
                     yield sample
                     end = time.monotonic() + self.timeout
         self._begin_epoch()
 
     def close(self) -> None:
-        """Stop listening, and hang up. Does nothing the second time."""
-        for caller in self.callers:
-            caller.sock.close()
-        self.callers.clear()
+        """Stop listening, and close all connections. Does nothing the second time."""
+        for connection in self.connections:
+            connection.sock.close()
+        self.connections.clear()
         self.listener.close()
         self.selector.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "callers"):
+        if hasattr(self, "connections"):
             self.close()
 
     def _accept(self) -> None:
@@ -132,40 +132,40 @@ class SamplerReceiver:
             sock.close()
             return
         sock.settimeout(self.timeout)
-        caller = Caller(sock, f"sender {address[0]}:{address[1]}")
-        self.callers.append(caller)
-        self.selector.register(sock, selectors.EVENT_READ, caller)
+        connection = SenderConnection(sock, f"sender {address[0]}:{address[1]}")
+        self.connections.append(connection)
+        self.selector.register(sock, selectors.EVENT_READ, connection)
 
-    def _hear(self, caller: Caller) -> SampleMessage | None:
+    def _receive(self, connection: SenderConnection) -> SampleMessage | None:
         try:
-            kind, sample = receive_frame(caller.sock)
+            kind, sample = receive_frame(connection.sock)
         except (Closed, OSError, ValueError) as error:
-            self._drop(caller)
-            raise PeerError(f"{caller.name} was cut off before it signalled: {error}") from error
+            self._drop(connection)
+            raise PeerError(f"{connection.name} was cut off before it signalled: {error}") from error
         if kind == END:
-            caller.ended = True
+            connection.ended = True
             self.signals += 1
-            self.selector.unregister(caller.sock)
+            self.selector.unregister(connection.sock)
         elif kind == LEAVE:
-            self._drop(caller)
-            if caller.samples:
-                raise PeerError(f"{caller.name} left after {caller.samples} samples, before it signalled")
+            self._drop(connection)
+            if connection.samples:
+                raise PeerError(f"{connection.name} left after {connection.samples} samples, before it signalled")
         else:
-            caller.samples += 1
+            connection.samples += 1
             return sample
         return None
 
-    def _drop(self, caller: Caller) -> None:
+    def _drop(self, connection: SenderConnection) -> None:
         with suppress(KeyError):
-            self.selector.unregister(caller.sock)
-        caller.sock.close()
-        self.callers.remove(caller)
+            self.selector.unregister(connection.sock)
+        connection.sock.close()
+        self.connections.remove(connection)
 
     def _begin_epoch(self) -> None:
         self.epoch += 1
         self.signals = 0
-        for caller in self.callers:
-            if caller.ended:
-                caller.ended = False
-                caller.samples = 0
-                self.selector.register(caller.sock, selectors.EVENT_READ, caller)
+        for connection in self.connections:
+            if connection.ended:
+                connection.ended = False
+                connection.samples = 0
+                self.selector.register(connection.sock, selectors.EVENT_READ, connection)

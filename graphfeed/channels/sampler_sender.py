@@ -13,17 +13,17 @@ RETRY_SECONDS = 0.2
 
 
 class SamplerSender:
-    """Sends samples to receivers by number, under the name that DGL's contrib package had for it.
+    """Sends samples to numbered receivers, under the name that DGL's contrib package used.
 
-    A sample is a dict of tensors, with any dtypes. What the system's buffers and the receiver don't take makes `send`
-    wait, so nothing piles up. One thread at a time.
+    A sample is a dict of tensors of any dtypes. If the receiver is slow, `send` waits once the system's buffers are
+    full, so samples never pile up. For one thread at a time.
 
     Args:
-        namebook: The receivers' addresses, as {0: "127.0.0.1:50051"}.
+        namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}.
         net_type: "socket".
-        token: What receivers ask for; None takes that of the environment, GRAPHFEED_TOKEN. Without one, only receivers
-            on this machine are called.
-        timeout: Seconds that connecting, and each wait of a `send`, may take.
+        token: The token that receivers ask for; None means that of the environment, GRAPHFEED_TOKEN. Without one, only
+            receivers on this machine can be called.
+        timeout: How many seconds connecting may take, and each wait of a `send`.
 
     Raises:
         ValueError: No or malformed addresses, another net_type, or no token for another machine.
@@ -56,9 +56,9 @@ class SamplerSender:
         """Send a sample to one receiver.
 
         Raises:
-            KeyError: No such receiver.
+            KeyError: There is no such receiver.
             Closed: It is gone.
-            TimeoutError: It takes nothing any more.
+            TimeoutError: It takes no more samples.
         """
         self._frame(SAMPLE, recv_id, nodeflow)
 
@@ -89,13 +89,13 @@ class SamplerSender:
         try:
             send_frame(self.sockets[recv_id], kind, sample)
         except TimeoutError as error:
-            # A part of the frame may be there already: nothing that follows would make sense.
+            # A part of the frame may have been sent, so no other frame can follow.
             self.sockets.pop(recv_id).close()
             raise TimeoutError(f"receiver {recv_id} took nothing for {self.timeout:g} s; it was left") from error
 
 
 def connect(address: str, token: str | None, timeout: float) -> socket.socket:
-    """Return a connection to a receiver, which may start later."""
+    """Connect to a receiver, which may start later than the sender."""
     host, port = parse_address(address)
     secret = choose_token(token, host)
     end = time.monotonic() + timeout
@@ -118,5 +118,5 @@ def connect(address: str, token: str | None, timeout: float) -> socket.socket:
         raise
     if not known:
         sock.close()
-        raise PermissionError(f"receiver {address} has another token, or is none of ours")
+        raise PermissionError(f"receiver {address} has another token, or is not one of graphfeed's")
     return sock

@@ -14,10 +14,10 @@ class QueueTimeoutError(RuntimeError, TimeoutError):
 
 
 def parse_size(size: int | float | str) -> int:
-    """Return a size in bytes; texts have a unit, in powers of two.
+    """Return a size in bytes; a text has a unit, which is a power of two.
 
     Raises:
-        ValueError: A text without one of these units, or a size under 1.
+        ValueError: The text has no such unit, or the size is below 1.
 
     Example:
         >>> parse_size("256MB"), parse_size("0.5g"), parse_size(1000)
@@ -37,15 +37,15 @@ def parse_size(size: int | float | str) -> int:
 class ShmChannel(SampleChannel):
     """A bounded channel of samples in shared memory, under GraphLearn-for-PyTorch's name and signature.
 
-    Where theirs is broken it does better: a message larger than the channel is refused and breaks nothing; other
-    messages fit wherever the queue stands; tensors may have any dtype, shape and strides, and arrive aligned; every
-    wait has a time limit; a process that is killed is noticed and leaves nothing behind; what a consumer keeps stalls
-    nobody. The bounds are of what was sent and not yet received.
+    It is stricter than theirs where theirs fails. A message larger than the channel is refused, and breaks nothing; any
+    other message fits. Tensors may have any dtype, shape and strides, and arrive aligned. Every wait has a time limit.
+    A killed process is noticed and leaves nothing behind. What a consumer keeps blocks nobody: the bounds hold for
+    samples sent and not yet received.
 
     Args:
-        capacity: How many samples are in the channel at most.
-        shm_size: How many bytes they have together: a number, or a text as "256MB".
-        num_producers: So many `end_epoch()` make an end of the epoch.
+        capacity: The largest number of samples in the channel.
+        shm_size: The largest number of bytes in the channel: a number, or a text such as "256MB".
+        num_producers: How many calls of `end_epoch()` end an epoch.
 
     Example:
         >>> import torch
@@ -59,21 +59,21 @@ class ShmChannel(SampleChannel):
         super().__init__(capacity, parse_size(shm_size), num_producers)
 
     def send(self, msg: SampleMessage, timeout_ms: int | None = None) -> None:
-        """Send a sample, once there is room for it; None or 0 waits for up to ten minutes.
+        """Send a sample once there is room for it; None or 0 waits up to ten minutes.
 
         Raises:
             QueueTimeoutError: There was no room in time; nothing was sent.
             RuntimeError: The sample is larger than the channel; nothing was sent.
             PeerError: The last consumer died.
             Closed: The process that made the channel closed it, or is dead.
-            TypeError: Something else than dense tensors under texts.
+            TypeError: The sample is not a dict of dense tensors by name.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS
         if not self.put(msg, seconds):
             raise QueueTimeoutError(f"the channel had no room for {seconds:g} s: its consumers don't receive")
 
     def recv(self, timeout_ms: int | None = None) -> SampleMessage:
-        """Return the next sample; None or 0 waits for up to ten minutes.
+        """Return the next sample; None or 0 waits up to ten minutes.
 
         Raises:
             QueueTimeoutError: Nothing came in time.
@@ -82,7 +82,7 @@ class ShmChannel(SampleChannel):
             Closed: The process that made the channel closed it, or is dead.
         """
         seconds = timeout_ms / 1000 if timeout_ms else TIMEOUT_SECONDS
-        sample = self.take(seconds)
+        sample = self.get(seconds)
         if sample is None:
             raise QueueTimeoutError(f"no message came for {seconds:g} s: its producers don't send")
         return sample

@@ -45,7 +45,6 @@ from graphfeed.ops.sampling.time_order import (
     places_in_order,
 )
 from graphfeed.ops.sampling.weights import cumulate_weights
-from graphfeed.ops.spin import poll_request, spin
 from graphfeed.ops.structure.compact import Compacted, compact
 from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
@@ -116,7 +115,6 @@ __all__ = [
     "pin_in_place",
     "places_in_order",
     "policy_bytes",
-    "poll_request",
     "read_bytes",
     "read_edges",
     "read_rows",
@@ -127,7 +125,6 @@ __all__ = [
     "sample_neighbors",
     "seed",
     "set_max_uva_threads",
-    "spin",
     "temporal_labor_sample_hops",
     "temporal_labor_sample_neighbors",
     "temporal_sample_hops",

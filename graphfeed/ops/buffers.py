@@ -6,7 +6,7 @@ Writing to fresh pages costs more than the copy itself, for the kernel has to cl
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -39,9 +39,6 @@ class BufferPool:
     """Blocks by size class, four classes to a power of two; safe under threads."""
 
     def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
-        self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
-        """Asked first, by any thread: gives so many bytes of memory of its own, and learns from the array's death that
-        they are free; None leaves it to the pool."""
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lock = threading.RLock()  # a lease may die inside a locked section of its own thread
@@ -55,15 +52,11 @@ class BufferPool:
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
         step = 1 << max((size - 1).bit_length() - 3, 12)
-        rounded = -(-size // step) * step
-        given = None if self.source is None else self.source(rounded)
-        if given is None:
-            given = self.take(rounded)
-        array: NDArray[Any] = given[:size].view(kind).reshape(shape)
+        array: NDArray[Any] = self.take(-(-size // step) * step)[:size].view(kind).reshape(shape)
         return array
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        """Return a block of the pool's own, of the size of a class."""
+        """Return a block of the size of a class."""
         with self.lock:
             free = self.blocks[size]
             block = free.pop() if free else None
@@ -124,12 +117,8 @@ NODE_MAPS = NodeMaps()
 
 
 def begin_anew() -> None:
-    """Make new locks in a forked process, where nobody releases those that a thread held; leave its source to others.
-
-    A source's memory may be shared with the process that it was forked off, its account of that memory is not.
-    """
+    """Make new locks in a forked process, where nobody releases those that another thread held."""
     POOL.lock = threading.RLock()
-    POOL.source = None
     NODE_MAPS.lock = threading.Lock()
 
 

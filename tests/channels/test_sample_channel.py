@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.channels.line import EndOfEpoch, PeerError
+from graphfeed.channels.channel_client import EndOfEpoch, PeerError
 from graphfeed.channels.mp_channel import MpChannel
 from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
 from graphfeed.loader.transport.thread_channel import Closed

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from graphfeed.channels.line import PeerError
+from graphfeed.channels.channel_client import PeerError
 from graphfeed.channels.sampler_pool import SamplerPool
 
 pytestmark = [

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from graphfeed.channels.line import PeerError
+from graphfeed.channels.channel_client import PeerError
 from graphfeed.channels.sampler_receiver import SamplerReceiver
 from graphfeed.channels.sampler_sender import SamplerSender
 

@@ -30,7 +30,7 @@ def test_another_token_is_refused() -> None:
     receiver = SamplerReceiver(None, "127.0.0.1:0", token="a")
     thread = threading.Thread(target=receiver._accept)
     thread.start()
-    with pytest.raises(PermissionError, match="has another token, or is none of ours"):
+    with pytest.raises(PermissionError, match="has another token, or is not one of graphfeed's"):
         SamplerSender({0: receiver.address}, token="b")
     thread.join(10)
     receiver.close()

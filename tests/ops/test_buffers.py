@@ -1,5 +1,4 @@
 import gc
-import os
 import subprocess
 import sys
 import threading
@@ -114,33 +113,6 @@ def test_a_block_is_not_used_again_while_anything_views_it(pool: BufferPool, vie
     del kept
     gc.collect()
     assert len(pool.blocks[LARGE]) == blocks + 1
-
-
-def test_a_source_is_asked_first_and_the_pool_gives_what_it_does_not_have(pool: BufferPool) -> None:
-    memory = np.zeros(LARGE, dtype=np.uint8)
-    asked: list[int] = []
-
-    def give(size: int) -> Any:
-        asked.append(size)
-        return memory if len(asked) == 1 else None
-
-    pool.source = give
-    first, second = buffers.empty((LARGE - 40) // 8, torch.int64), buffers.empty(LARGE, torch.uint8)
-    assert asked == [LARGE, LARGE]
-    assert first.data_ptr() == memory.ctypes.data
-    assert second.data_ptr() != first.data_ptr()
-    buffers.empty(SMALL_BYTES // 2, torch.uint8)
-    assert len(asked) == 2
-    del first, second
-    assert pool.idle == LARGE
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_leaves_the_source_to_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers.POOL, "source", lambda size: np.zeros(size, dtype=np.uint8))
-    if (child := os.fork()) == 0:
-        os._exit(7 if buffers.POOL.source is None else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_block_in_a_cycle_comes_back_with_the_garbage(pool: BufferPool) -> None:

@@ -1,5 +1,6 @@
 """Who computes: worker processes behind the interface of `concurrent.futures.Executor`.
 
-A process that dies is replaced, and what it was doing is done again. Any other executor can take its place without a
-change here. How results come back is in `graphfeed.loader.transport`.
+`process_executor` is what the loader and users submit calls to. Its `dispatcher`, a thread, gives the calls to workers
+and replaces workers that die; `worker_process` is a worker as that thread sees it, `worker_main` what runs inside it.
+Any other executor of the same interface can take its place.
 """

@@ -1,4 +1,39 @@
-"""The thread that gives calls to worker processes, takes their replies, and replaces those that die."""
+"""The thread that gives calls to worker processes, takes their replies, and replaces workers that die.
+
+What becomes of a task:
+
+Success
+    A worker sends a reply, and the future gets the result. A result that can't be unpickled here, or whose memory
+    can't be mapped here, is the call's failure.
+
+Failure of the call
+    The call raises in the worker. The future gets that exception, with the worker's traceback as text. The worker goes
+    on with the next task.
+
+The worker dies (it is killed, runs out of memory, crashes, exits)
+    The task goes back to the head of the queue, and a new worker takes the place of the old one. So a call may run more
+    than once. After `ATTEMPTS` deaths over the same task, its future fails with `WorkerLostError`; others go on. The
+    last replies of a worker that died are still read.
+
+The worker hangs
+    After `timeout` seconds the worker is killed, and the future fails with `TimeoutError`. The call is not tried again,
+    since it would hang again. Time in which this process was stopped, or the machine asleep, does not count.
+
+Workers don't start
+    If some run, they do all the work. If none does, or several in a row die before their first task, all pending
+    tasks fail with the reason.
+
+The future is cancelled before a worker begins the task
+    The task is dropped. A task that a worker has begun can't be cancelled.
+
+`finish(cancel=False)`, or the executor is garbage collected
+    No more tasks are accepted. Those that are there are done, then the workers leave.
+
+`finish(cancel=True)`, or this process ends
+    Pending tasks are cancelled; those that workers are doing fail with `WorkerLostError`. The workers leave at once;
+    the ones that don't within `GRACE_SECONDS` are killed. If this process itself is killed, the workers notice that
+    their sockets are closed, and exit by themselves.
+"""
 
 import os
 import selectors
@@ -17,18 +52,18 @@ from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.thread_channel import STEPS
 
 ATTEMPTS = 3
-"""A call whose worker dies is done again, so often in all; so many workers in a row may fail to start."""
+"""How often a call is tried whose workers die, and how many workers in a row may fail to start."""
 KILLED_AT_START = 20
-"""So many in a row may be killed while they start, which says less about them."""
+"""How many workers in a row may be killed while they start, which says less about them."""
 
 
 class WorkerLostError(RuntimeError):
-    """Workers died again and again over one call, or while they started."""
+    """Workers died again and again, over one call or while they started."""
 
 
 @dataclass(eq=False)
 class Task:
-    """A call and who waits for it."""
+    """A call and the future of its result."""
 
     number: int
     call: bytes
@@ -40,7 +75,7 @@ class Task:
 class Dispatcher:
     """Keeps up to `max_workers` processes busy with the tasks that are put into it.
 
-    All workers belong to one thread. What others do is to append a task or to set a flag, under a lock, and to wake it.
+    One thread owns all workers. Other threads only append a task or set a flag, under a lock, and wake that thread.
     """
 
     def __init__(self, max_workers: int, context: BaseContext, timeout: float) -> None:
@@ -48,7 +83,7 @@ class Dispatcher:
         self.context = context
         self.timeout = timeout
         self.process = os.getpid()
-        # The collector may run a finalizer, which calls finish(), in a thread that holds it.
+        # The garbage collector may run a finalizer that calls finish() in a thread that holds the lock.
         self.lock = threading.RLock()
         self.pending: deque[Task] = deque()
         self.finishing = False
@@ -78,9 +113,9 @@ class Dispatcher:
         self.wake()
 
     def finish(self, *, cancel: bool) -> None:
-        """Take no more tasks; drop those that are there if asked to, also the ones that workers are doing.
+        """Accept no more tasks; with `cancel`, also drop the pending ones and those that workers are doing.
 
-        Does nothing in a forked process: what it has is a copy, of a lock that may be held too.
+        Does nothing in a forked process: it has only a copy, and the lock of that copy may be held for ever.
         """
         if os.getpid() != self.process:
             return
@@ -90,13 +125,13 @@ class Dispatcher:
         self.wake()
 
     def wake(self) -> None:
-        """Make the thread look around."""
-        # A full socket has woken it already, a closed one belongs to a thread that has ended.
+        """Wake the thread."""
+        # If the socket is full, the thread is awake already; if it is closed, the thread has ended.
         with suppress(OSError):
             self.waker.send(b"\0")
 
     def run(self) -> None:
-        """Do all that there is to do until the end."""
+        """Work until the end."""
         failure: BaseException = WorkerLostError("the executor was shut down before this call was done")
         try:
             while not self.stopped:
@@ -112,7 +147,7 @@ class Dispatcher:
             with self.lock:
                 self.finishing = True
                 left = [*self.running.values(), *self.pending]
-                # Who waits for a call may keep the executor, which keeps this.
+                # The callbacks of a future may refer to the executor, which refers to this object.
                 self.running.clear()
                 self.pending.clear()
             for task in left:
@@ -125,12 +160,12 @@ class Dispatcher:
             self.waker.close()
 
     def is_over(self) -> bool:
-        """Tell whether nothing is left to do and nothing will come."""
+        """Tell whether there is nothing left to do, and nothing will come."""
         with self.lock:
             return self.finishing and not self.pending and not self.running
 
     def assign(self) -> None:
-        """Give tasks to workers that have none, and start more where there are too few."""
+        """Give tasks to idle workers, and start more workers if there are too few."""
         for worker in self.workers:
             while worker.ready and worker not in self.running and (task := self.take()) is not None:
                 self.give(worker, task)
@@ -139,7 +174,7 @@ class Dispatcher:
             try:
                 worker = WorkerProcess(self.context)
             except Exception as error:
-                # Those that are there do it all, only later.
+                # The workers that are there do all the work, only later.
                 if not self.workers:
                     self.fail_pending(error)
                 return
@@ -153,13 +188,13 @@ class Dispatcher:
         try:
             worker.send(task.number, task.call)
         except Exception as error:
-            # The system has no memory or no descriptor left for it.
+            # The system is out of memory or descriptors.
             task.future.set_exception(error)
         else:
             self.running[worker] = task
 
     def take(self) -> Task | None:
-        """Return the next task that somebody still waits for."""
+        """Return the next task that was not cancelled."""
         with self.lock:
             while self.pending:
                 task = self.pending.popleft()
@@ -168,7 +203,7 @@ class Dispatcher:
         return None
 
     def wait(self) -> None:
-        """Sleep until a reply, a death, a new task or the next deadline, a step at a time; then deal with it."""
+        """Sleep until a reply, a death, a new task or the next deadline, but a step at most; then handle it."""
         busy = [worker for worker in self.workers if worker in self.running or not worker.ready]
         begin = time.monotonic()
         seconds = None
@@ -176,7 +211,7 @@ class Dispatcher:
             left = min(worker.since for worker in busy) + self.timeout - begin
             seconds = max(0.0, min(left, self.timeout / STEPS))
         ready = self.selector.select(seconds)
-        # Where this process was stopped, or the machine asleep, no worker is to blame for it.
+        # If this process was stopped, or the machine asleep, no worker is to blame for that time.
         stood_still = 0.0 if seconds is None else time.monotonic() - begin - seconds
         for worker in busy:
             worker.since += max(0.0, stood_still)
@@ -186,20 +221,20 @@ class Dispatcher:
                 with suppress(BlockingIOError):
                     self.alarm.recv(1 << 12)
             elif worker in self.workers:
-                self.listen(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
+                self.receive(worker, ended=key.fd == worker.sentinel and worker.process.exitcode is not None)
 
-    def listen(self, worker: WorkerProcess, *, ended: bool) -> None:
-        """Take a worker's reply, or all that are left of one that has ended or closed its side."""
+    def receive(self, worker: WorkerProcess, *, ended: bool) -> None:
+        """Take a worker's reply, or all replies left of a worker that has ended or closed its side."""
         for reply in worker.replies():
-            self.settle(worker, reply)
+            self.complete(worker, reply)
             if not (ended or worker.gone):
-                # It does one call at a time, so there is no other; looking for one would cost as much again.
+                # A worker does one call at a time, so there is no second reply to look for.
                 return
         if ended or worker.gone:
-            self.bury(worker)
+            self.on_worker_exit(worker)
 
-    def settle(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
-        """Give a reply to who waits for it; what can't be unpickled here is the call's fault, not the worker's."""
+    def complete(self, worker: WorkerProcess, reply: Reply | BaseException) -> None:
+        """Set the future that a reply is for, or note that a worker has started."""
         if isinstance(reply, Reply) and reply.number is None:
             worker.ready = True
             self.lost_at_start = 0
@@ -212,8 +247,8 @@ class Dispatcher:
         else:
             future.set_result(reply.result)
 
-    def bury(self, worker: WorkerProcess) -> None:
-        """Forget a worker that died; what it was doing is done again by another one."""
+    def on_worker_exit(self, worker: WorkerProcess) -> None:
+        """Drop a worker that has ended, and let another one do its task again."""
         self.remove(worker)
         worker.join(GRACE_SECONDS)
         task = self.running.pop(worker, None)
@@ -242,7 +277,7 @@ class Dispatcher:
                 )
 
     def end_overdue(self) -> None:
-        """Kill workers that take too long; who waits learns that."""
+        """Kill the workers that have taken too long, and fail their tasks."""
         now = time.monotonic()
         for worker in list(self.workers):
             task = self.running.get(worker)
@@ -257,10 +292,10 @@ class Dispatcher:
                         "slower than that: give a larger timeout"
                     )
                 )
-            self.bury(worker)
+            self.on_worker_exit(worker)
 
     def fail_pending(self, error: BaseException) -> None:
-        """Let all tasks fail that no worker has begun."""
+        """Fail all tasks that no worker has begun."""
         while (task := self.take()) is not None:
             task.future.set_exception(error)
 
@@ -272,7 +307,7 @@ class Dispatcher:
         worker.close()
 
     def end_workers(self) -> None:
-        """Let all workers leave at once, and see that they do."""
+        """Let all workers leave, and kill those that don't."""
         workers = list(self.workers)
         for worker in workers:
             self.remove(worker)

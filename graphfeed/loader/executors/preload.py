@@ -1,6 +1,6 @@
-"""What a fork server imports once for all of its workers: kernels too are loaded before the first call.
+"""What a fork server imports once for all of its workers, so that their kernels are loaded before the first call.
 
-Only fork servers import this, since importing it runs a small pipeline.
+Only fork servers import this module: importing it runs a small pipeline.
 """
 
 import signal
@@ -17,7 +17,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import fused_csc_sampling_
 
 
 def warm_up() -> int:
-    """Run each common stage once, which loads its kernels; returns the number of mini-batches."""
+    """Run the common stages once, which loads their kernels; return the number of mini-batches."""
     ids = torch.arange(4)
     graph = fused_csc_sampling_graph(torch.tensor([0, 1, 2, 3, 4]), ids)
     store = BasicFeatureStore({("node", None, "feat"): TorchBasedFeature(torch.ones(4, 1))})
@@ -26,12 +26,12 @@ def warm_up() -> int:
     return sum(1 for _ in pipe)
 
 
-def hear_interrupts() -> None:
-    """Drop an interrupt that came while the server started, when they were held back, and hear of those that come."""
+def receive_interrupts() -> None:
+    """Drop an interrupt that was held back while the server started, and let later ones through."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGINT, handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 warm_up()
-hear_interrupts()
+receive_interrupts()

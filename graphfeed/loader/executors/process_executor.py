@@ -25,29 +25,28 @@ T = TypeVar("T")
 
 
 class ProcessExecutor(Executor):
-    """Runs calls in worker processes; a call whose worker is killed is done again by another one.
+    """Runs calls in worker processes; if a worker is killed, another one does its call again.
 
-    It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor so:
+    It is a `concurrent.futures.Executor`, and differs from the standard library's ProcessPoolExecutor in this:
 
-    - A killed worker (by a signal, for memory, by a crash) is replaced and its call is done again; a call that takes
-      three workers with it fails, alone. So calls must be such that it does no harm to do them twice.
+    - A worker that dies (by a signal, out of memory, by a crash) is replaced, and its call is done again. A call that
+      kills three workers fails, and only that call. So it must do no harm to run a call twice.
     - A call that takes longer than `timeout` fails, and its worker is replaced.
-    - Tensors and arrays in results come through shared memory, without a copy on this side and without a file
-      descriptor each; one may keep them. What graphfeed's operations wrote is not copied on the worker's side either,
-      unless something there still refers to it.
-    - `shutdown(cancel_futures=True)` also ends what workers are doing at that moment.
-    - All workers end with this process, however it ends, also in the middle of a call. Nothing stays behind in the
+    - Tensors and arrays in results arrive through shared memory: they are copied once, in the worker, take no file
+      descriptor each, and may be kept.
+    - `shutdown(cancel_futures=True)` also ends the calls that workers are doing at that moment.
+    - All workers end with this process, however it ends, even in the middle of a call. Nothing stays behind in the
       system. An executor that nobody refers to any more ends when its calls are done.
 
     Workers start when there is work, take one call at a time in the order of submission, and use one torch thread.
-    Arguments are pickled, tensors among them by value, when they are submitted. Costs 0.25 ms a call
-    with several in flight, and 0.4 to 0.5 ms there and back with one.
+    Arguments are pickled when they are submitted, tensors among them by value. A call costs 0.25 ms with several in
+    flight, and 0.4 to 0.5 ms there and back with one.
 
     Args:
-        max_workers: How many processes at most; None takes as many as there are cores that this one may use.
+        max_workers: The largest number of processes; None means as many as the cores that this process may use.
         start_method: "forkserver" (the default; the imports are paid once), "spawn" (the only one on Windows), or
             "fork", which is quick but unsafe once this process runs threads that hold locks.
-        timeout: Seconds that a call may take, or a worker to start.
+        timeout: How many seconds a call may take, or a worker to start.
 
     Raises:
         ValueError: An option out of range.
@@ -78,25 +77,25 @@ class ProcessExecutor(Executor):
         weakref.finalize(self, self._dispatcher.finish, cancel=False)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
-        """Have a call done; return the future of its result.
+        """Submit a call; return the future of its result.
 
         Raises:
-            RuntimeError: The executor was shut down, or belongs to the process that this one was forked off.
+            RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
         """
         if os.getpid() != self._dispatcher.process:
-            raise RuntimeError("this executor belongs to the process that this one was forked off; make another here")
+            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         future: Future[T] = Future()
         self._dispatcher.put(Task(next(self._numbers), dump(Call(fn, args, kwargs)), future))
         return future
 
     def pids(self) -> list[int]:
-        """Return the process ids of the workers that are there now."""
+        """Return the process ids of the present workers."""
         return [worker.pid for worker in list(self._dispatcher.workers)]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls, and end the workers when all are done, or at once if `cancel_futures`."""
+        """Accept no more calls; end the workers when all calls are done, or at once with `cancel_futures`."""
         self._dispatcher.finish(cancel=cancel_futures)
-        # What the collector finds may be shut down in any thread.
+        # The garbage collector may call this in any thread.
         if wait and threading.current_thread() is not self._dispatcher.thread:
             self._dispatcher.thread.join()
 
@@ -107,19 +106,19 @@ def available_cores() -> int:
 
 
 def make_context(start_method: str) -> BaseContext:
-    """Return the means to start processes in one of the ways that this system has."""
+    """Return the multiprocessing context of a start method that this system has."""
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
         raise ValueError(f"start_method must be one of {methods}, but is {start_method!r}")
     context = multiprocessing.get_context(start_method)
     if start_method == "forkserver":
-        # Paid once by the server, not by every worker; has no effect where a server runs already.
+        # The server imports this once, for all workers. Has no effect if a server runs already.
         context.set_forkserver_preload(PRELOAD)
     return context
 
 
 def end_all() -> None:
-    """End the workers of all executors that are left over at the end of this process."""
+    """End the workers of all executors that are left at the end of this process."""
     dispatchers = list(RUNNING)
     for dispatcher in dispatchers:
         dispatcher.finish(cancel=True)

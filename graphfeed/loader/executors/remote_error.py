@@ -1,4 +1,4 @@
-"""Exceptions on their way from a worker process: with their notes, and the traceback as text."""
+"""Exceptions sent by a worker process, with their notes and with the traceback as text."""
 
 import pickle
 import traceback
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class RemoteTraceback(Exception):
-    """Stands as the cause of an exception that was raised in another process: its text is the traceback there."""
+    """The cause of an exception that was raised in another process; its text is the traceback there."""
 
     def __str__(self) -> str:
         """Return the traceback between two lines."""
@@ -15,10 +15,10 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class RemoteError:
-    """An exception on its way, whatever it was."""
+    """Any exception, in a form that always pickles."""
 
     pickled: bytes
-    """Empty where it does not pickle."""
+    """The exception, or nothing if it does not pickle."""
     summary: str
     notes: tuple[str, ...]
     text: str
@@ -35,9 +35,9 @@ class RemoteError:
         return cls(pickled, summarise(error), notes, text)
 
     def unpack(self) -> BaseException:
-        """Return the exception, with the traceback of its process as its cause.
+        """Return the exception, with the traceback of its process as its cause. Never raises.
 
-        One that does not survive pickling becomes a RuntimeError that says what it was. Never raises.
+        An exception that does not survive pickling becomes a RuntimeError that says what it was.
         """
         try:
             found = pickle.loads(self.pickled)
@@ -53,7 +53,7 @@ class RemoteError:
 
 
 def summarise(error: BaseException) -> str:
-    """Return an exception's type and text; some can't tell their text."""
+    """Return an exception's type and text; the `__str__` of some raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

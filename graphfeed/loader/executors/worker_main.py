@@ -14,34 +14,32 @@ from typing import Any
 import torch
 
 from graphfeed.loader.executors.remote_error import RemoteError
-from graphfeed.loader.transport.lending import Lender
 from graphfeed.loader.transport.mailbox import Inbox, Outbox
 from graphfeed.loader.transport.pickling import encode
 from graphfeed.loader.transport.thread_channel import Closed
-from graphfeed.ops.buffers import POOL
 
 NUMBER = struct.Struct("<Q")
 """A message with a call begins with the call's number."""
 GRACE_SECONDS = 0.3
-"""How long a worker that is no longer needed may take to leave by itself."""
+"""How long a worker that is no longer needed may take to exit by itself."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function and what it is called with."""
+    """A function and its arguments."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
 
     def __call__(self) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(*self.arguments, **self.keywords)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a worker says: the number of a call with its result or failure; no number when it is ready for the first."""
+    """What a worker sends: a call's number with its result or error. Without a number: it is ready for a call."""
 
     number: int | None
     result: Any = None
@@ -51,33 +49,25 @@ class Reply:
 Calls = queue.SimpleQueue[bytes | None]
 
 
-def run_worker(inbox: Inbox, outbox: Outbox, lender: Lender) -> None:
+def run_worker(inbox: Inbox, outbox: Outbox) -> None:
     """Do one call after another, until the other process closes its ends or is gone."""
-    # An interrupt at the terminal reaches all processes; it is the parent that decides what becomes of its workers.
+    # An interrupt at the terminal reaches all processes; the parent decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was held back while the process started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked while the process started
     torch.set_num_threads(1)
     calls: Calls = queue.SimpleQueue()
-    threading.Thread(target=listen, args=(inbox, calls), name="graphfeed-listen", daemon=True).start()
+    threading.Thread(target=receive_calls, args=(inbox, calls), name="graphfeed-calls", daemon=True).start()
     try:
-        POOL.source = lender.take
-        tell(outbox, lender, *encode(Reply(None)))
+        outbox.send(*encode(Reply(None)))
         while (message := calls.get()) is not None:
-            tell(outbox, lender, *answer(message))
+            outbox.send(*answer(message))
     except Closed:
         return
 
 
-def tell(outbox: Outbox, lender: Lender, header: bytes, buffers: list[Any]) -> None:
-    """Send a reply, whose object is gone: what ops have made of it is handed over where it lies."""
-    header, copied, kept = lender.pack(header, buffers)
-    outbox.send(header, copied)
-    del kept
-
-
 def answer(message: bytes) -> Any:
-    """Do what a message asks for, and return the encoded reply; a result that can't be encoded is a failure too."""
+    """Do the call in a message, and return the encoded reply; a result that can't be encoded is an error too."""
     (number,) = NUMBER.unpack_from(message)
     try:
         call: Call = pickle.loads(memoryview(message)[NUMBER.size :])
@@ -86,8 +76,8 @@ def answer(message: bytes) -> Any:
         return encode(Reply(number, error=RemoteError.of(error)))
 
 
-def listen(inbox: Inbox, calls: Calls, leave: Callable[[int], object] = os._exit) -> None:
-    """Pass calls on; when nobody is there any more, end the process even in the middle of one."""
+def receive_calls(inbox: Inbox, calls: Calls, leave: Callable[[int], object] = os._exit) -> None:
+    """Put incoming calls into a queue; when the other process is gone, exit, even in the middle of a call."""
     while True:
         try:
             message, _ = inbox.receive()

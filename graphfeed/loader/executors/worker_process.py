@@ -12,7 +12,6 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from graphfeed.loader.executors.worker_main import NUMBER, Reply, run_worker
-from graphfeed.loader.transport.lending import open_lending
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
@@ -21,33 +20,32 @@ from graphfeed.storage.memory.memory_map import Bytes
 NAMES = itertools.count()
 ALIVE: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 SEND_SECONDS = 30.0
-"""How long a call may wait for room: a worker listens in a thread of its own, so there always is some."""
+"""How long sending a call may take; a worker always reads them, in a thread of its own."""
 
 
 class WorkerProcess:
-    """One process and the mailboxes to and from it; it does one call at a time.
+    """A process, and the mailboxes to and from it; it does one call at a time.
 
-    It ends when this side closes them, which the system does too when this process dies.
+    It exits when this side closes the mailboxes, which the system also does when this process dies.
     """
 
     def __init__(self, context: BaseContext) -> None:
         self.outbox, inbox = open_mailbox()
         outbox, self.inbox = open_mailbox()
-        lender, self.borrower = open_lending()
         self.ready = False
         self.since = time.monotonic()
-        """When it was started, or given what it does now."""
+        """When it was started, or began its present call."""
         self.gone = False
         self.owns_sentinel = False
         ALIVE.add(self)
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"graphfeed-{next(NAMES)}"
-            self.process = make(target=run_worker, args=(inbox, outbox, lender), name=name)
+            self.process = make(target=run_worker, args=(inbox, outbox), name=name)
             if context.get_start_method() != "fork":
-                # It starts with the first process otherwise, and lets interrupts through again.
+                # Otherwise it would start with the first process, and unblock interrupts.
                 resource_tracker.ensure_running()
-            with interrupts_held_back():
+            with interrupts_blocked():
                 self.process.start()
         except BaseException:
             self.close()
@@ -55,14 +53,13 @@ class WorkerProcess:
         finally:
             inbox.close()
             outbox.close()
-            lender.close()
         self.pid = int(self.process.pid)
         self.sentinel, self.owns_sentinel = open_sentinel(self.process, context)
-        """Readable when the process has ended."""
+        """A descriptor that is readable once the process has ended."""
         self.name = f"worker process {name} (pid {self.pid})"
 
     def send(self, number: int, call: bytes) -> None:
-        """Give it a call; one that is dead or deaf is known by that it does not answer."""
+        """Send it a call. A worker that takes none is killed, and noticed by its end."""
         self.since = time.monotonic()
         try:
             self.outbox.send(NUMBER.pack(number) + call, timeout_seconds=SEND_SECONDS)
@@ -70,9 +67,9 @@ class WorkerProcess:
             self.process.kill()
 
     def replies(self) -> Iterator[Reply | BaseException]:
-        """Yield the replies that have come by now; a process that is gone left its last ones.
+        """Yield the replies that have come by now, also the last ones of a process that is gone.
 
-        In the place of one that can't be had here comes the exception that says why.
+        In the place of a reply that can't be received or unpickled comes the exception that says why.
         """
         while True:
             try:
@@ -83,19 +80,19 @@ class WorkerProcess:
                 self.gone = True
                 return
             except Exception as error:
-                # Its memory could not be mapped, and it is sent once.
+                # Its memory could not be mapped, and is not sent again.
                 self.gone = True
                 yield error
                 return
-            yield read(*self.borrower.unpack(*message))
+            yield decode_reply(*message)
 
     def was_killed(self) -> bool:
-        """Tell whether a process that is gone was ended by a signal."""
-        # None is what it is of a process whose end somebody else was told.
+        """Tell whether a process that is gone was killed by a signal."""
+        # The exit code is None if somebody else has waited for the process.
         return (self.process.exitcode or 0) < 0
 
     def fate(self) -> str:
-        """Say how a process that is gone has ended."""
+        """Say how a process that is gone ended."""
         code = self.process.exitcode
         if not self.was_killed():
             return f"exited with code {code}"
@@ -105,7 +102,7 @@ class WorkerProcess:
             return f"was killed by signal {-code}"
 
     def close(self) -> None:
-        """Close this side, which lets the process leave."""
+        """Close this side, which makes the process exit."""
         ALIVE.discard(self)
         if self.owns_sentinel:
             self.owns_sentinel = False
@@ -114,8 +111,8 @@ class WorkerProcess:
         self.inbox.close()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of the process, and bring it about when that takes longer."""
-        # One that is known to have ended is not waited for by the pipe that its own children may hold open.
+        """Wait for the process to end, and kill it if that takes longer."""
+        # join() waits for a pipe that the process's own children may hold open, so skip that if its end is known.
         seconds = seconds if self.process.exitcode is None else 0.0
         self.process.join(seconds)
         if self.process.exitcode is None:
@@ -124,8 +121,8 @@ class WorkerProcess:
 
 
 @contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Let processes that start meanwhile hear of no interrupt at the terminal before they say what they do about it."""
+def interrupts_blocked() -> Iterator[None]:
+    """Block interrupts at the terminal for processes that start meanwhile, until they set their own handlers."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -137,21 +134,21 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 def open_sentinel(process: Any, context: BaseContext) -> tuple[int, bool]:
-    """Return a descriptor that is readable when a process has ended, and whether it has to be closed.
+    """Return a descriptor that is readable once a process has ended, and whether the caller has to close it.
 
-    What `multiprocessing` has is a pipe that a child's own children inherit, so that it stays open after its death;
-    only those of a fork server, which isn't their parent, learn of it otherwise.
+    The sentinel of `multiprocessing` is a pipe that the children of the process inherit, so it may stay open after the
+    death of the process. For children of a fork server it is the only way: they are not this process's own.
     """
     if hasattr(os, "pidfd_open") and context.get_start_method() != "forkserver":
         try:
             return os.pidfd_open(process.pid), True
         except OSError:
-            pass  # an old system, or a process that has ended and been reaped already
+            pass  # an old system, or a process that has ended and was waited for already
     return int(process.sentinel), False
 
 
-def read(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
-    """Return the reply that a message holds, or what unpickling it raised, be it an exit."""
+def decode_reply(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
+    """Return the reply in a message, or whatever unpickling it raised, even `SystemExit`."""
     try:
         reply: Reply = decode(header, buffers)
     except BaseException as error:
@@ -159,11 +156,11 @@ def read(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
     return reply
 
 
-def forget_in_child() -> None:
-    """Close a forked child's copies: while one is open, a worker takes its parent for alive."""
+def after_fork_in_child() -> None:
+    """Close a forked child's copies of the mailboxes: while one is open, a worker takes its parent for alive."""
     for worker in list(ALIVE):
         worker.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_in_child)
+    os.register_at_fork(after_in_child=after_fork_in_child)

@@ -1,4 +1,4 @@
-"""Memory that one process fills and another one reads: blocks that are used again, under no name in the system."""
+"""Memory that one process writes and another one reads, in blocks that are used again."""
 
 import bisect
 import os
@@ -6,29 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphfeed.storage.memory.memory_map import Bytes, align, map_shared
+from graphfeed.storage.memory.memory_map import Bytes, MemoryFile, align, map_shared
 
 ARENA_BYTES = 1 << 28
-"""Address space, not memory: pages come when they are first written, and the lowest free ones are taken."""
+"""Address space, not memory: pages are allocated when they are first written, and the lowest free block is used."""
 SLOTS = 1024
-"""Blocks of an arena that may be out at once; each has a byte that its reader sets when it is done."""
-
-
-def require_linux() -> None:
-    """Raise where the system has no memory files without names."""
-    if not hasattr(os, "memfd_create"):
-        raise RuntimeError("channels between processes need Linux; use threads, num_workers=0 or another executor")
-
-
-def create_memory(size: int) -> int:
-    """Make an anonymous memory file that is as large as asked, and return its descriptor."""
-    descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
-    try:
-        os.truncate(descriptor, size)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+"""Blocks of an arena that may be in use at once; each has a byte that its reader sets when it is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +23,35 @@ class Block:
     stop: int
 
 
-class MemoryOwner:
-    """Owns the descriptor of a memory file, or -1."""
+class Arena:
+    """The writer's side: allocates blocks, and frees those that their readers have marked as done.
 
-    descriptor: int
-
-    def close(self) -> None:
-        """Close the descriptor, if it is open; the memory goes with the last process that maps it."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-    def __del__(self) -> None:
-        if hasattr(self, "descriptor"):
-            self.close()
-
-
-class Arena(MemoryOwner):
-    """The writer's side: hands out blocks, and finds by their readers' marks which ones may be used again.
-
-    Nothing waits: where no room is left, the caller sends its bytes another way. Costs a few microseconds a block.
+    Nothing waits: if no block is large enough, the caller sends its bytes another way. A block costs a few
+    microseconds.
 
     Args:
-        size: Of the memory file.
-        descriptor: One that is there already, which it takes over; None makes one.
+        size: Bytes of the memory file.
 
     Example:
         >>> arena = Arena(1 << 20)
-        >>> block = arena.take(100)
+        >>> block = arena.allocate(100)
         >>> block.stop - block.start
         128
     """
 
-    def __init__(self, size: int = ARENA_BYTES, descriptor: int | None = None) -> None:
+    def __init__(self, size: int = ARENA_BYTES) -> None:
         self.size = max(align(size), SLOTS)
-        self.descriptor = create_memory(self.size) if descriptor is None else descriptor
-        self.memory = map_shared(self.descriptor, self.size)
+        self.file = MemoryFile.create(self.size)
+        self.memory = map_shared(self.file.descriptor, self.size)
         self.marks = self.memory[:SLOTS]
         self.starts = [SLOTS]
         self.stops = [self.size]
         self.slots = list(range(SLOTS - 1, -1, -1))
-        self.out: dict[int, Block] = {}
+        self.in_use: dict[int, Block] = {}
 
-    def take(self, size: int) -> Block | None:
-        """Return the lowest free block of at least so many bytes, or None where there is none."""
-        self.collect()
+    def allocate(self, size: int) -> Block | None:
+        """Return the lowest free block of at least `size` bytes, or None if there is none."""
+        self.reclaim()
         size = align(max(size, 1))
         for number, (start, stop) in enumerate(zip(self.starts, self.stops, strict=True)):
             if stop - start >= size and self.slots:
@@ -93,22 +60,19 @@ class Arena(MemoryOwner):
                 else:
                     self.starts[number] = start + size
                 block = Block(self.slots.pop(), start, start + size)
-                self.out[block.slot] = block
+                self.in_use[block.slot] = block
                 return block
         return None
 
-    def collect(self) -> None:
-        """Take back all blocks whose readers are done."""
-        marks = self.marks.tobytes()
-        slot = marks.find(1)
-        while slot >= 0:
+    def reclaim(self) -> None:
+        """Free all blocks whose readers are done."""
+        for slot in np.flatnonzero(self.marks).tolist():
             self.marks[slot] = 0
-            self.give_back(slot)
-            slot = marks.find(1, slot + 1)
+            self.free(slot)
 
-    def give_back(self, slot: int) -> None:
-        """Make a block free, and one with its free neighbours."""
-        block = self.out.pop(slot)
+    def free(self, slot: int) -> None:
+        """Free a block, and merge it with its free neighbours."""
+        block = self.in_use.pop(slot)
         self.slots.append(slot)
         place = bisect.bisect(self.starts, block.start)
         start, stop = block.start, block.stop
@@ -122,8 +86,8 @@ class Arena(MemoryOwner):
             self.stops.insert(place, stop)
 
 
-class Loan:
-    """A block in a reader's hands; NumPy keeps it alive, and its writer learns when the last view of it is gone."""
+class BlockLease:
+    """A block in the hands of its reader. NumPy keeps it alive; its death tells the writer that the block is free."""
 
     def __init__(self, marks: Bytes, slot: int, address: int, size: int) -> None:
         self.marks = marks
@@ -132,28 +96,28 @@ class Loan:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, False)}
 
     def __del__(self) -> None:
-        # A process that was forked off the reader holds a copy of this object, but no loan.
+        # A process forked from the reader has a copy of this object, but the lease stays with the reader.
         if os.getpid() == self.process:
             self.marks[self.slot] = 1
 
 
-class Reading:
+class ArenaReader:
     """The reader's side of an arena.
 
     Example:
         >>> arena = Arena(1 << 20)
-        >>> block = arena.take(3)
+        >>> block = arena.allocate(3)
         >>> arena.memory[block.start : block.start + 3] = [1, 2, 3]
-        >>> Reading(arena.descriptor, arena.size).lend(block.slot, block.start, 3).tolist()
+        >>> ArenaReader(arena.file.descriptor, arena.size).lease(block.slot, block.start, 3).tolist()
         [1, 2, 3]
     """
 
     def __init__(self, descriptor: int, size: int) -> None:
-        # The marks lie at its beginning.
+        # The marks lie at the beginning of the arena.
         self.marks = map_shared(descriptor, size)
         self.address = self.marks.ctypes.data
 
-    def lend(self, slot: int, start: int, size: int) -> Bytes:
-        """Return a block's bytes; it is free again once nothing views them."""
-        # The loan refers to the mapping, which stays as long as anything views it.
-        return np.asarray(Loan(self.marks, slot, self.address + start, size))
+    def lease(self, slot: int, start: int, size: int) -> Bytes:
+        """Return the bytes of a block, which becomes free when nothing views them any more."""
+        # The lease refers to the mapping, which lives as long as anything views it.
+        return np.asarray(BlockLease(self.marks, slot, self.address + start, size))

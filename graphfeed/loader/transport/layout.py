@@ -1,59 +1,49 @@
-"""Where a message's header and buffers lie in one piece of memory."""
+"""Where the header and the buffers of a message lie in one piece of memory."""
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
+import numpy as np
 
-ZEROS = bytes(ALIGNMENT)
-KNOWN = 1024
-"""Messages of the same sizes are laid out once."""
+from graphfeed.storage.memory.memory_map import Bytes, align
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A table of the buffers' sizes, the header, then each buffer, aligned."""
+    """First a table of the buffers' sizes, then the header, then each buffer, aligned to a cache line."""
 
     table: bytes
     header: slice
-    places: tuple[slice, ...]
-    gaps: tuple[bytes, ...]
-    """Zeros before each buffer."""
+    buffers: tuple[slice, ...]
     size: int
 
-    def parts(self, header: bytes, arrays: Sequence[Bytes]) -> Iterator[Any]:
-        """Yield what a message consists of, in order and without holes."""
-        yield self.table
-        yield header
-        for gap, part in zip(self.gaps, arrays, strict=True):
-            yield gap
-            yield part
+    def write(self, memory: Bytes, header: bytes, buffers: Sequence[Bytes]) -> None:
+        """Write a message of this layout into memory."""
+        memory[: self.header.stop] = np.frombuffer(self.table + header, dtype=np.uint8)
+        for place, buffer in zip(self.buffers, buffers, strict=True):
+            memory[place] = buffer
 
 
-@lru_cache(maxsize=KNOWN)
-def lay_out(header_size: int, sizes: tuple[int, ...]) -> Layout:
-    """Return the layout of a message whose header and buffers have so many bytes.
+def lay_out(header_size: int, sizes: Sequence[int]) -> Layout:
+    """Return the layout of a message, given the sizes of its header and its buffers in bytes.
 
     Example:
         >>> layout = lay_out(3, (10, 70))
-        >>> layout.header, layout.places, layout.size
+        >>> layout.header, layout.buffers, layout.size
         (slice(16, 19, None), (slice(64, 74, None), slice(128, 198, None)), 198)
     """
     table = struct.pack(f"<{len(sizes)}Q", *sizes)
     header = slice(len(table), len(table) + header_size)
-    places, gaps, end = [], [], header.stop
+    buffers, end = [], header.stop
     for size in sizes:
         start = align(end)
-        gaps.append(ZEROS[: start - end])
         end = start + size
-        places.append(slice(start, end))
-    return Layout(table, header, tuple(places), tuple(gaps), end)
+        buffers.append(slice(start, end))
+    return Layout(table, header, tuple(buffers), end)
 
 
-def take_apart(memory: Bytes, header_size: int, count: int) -> tuple[bytes, list[Bytes]]:
+def split(memory: Bytes, header_size: int, num_buffers: int) -> tuple[bytes, list[Bytes]]:
     """Return the header of a message, and its buffers, which view the memory."""
-    layout = lay_out(header_size, struct.unpack_from(f"<{count}Q", memory.data))
-    return memory[layout.header].tobytes(), [memory[place] for place in layout.places]
+    layout = lay_out(header_size, struct.unpack_from(f"<{num_buffers}Q", memory.data))
+    return memory[layout.header].tobytes(), [memory[place] for place in layout.buffers]

@@ -28,16 +28,16 @@ NUMPY = {
         torch.complex128,
     )
 }
-"""What NumPy calls the dtypes that it has; it is the quicker one at making views."""
+"""NumPy's names of the dtypes that it has: NumPy makes views faster than torch."""
 
 
 def encode(value: Any) -> tuple[bytes, list[Bytes]]:
-    """Pickle a value without the bytes of its CPU tensors and NumPy arrays, which come beside it.
+    """Pickle a value without the bytes of its CPU tensors and NumPy arrays; return the pickle and these bytes.
 
-    They are views where the values lie in one piece, so change nothing before the bytes are sent. Tensors may have any
-    dtype, shape and strides. They arrive contiguous and detached from autograd, and what were views of the same memory
-    are so no more. Tensors of other devices, layouts or classes are pickled as torch does it. Only for processes that
-    trust each other, for a pickle can do anything. Costs 5 microseconds a tensor, and 2 to decode.
+    The bytes of contiguous tensors are views, so don't change the value before they are sent. Tensors may have any
+    dtype, shape and strides. They arrive contiguous, detached from autograd, and share no memory with each other.
+    Tensors of other devices, layouts or classes are pickled in torch's own way. Use it only between processes that
+    trust each other, since unpickling can execute any code. A tensor costs 5 microseconds, and 2 to decode.
 
     Example:
         >>> header, buffers = encode({"ids": torch.arange(3), "name": "a"})
@@ -57,7 +57,7 @@ def encode(value: Any) -> tuple[bytes, list[Bytes]]:
 
 
 def dump(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
-    """Pickle a value as `encode` does; without `keep`, with all bytes inside, and `pickle.loads` reads it."""
+    """Pickle a value as `encode` does; without `keep`, the pickle holds all bytes, for `pickle.loads`."""
     file = io.BytesIO()
     ByValue(file, protocol=5, buffer_callback=keep).dump(value)
     return file.getvalue()
@@ -69,10 +69,10 @@ def decode(header: bytes, buffers: Sequence[Bytes]) -> Any:
 
 
 class ByValue(pickle.Pickler):
-    """Pickles tensors and arrays as their bytes, which may be put aside, and not as torch would share their memory."""
+    """Pickles tensors and arrays as bytes, possibly out of band, rather than sharing memory as torch does."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how to make a tensor or an array again; everything else as usual."""
+        """Return how to rebuild a tensor or an array; pickle everything else as usual."""
         if type(value) is torch.Tensor and value.is_cpu and value.layout is torch.strided and not value.is_quantized:
             return reduce_tensor(value)
         if type(value) is np.ndarray and value.nbytes and not value.dtype.hasobject:
@@ -81,24 +81,24 @@ class ByValue(pickle.Pickler):
 
 
 def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the function that makes a tensor again, and its arguments."""
+    """Return a function that rebuilds a tensor, and its arguments."""
     dtype, shape = tensor.dtype, tuple(tensor.shape)
     if tensor.numel() == 0:
         return make_empty, (shape, dtype)
     if dtype not in NUMPY or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         return make_tensor, (pickle.PickleBuffer(as_bytes(tensor).data), dtype, shape)
-    return make_usual_tensor, (pickle.PickleBuffer(tensor.numpy(force=True).data), NUMPY[dtype], shape)
+    return make_numpy_tensor, (pickle.PickleBuffer(tensor.numpy(force=True).data), NUMPY[dtype], shape)
 
 
 def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Do the same for an array."""
+    """Return a function that rebuilds an array, and its arguments."""
     data = values.reshape(-1).view(np.uint8)
     dtype = values.dtype.str if values.dtype.isbuiltin == 1 else values.dtype
     return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
 
 
 def make_empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor without values."""
+    """Return a tensor without elements."""
     return torch.empty(shape, dtype=dtype)
 
 
@@ -107,8 +107,8 @@ def make_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torc
     return torch.from_numpy(np.frombuffer(buffer, np.uint8)).view(dtype).reshape(shape)
 
 
-def make_usual_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return one whose dtype NumPy has."""
+def make_numpy_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor of a dtype that NumPy has, over a buffer."""
     return torch.from_numpy(np.frombuffer(buffer, dtype).reshape(shape))
 
 

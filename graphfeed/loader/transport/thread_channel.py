@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 STEPS = 10
-"""A wait is made in so many: a process that is stopped and goes on later has lost one of them at most."""
+"""A wait is split into this many steps, so that a process which is stopped for a while loses one of them at most."""
 
 
 def wait_in_steps(changed: threading.Condition, ready: Callable[[], bool], seconds: float) -> bool:
-    """Wait on a condition, whose lock is held; return whether it was met in time."""
+    """Wait on a condition whose lock is held; return whether it was met in time."""
     return any(changed.wait_for(ready, seconds / STEPS) for _ in range(STEPS))
 
 
@@ -21,7 +21,7 @@ class Closed(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception on its way to the reader, where it comes out in its mini-batch's place."""
+    """An exception on its way to the reader, which raises it in the place of a mini-batch."""
 
     error: BaseException
 
@@ -44,7 +44,7 @@ class ThreadChannel:
     def put(self, item: Any) -> bool:
         """Add an item when there is room; return False, dropping it, if the channel is closed."""
         with self.changed:
-            # The wait has no time-out of its own: a consumer may think as long as it likes, and wakes it by closing.
+            # No timeout: a consumer may take as long as it likes, and wakes this thread when it closes the channel.
             self.changed.wait_for(lambda: self.closed or len(self.items) < self.capacity)
             if self.closed:
                 return False
@@ -69,7 +69,7 @@ class ThreadChannel:
             return item
 
     def close(self) -> None:
-        """End the channel for both sides; what is in it can still be read."""
+        """Close the channel for both sides; what is in it can still be read."""
         with self.changed:
             self.closed = True
             self.changed.notify_all()

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import MemoryFile
 from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, tensors_of
 
 MAGIC = b"graphfeed graph\n"
@@ -192,21 +193,17 @@ def open_shared(name: str) -> tuple[Fields, SharedBlock]:
     """
     path = name_to_path(name)
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        memory = MemoryFile(os.open(path, os.O_RDWR))
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"there is no graph {name!r} in shared memory; it lives as long as the graph that copy_to_shared_memory "
             "returned, in the process that called it"
         ) from error
-    try:
-        with open(descriptor, "rb", closefd=False) as file:
-            header, places, size = read_header(file, path)
-        own = f"/proc/{os.getpid()}/fd/{descriptor}"
-        inode = os.fstat(descriptor).st_ino
-        block = SharedBlock(descriptor, Handle(own if os.path.exists(own) else str(path), inode, size, tuple(places)))
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with open(memory.descriptor, "rb", closefd=False) as file:
+        header, places, size = read_header(file, path)
+    own = f"/proc/{os.getpid()}/fd/{memory.descriptor}"
+    inode = os.fstat(memory.descriptor).st_ino
+    block = SharedBlock(memory, Handle(own if os.path.exists(own) else str(path), inode, size, tuple(places)))
     return assemble(header, block.tensors), block
 
 

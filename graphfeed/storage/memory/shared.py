@@ -11,7 +11,6 @@ import copyreg
 import os
 import tempfile
 import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -22,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import ALIGNMENT, align, collapse, map_shared
+from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
 from graphfeed.storage.memory.tensor_tree import map_leaves
 
 MOVING = threading.RLock()
@@ -61,10 +60,10 @@ class SharedBlock:
         [tensor([0, 1, 2])]
     """
 
-    def __init__(self, descriptor: int, handle: Handle) -> None:
+    def __init__(self, file: MemoryFile, handle: Handle) -> None:
         self.handle = handle
-        weakref.finalize(self, os.close, descriptor)
-        self.memory = map_shared(descriptor, handle.size)
+        self.file = file
+        self.memory = map_shared(file.descriptor, handle.size)
         self.tensors = tensors_of(self.memory, handle.places)
 
     @classmethod
@@ -75,8 +74,8 @@ class SharedBlock:
             places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
             size += align(tensor.nbytes)
         size = max(size, ALIGNMENT)
-        descriptor, path = open_memory(size)
-        block = cls(descriptor, Handle(path, os.fstat(descriptor).st_ino, size, tuple(places)))
+        file, path = create_file(size)
+        block = cls(file, Handle(path, os.fstat(file.descriptor).st_ino, size, tuple(places)))
         for own, tensor in zip(block.tensors, tensors, strict=True):
             own.copy_(tensor)
         collapse(block.memory)
@@ -91,17 +90,15 @@ class SharedBlock:
         """
         advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
         try:
-            descriptor = os.open(handle.path, os.O_RDWR)
+            file = MemoryFile(os.open(handle.path, os.O_RDWR))
         except OSError as error:
             raise FileNotFoundError(
                 f"shared block {handle.path} can't be opened ({error.strerror}); {advice}"
             ) from error
-        if os.fstat(descriptor).st_ino != handle.inode:
-            os.close(descriptor)
+        if os.fstat(file.descriptor).st_ino != handle.inode:
             raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
-        anonymous = handle.path.startswith("/proc/")
-        path = f"/proc/{os.getpid()}/fd/{descriptor}" if anonymous else handle.path
-        return cls(descriptor, replace(handle, path=path))
+        # This process keeps the block alive for those that it sends a handle to.
+        return cls(file, replace(handle, path=proc_path(file) if handle.path.startswith("/proc/") else handle.path))
 
 
 def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
@@ -118,24 +115,24 @@ def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
     return tensors
 
 
-def open_memory(size: int) -> tuple[int, str]:
-    """Make a memory file; return its descriptor and the path by which other processes open it."""
+def create_file(size: int) -> tuple[MemoryFile, str]:
+    """Create a memory file; return it and the path by which other processes open it."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
-        path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    else:
-        descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
-        atexit.register(remove_own, path, os.getpid())
-    try:
-        os.truncate(descriptor, size)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor, path
+        file = MemoryFile.create(size)
+        return file, proc_path(file)
+    descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
+    atexit.register(remove_own, path, os.getpid())
+    os.truncate(descriptor, size)
+    return MemoryFile(descriptor), path
+
+
+def proc_path(file: MemoryFile) -> str:
+    """Return the path by which other processes open a file that this one has open."""
+    return f"/proc/{os.getpid()}/fd/{file.descriptor}"
 
 
 def remove_own(path: str, owner: int) -> None:
-    """Remove a file if this process made it, not a fork of it."""
+    """Remove a file, unless this process is a fork of the one that created it."""
     if os.getpid() == owner and os.path.exists(path):
         os.remove(path)
 

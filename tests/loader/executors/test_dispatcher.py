@@ -178,7 +178,7 @@ def test_a_call_that_can_not_be_sent_fails_alone(monkeypatch: pytest.MonkeyPatch
         raise OSError("too many open files")
 
     large = task(len, bytes(1 << 20))
-    monkeypatch.setattr("graphfeed.loader.transport.arena.create_memory", refuse)
+    monkeypatch.setattr("graphfeed.loader.transport.arena.MemoryFile.create", refuse)
     run_before_a_small_one(large)
     with pytest.raises(OSError, match="too many open files"):
         large.future.result(0)

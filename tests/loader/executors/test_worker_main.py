@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.loader.executors.worker_main import NUMBER, Call, Calls, Reply, answer, listen
+from graphfeed.loader.executors.worker_main import NUMBER, Call, Calls, Reply, answer, receive_calls
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode, dump
 
@@ -47,7 +47,7 @@ def test_calls_are_passed_on_in_order_and_the_end_after_them() -> None:
     for number in range(3):
         outbox.send(NUMBER.pack(number))
     outbox.close()
-    listen(inbox, calls, ended.append)
+    receive_calls(inbox, calls, ended.append)
     assert [calls.get(timeout=1) for _ in range(4)] == [*(NUMBER.pack(number) for number in range(3)), None]
     assert ended == [1]
     inbox.close()

@@ -138,14 +138,3 @@ def test_results_stay_as_they_were_sent(worker: WorkerProcess, *, keep: bool) ->
         part += 5
         assert torch.equal(whole, torch.full((100_000,), number))
         assert part.tolist() == [number + 5] * 10
-
-
-def is_lent(size: int) -> bool:
-    """Tell whether ops write where the receiver reads."""
-    return buffers.POOL.source is not None and buffers.POOL.source(size) is not None
-
-
-def test_ops_write_results_where_they_are_read(worker: WorkerProcess) -> None:
-    assert replies(worker) == [Reply(None)]
-    worker.send(1, dump(Call(is_lent, (1 << 20,), {})))
-    assert replies(worker) == [Reply(1, True)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.transport.arena import SLOTS, Arena, Block, Reading, require_linux
+from graphfeed.loader.transport.arena import SLOTS, Arena, ArenaReader, Block
 from graphfeed.storage.memory.memory_map import ALIGNMENT
 
 SIZE = 1 << 16
@@ -17,11 +17,11 @@ SIZE = 1 << 16
 def arena() -> Iterator[Arena]:
     arena = Arena(SIZE)
     yield arena
-    arena.close()
+    arena.file.close()
 
 
 def take(arena: Arena, size: int) -> Block:
-    block = arena.take(size)
+    block = arena.allocate(size)
     assert block is not None
     return block
 
@@ -32,7 +32,7 @@ def test_blocks_are_aligned_and_never_overlap(steps: list[tuple[int, int]]) -> N
     arena = Arena(SIZE)
     held: list[Block] = []
     for size, age in steps:
-        block = arena.take(size)
+        block = arena.allocate(size)
         if block is not None:
             assert block.start % ALIGNMENT == 0
             assert SLOTS <= block.start < block.stop <= arena.size
@@ -44,8 +44,8 @@ def test_blocks_are_aligned_and_never_overlap(steps: list[tuple[int, int]]) -> N
             arena.marks[held.pop(age).slot] = 1
     for block in held:
         arena.marks[block.slot] = 1
-    arena.collect()
-    assert (arena.starts, arena.stops, arena.out) == ([SLOTS], [arena.size], {})
+    arena.reclaim()
+    assert (arena.starts, arena.stops, arena.in_use) == ([SLOTS], [arena.size], {})
 
 
 def test_the_lowest_free_memory_is_used_again(arena: Arena) -> None:
@@ -56,28 +56,28 @@ def test_the_lowest_free_memory_is_used_again(arena: Arena) -> None:
 
 
 def test_a_full_arena_and_one_without_slots_say_so(arena: Arena) -> None:
-    assert arena.take(SIZE) is None
+    assert arena.allocate(SIZE) is None
     take(arena, SIZE - SLOTS)
-    assert arena.take(1) is None
+    assert arena.allocate(1) is None
     many = Arena(SLOTS * (ALIGNMENT + 2))
-    assert [many.take(1) is None for _ in range(SLOTS + 1)] == [False] * SLOTS + [True]
+    assert [many.allocate(1) is None for _ in range(SLOTS + 1)] == [False] * SLOTS + [True]
 
 
 def test_a_reader_sees_the_bytes_and_its_last_view_gives_them_back(arena: Arena) -> None:
     block = take(arena, 100)
     arena.memory[block.start : block.start + 100] = np.arange(100)
-    reading = Reading(arena.descriptor, arena.size)
-    lent = reading.lend(block.slot, block.start, 100)
-    part = lent[10:20].view(np.int16)
-    del lent, reading
-    arena.collect()
-    assert list(arena.out) == [block.slot]
+    reader = ArenaReader(arena.file.descriptor, arena.size)
+    leased = reader.lease(block.slot, block.start, 100)
+    part = leased[10:20].view(np.int16)
+    del leased, reader
+    arena.reclaim()
+    assert list(arena.in_use) == [block.slot]
     assert part.view(np.uint8).tolist() == list(range(10, 20))
     gc.disable()
     try:
         del part
-        arena.collect()
-        assert not arena.out, "no garbage collection is needed"
+        arena.reclaim()
+        assert not arena.in_use, "no garbage collection is needed"
     finally:
         gc.enable()
 
@@ -85,14 +85,14 @@ def test_a_reader_sees_the_bytes_and_its_last_view_gives_them_back(arena: Arena)
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_fork_of_the_reader_gives_nothing_back(arena: Arena) -> None:
     block = take(arena, 100)
-    lent = Reading(arena.descriptor, arena.size).lend(block.slot, block.start, 100)
+    leased = ArenaReader(arena.file.descriptor, arena.size).lease(block.slot, block.start, 100)
     child = os.fork()
     if child == 0:
-        del lent
+        del leased
         os._exit(0)
     os.waitpid(child, 0)
-    arena.collect()
-    assert list(arena.out) == [block.slot]
+    arena.reclaim()
+    assert list(arena.in_use) == [block.slot]
 
 
 @pytest.mark.usefixtures("no_leaks")
@@ -103,11 +103,4 @@ def test_an_arena_that_is_dropped_holds_nothing() -> None:
 def test_untouched_memory_takes_no_room() -> None:
     arena = Arena(1 << 36)
     take(arena, 10)
-    assert os.fstat(arena.descriptor).st_blocks <= 8
-
-
-def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    require_linux()
-    monkeypatch.delattr(os, "memfd_create")
-    with pytest.raises(RuntimeError, match="channels between processes need Linux; use threads"):
-        require_linux()
+    assert os.fstat(arena.file.descriptor).st_blocks <= 8

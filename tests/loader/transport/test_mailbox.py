@@ -18,7 +18,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.loader.transport.mailbox import INLINE_BYTES, Inbox, Outbox, open_mailbox
+from graphfeed.loader.transport.mailbox import Inbox, Outbox, open_mailbox, require_linux
+from graphfeed.loader.transport.message import INLINE_BYTES
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.thread_channel import Closed
 
@@ -180,7 +181,7 @@ def test_a_negative_size_is_refused() -> None:
     outbox, inbox = open_mailbox()
     inbox.close()
     with pytest.raises(ValueError, match="arena_bytes must be 0 or more, but is -1"):
-        Outbox(outbox.sock, -1)
+        Outbox(outbox.socket.sock, -1)
     outbox.close()
 
 
@@ -296,3 +297,10 @@ def test_memory_has_no_name(ends: tuple[Outbox, Inbox]) -> None:
     outbox.close()
     inbox.close()
     assert count_mappings() <= before
+
+
+def test_other_systems_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_linux()
+    monkeypatch.delattr(os, "memfd_create")
+    with pytest.raises(RuntimeError, match="channels between processes need Linux; use threads"):
+        require_linux()

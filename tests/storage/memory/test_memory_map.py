@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfeed.storage.memory.memory_map import HUGE_PAGE, SYSTEM, collapse, map_shared
+from graphfeed.storage.memory.memory_map import HUGE_PAGE, SYSTEM, MemoryFile, collapse, map_shared
 
 linux = pytest.mark.skipif(SYSTEM is None, reason="only Linux maps at a chosen address")
 SIZES = [1, 5000, HUGE_PAGE, 3 * HUGE_PAGE + 77]
@@ -93,3 +93,26 @@ def test_other_systems_map_too(descriptor: int, monkeypatch: pytest.MonkeyPatch)
     assert os.pread(descriptor, 1, 0) == b"\3"
     assert not collapse(memory)
     assert memory.ctypes.data % mmap.PAGESIZE == 0
+
+
+@linux
+@pytest.mark.usefixtures("no_leaks")
+def test_a_memory_file_that_is_dropped_is_closed_and_its_memory_lives_on() -> None:
+    file = MemoryFile.create(5000)
+    descriptor = file.descriptor
+    memory = map_shared(descriptor, 5000)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    memory[4999] = 7
+    assert memory[4999] == 7
+
+
+@linux
+def test_a_memory_file_is_closed_once_and_takes_no_room_until_it_is_written() -> None:
+    file = MemoryFile.create(1 << 36)
+    assert os.fstat(file.descriptor).st_blocks == 0
+    file.close()
+    file.close()
+    with pytest.raises(OSError, match=r"File too large|Invalid argument"):
+        MemoryFile.create((1 << 63) - 1)

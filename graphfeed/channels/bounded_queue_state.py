@@ -1,11 +1,11 @@
-"""Who may send and who receives what, on a bounded queue of several producers and consumers: rules, no sockets."""
+"""The rules of a bounded queue with several producers and consumers: who may send, and who receives what. No I/O."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-OK, NOTHING, END, FAILED, STATE = range(32, 37)
-"""What a peer is answered: done; nothing for you; the epoch is over; somebody failed; what you asked for."""
+OK, NOTHING, END, FAILED, STATISTICS = range(32, 37)
+"""Replies: done; nothing was sent or received; the epoch is over; another peer failed; the statistics."""
 
 
 @dataclass(eq=False)
@@ -15,7 +15,7 @@ class Item:
     record: bytes
     size: int
     memory: Any = None
-    """Keeps what the record refers to."""
+    """Keeps alive what the record refers to."""
 
 
 @dataclass(eq=False)
@@ -24,22 +24,23 @@ class Peer:
 
     name: str
     epoch: int = 0
-    """The one that it is in: a producer's grows with its own end marks, a consumer's with those it was told of."""
+    """The peer's epoch: a producer's grows when it ends one, a consumer's when it is told of an end."""
     sent: int = 0
-    """Messages of a producer since its last end mark."""
+    """Messages that a producer has sent in its epoch."""
     offer: Item | None = None
-    told: int = 0
-    """Failures that a consumer knows of."""
+    """The message that a producer waits to send."""
+    failures_told: int = 0
+    """How many failures a consumer was told of."""
 
 
 Reply = tuple[Peer, int, Any]
 
 
 @dataclass
-class Exchange:
+class BoundedQueueState:
     """The state of a channel.
 
-    Calls change the state; `step` then returns what has become possible, as replies to peers.
+    Every call only changes the state. After it, `step` does what has become possible, and returns the replies to peers.
     """
 
     capacity: int
@@ -49,64 +50,64 @@ class Exchange:
     queue: deque[Item] = field(default_factory=deque)
     queued_bytes: int = 0
     offering: list[Peer] = field(default_factory=list)
-    """Producers that wait for room, longest first."""
+    """Producers that wait for room, the longest waiting first."""
     waiting: list[Peer] = field(default_factory=list)
-    """Consumers that wait for a message, longest first."""
+    """Consumers that wait for a message, the longest waiting first."""
     consumers: list[Peer] = field(default_factory=list)
     ended: Counter[int] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
-    orphaned: str | None = None
-    """Says which consumer died, when it was the last one."""
+    last_consumer_failure: str | None = None
+    """How the last consumer failed, if no other has come since."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def add_producer(self, name: str) -> Peer:
-        """Let somebody send, from the current epoch on."""
+        """Add a producer, in the current epoch."""
         return Peer(name, self.epoch)
 
     def add_consumer(self, name: str) -> Peer:
-        """Let somebody receive; it is told the end of every epoch, also of those before it came."""
-        self.orphaned = None
+        """Add a consumer; it will be told the end of every epoch, also of those before it came."""
+        self.last_consumer_failure = None
         self.consumers.append(Peer(name))
         return self.consumers[-1]
 
     def put(self, producer: Peer, item: Item) -> None:
-        """Offer a message; the producer is answered when it is in the queue."""
+        """Offer a message; the producer gets a reply once it is in the queue."""
         producer.offer = item
         self.offering.append(producer)
 
     def withdraw(self, producer: Peer) -> None:
-        """Take back an offer that waits for room; one that is in the queue already stays there."""
+        """Withdraw an offer that still waits for room; a message in the queue stays there."""
         if producer.offer is not None:
             producer.offer = None
             self.offering.remove(producer)
             self.counts["send timeouts"] += 1
 
     def end(self, producer: Peer) -> None:
-        """Note that a producer sends no more in its epoch."""
+        """End a producer's epoch."""
         self.ended[producer.epoch] += 1
         producer.epoch += 1
         producer.sent = 0
 
-    def want(self, consumer: Peer) -> None:
-        """Ask for a message."""
+    def get(self, consumer: Peer) -> None:
+        """Ask for a message; the consumer gets a reply once there is one."""
         self.waiting.append(consumer)
 
     def cancel(self, consumer: Peer) -> bool:
-        """Stop asking; return whether nothing was on its way yet."""
+        """Stop asking for a message; return False if the reply has been given already."""
         if consumer not in self.waiting:
             return False
         self.waiting.remove(consumer)
         self.counts["receive timeouts"] += 1
         return True
 
-    def leave(self, peer: Peer, failure: str | None) -> None:
-        """Forget a peer; a failure is told to every consumer, after all messages that are in the queue."""
+    def remove(self, peer: Peer, failure: str | None) -> None:
+        """Remove a peer; every consumer is told of a failure, after all messages in the queue."""
         if peer in self.consumers:
             self.consumers.remove(peer)
             if peer in self.waiting:
                 self.waiting.remove(peer)
             if failure and not self.consumers:
-                self.orphaned = failure
+                self.last_consumer_failure = failure
             return
         in_epoch = peer.sent > 0 or peer.offer is not None
         if peer.offer is not None:
@@ -122,14 +123,14 @@ class Exchange:
         self.offering.clear()
 
     def step(self) -> list[Reply]:
-        """Do all that has become possible."""
+        """Do all that has become possible, and return the replies."""
         replies: list[Reply] = []
-        while self._admit(replies) or self._serve(replies) or self._turn_epoch():
+        while self._accept_offer(replies) or self._serve_consumer(replies) or self._end_epoch():
             pass
         return replies
 
-    def state(self) -> dict[str, int]:
-        """Return what is in the queue, and counts of what has happened."""
+    def statistics(self) -> dict[str, int]:
+        """Return what is in the queue, and counts since the beginning."""
         return {
             "messages": len(self.queue),
             "bytes": self.queued_bytes,
@@ -139,16 +140,16 @@ class Exchange:
             **self.counts,
         }
 
-    def _admit(self, replies: list[Reply]) -> bool:
+    def _accept_offer(self, replies: list[Reply]) -> bool:
         for producer in self.offering:
             item = producer.offer
             assert item is not None
-            if self.orphaned is not None:
-                replies.append((producer, FAILED, self.orphaned))
+            if self.last_consumer_failure is not None:
+                replies.append((producer, FAILED, self.last_consumer_failure))
             elif producer.epoch > self.epoch:
-                continue  # it is ahead; its messages may not take the room of those that are still in this epoch
+                continue  # it is an epoch ahead, and may not take the room of those that are still in this one
             elif len(self.queue) >= self.capacity or self.queued_bytes + item.size > self.limit_bytes:
-                return False  # smaller ones behind it may not pass, or it would never get in
+                return False  # smaller messages may not overtake it, or it might never get in
             else:
                 self.queue.append(item)
                 self.queued_bytes += item.size
@@ -163,7 +164,7 @@ class Exchange:
             return True
         return False
 
-    def _serve(self, replies: list[Reply]) -> bool:
+    def _serve_consumer(self, replies: list[Reply]) -> bool:
         for consumer in self.waiting:
             if consumer.epoch < self.epoch:
                 replies.append((consumer, END, str(consumer.epoch)))
@@ -173,16 +174,16 @@ class Exchange:
                 self.queued_bytes -= item.size
                 self.counts["messages received"] += 1
                 replies.append((consumer, OK, item))
-            elif consumer.told < len(self.failures):
-                replies.append((consumer, FAILED, self.failures[consumer.told]))
-                consumer.told += 1
+            elif consumer.failures_told < len(self.failures):
+                replies.append((consumer, FAILED, self.failures[consumer.failures_told]))
+                consumer.failures_told += 1
             else:
                 continue
             self.waiting.remove(consumer)
             return True
         return False
 
-    def _turn_epoch(self) -> bool:
+    def _end_epoch(self) -> bool:
         if self.queue or self.ended[self.epoch] < self.num_producers:
             return False
         del self.ended[self.epoch]

@@ -1,0 +1,198 @@
+"""The broker of a channel: a thread of the process that made the channel, which all its clients connect to."""
+
+import json
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+import weakref
+from contextlib import suppress
+
+from graphfeed.channels.bounded_queue_state import FAILED, NOTHING, OK, STATISTICS, BoundedQueueState, Item, Peer, Reply
+from graphfeed.loader.transport.mailbox import require_linux
+from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, Record
+from graphfeed.loader.transport.record_socket import RecordSocket
+from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.storage.memory.memory_map import Bytes, MemoryFile
+
+PRODUCER, CONSUMER, WITHDRAW, END_EPOCH, LEAVE, GET, CANCEL, LOOK = range(16, 24)
+"""Requests, beside the records of messages: the first two say what the client is, the others what it wants."""
+CREDENTIALS = struct.Struct("@iII")
+
+
+def control_record(kind: int, text: str = "") -> bytes:
+    """Return a record that is a request or a reply, and may hold a text."""
+    return Record(kind).pack() + text.encode()
+
+
+class Connection:
+    """The broker's side of a client's connection."""
+
+    def __init__(self, sock: socket.socket, process: int) -> None:
+        self.socket = RecordSocket(sock)
+        self.process = process
+        self.peer: Peer | None = None
+        self.arena: MemoryFile | None = None
+
+    def describe(self, what: str) -> str:
+        """Say who the client is and what happened to it."""
+        return f"{self.peer.name if self.peer else f'process {self.process}'} {what}"
+
+    def send(self, record: bytes, file: MemoryFile | None = None) -> None:
+        """Send a record without waiting. The end of the connection will tell if nobody receives it."""
+        with suppress(Closed, OSError):
+            self.socket.send(record, None if file is None else file.descriptor, 0)
+
+
+class Broker:
+    """Forwards the records of messages from producers to consumers; the bytes of the messages stay where they are.
+
+    It listens on a random abstract address, which is not a file and vanishes with the socket, and serves processes of
+    the same user only. A connection that ends without LEAVE means that the process died.
+    """
+
+    def __init__(self, state: BoundedQueueState) -> None:
+        require_linux()
+        self.state = state
+        self.process = os.getpid()
+        self.address = f"\0graphfeed-{secrets.token_hex(16)}"
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.setblocking(False)
+        self.listener.bind(self.address)
+        self.listener.listen(128)
+        self.waker, self.woken = socket.socketpair()
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ)
+        self.selector.register(self.woken, selectors.EVENT_READ)
+        self.connections: dict[int, Connection] = {}
+        self.by_peer: dict[int, Connection] = {}
+        self.thread = threading.Thread(target=self._run, name="graphfeed-channel", daemon=True)
+        BROKERS.add(self)
+        self.thread.start()
+
+    def close(self) -> None:
+        """End the thread and all connections."""
+        with suppress(OSError):
+            self.waker.send(b"x")
+
+    def abandon(self) -> None:
+        """Close all descriptors, at the end of the thread or in a forked process."""
+        for sock in (self.listener, self.waker, self.woken):
+            sock.close()
+        for connection in self.connections.values():
+            connection.socket.close()
+        self.selector.close()
+        self.connections.clear()
+        self.by_peer.clear()
+        self.state.clear()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                for key, _ in self.selector.select():
+                    if key.fileobj is self.woken:
+                        return
+                    if key.fileobj is self.listener:
+                        self._accept()
+                    else:
+                        self._receive(self.connections[key.fd])
+                self._send_replies(self.state.step())
+        finally:
+            self.abandon()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            sock, _ = self.listener.accept()
+            credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+            process, user, _ = CREDENTIALS.unpack(credentials)
+            if user != os.getuid():
+                sock.close()
+                return
+            self.connections[sock.fileno()] = Connection(sock, process)
+            self.selector.register(sock, selectors.EVENT_READ)
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            record, descriptor = connection.socket.receive(0)
+        except TimeoutError:
+            return
+        except Closed:
+            self._remove(connection, connection.describe("died"))
+        except OSError:
+            reason = f"process {os.getpid()}, which made the channel, has too many open files; raise ulimit -n"
+            connection.send(control_record(FAILED, reason))
+        else:
+            file = None if descriptor is None else MemoryFile(descriptor)
+            if record.size < PREFIX.size:
+                self._remove(connection, connection.describe("died"))
+            else:
+                self._dispatch(connection, record, file)
+
+    def _dispatch(self, connection: Connection, data: Bytes, file: MemoryFile | None) -> None:
+        record, peer, state = Record.unpack(data), connection.peer, self.state
+        if record.kind in (PRODUCER, CONSUMER):
+            role = "producer" if record.kind == PRODUCER else "consumer"
+            name = f"{role} process {connection.process}"
+            peer = state.add_producer(name) if record.kind == PRODUCER else state.add_consumer(name)
+            connection.peer = peer
+            self.by_peer[id(peer)] = connection
+        elif record.kind == LOOK:
+            connection.send(control_record(STATISTICS, json.dumps(state.statistics())))
+        elif record.kind == LEAVE:
+            error = text_of(data)
+            self._remove(connection, connection.describe(f"failed: {error}") if error else None)
+        elif peer is None:
+            return
+        elif peer in state.consumers:
+            if record.kind == GET:
+                state.get(peer)
+            elif record.kind == CANCEL and state.cancel(peer):
+                connection.send(control_record(NOTHING))
+        elif record.kind == END_EPOCH:
+            state.end(peer)
+            connection.send(control_record(OK))
+        elif record.kind == WITHDRAW and peer.offer is not None:
+            state.withdraw(peer)
+            connection.send(control_record(NOTHING))
+        elif record.kind in (INLINE, BLOCK, FILE):
+            if record.kind == BLOCK:
+                # Only a producer's first block brings its arena's descriptor, but every consumer needs it.
+                connection.arena = file = file or connection.arena
+            state.put(peer, Item(data.tobytes(), record.size, file))
+
+    def _remove(self, connection: Connection, failure: str | None) -> None:
+        if connection.peer is not None:
+            self.state.remove(connection.peer, failure)
+            del self.by_peer[id(connection.peer)]
+        sock = connection.socket.sock
+        self.selector.unregister(sock)
+        del self.connections[sock.fileno()]
+        sock.close()
+
+    def _send_replies(self, replies: list[Reply]) -> None:
+        for peer, kind, what in replies:
+            connection = self.by_peer[id(peer)]
+            if isinstance(what, Item):
+                connection.send(what.record, what.memory)
+            else:
+                connection.send(control_record(kind, what or ""))
+
+
+def text_of(record: Bytes) -> str:
+    """Return the text in a request or a reply."""
+    return bytes(record[PREFIX.size :]).decode(errors="replace")
+
+
+BROKERS: weakref.WeakSet[Broker] = weakref.WeakSet()
+
+
+def after_fork_in_child() -> None:
+    """Close in a forked process what belongs to its parent."""
+    for broker in list(BROKERS):
+        broker.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork_in_child)
