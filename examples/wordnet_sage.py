@@ -1,13 +1,13 @@
 """Learn to which of 45 fields, such as noun.food or verb.motion, each meaning in WordNet belongs.
 
-A meaning (synset) is known by the words of its definition, and by its neighbours in the graph. The net is a two-layer
+A meaning (synset) is known by the words of its definition and by its neighbours in the graph. The net is a two-layer
 GraphSAGE (Hamilton and others, NeurIPS 2017) with its own weights for each relation, in plain PyTorch. It is trained
-twice, the second time with fan-outs of 0, where definitions are all it sees: the difference is what the edges tell.
+twice, the second time with fan-outs of 0, so that it sees definitions alone. The difference is what the edges add.
 """
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,13 +27,13 @@ class SAGELayer(nn.Module):
         self.own = nn.Linear(in_size, out_size)
         self.neighbors = nn.ModuleDict({relation: nn.Linear(in_size, out_size, bias=False) for relation in relations})
 
-    def forward(self, layer: gf.SampledSubgraph, h: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the vectors of the layer's columns; `h` has those of its rows, which begin with the columns."""
-        assert isinstance(layer.original_column_node_ids, dict)
-        assert isinstance(layer.sampled_csc, dict)
-        columns = layer.original_column_node_ids
+    def forward(self, hop: gf.SampledSubgraph, h: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the vectors of the hop's columns; `h` has those of its rows, which begin with the columns."""
+        assert isinstance(hop.original_column_node_ids, dict)
+        assert isinstance(hop.sampled_csc, dict)
+        columns = hop.original_column_node_ids
         out = {kind: self.own(h[kind][: len(ids)]) for kind, ids in columns.items()}
-        for relation, csc in layer.sampled_csc.items():
+        for relation, csc in hop.sampled_csc.items():
             source, _, destination = relation.split(":")
             degrees = csc.indptr.diff()
             targets = torch.arange(len(degrees)).repeat_interleave(degrees)
@@ -67,8 +67,8 @@ class SAGE(nn.Module):
             "synset": self.words(columns, torch.searchsorted(rows, torch.arange(len(feat)))),
             "word": torch.zeros(len(batch.input_nodes["word"]), self.words.embedding_dim),
         }
-        for layer, subgraph in zip((self.inner, self.outer), batch.sampled_subgraphs, strict=True):
-            h = layer(subgraph, {kind: vectors.relu() for kind, vectors in h.items()})
+        for layer, hop in zip((self.inner, self.outer), batch.sampled_subgraphs, strict=True):
+            h = layer(hop, {kind: vectors.relu() for kind, vectors in h.items()})
         return h["synset"]
 
 
@@ -82,26 +82,36 @@ def make_loader(
     pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=batch_size, shuffle=items is dataset.train_set)
     pipe = pipe.sample_neighbor(dataset.graph, fanouts=fanouts)
     pipe = pipe.fetch_feature(dataset.feature, node_feature_keys={"synset": ["feat"]})
-    pipe = pipe.copy_to("cpu")
     return gf.DataLoader(pipe, seed=0)
 
 
-def watch(loader: gf.DataLoader, title: str) -> Iterator[Any]:
-    """Yield an epoch's mini-batches under a progress bar, and print how fast they went."""
-    edges, start = 0, time.perf_counter()
-    for batch in tqdm(loader, desc=title, leave=False):
-        for layer in batch.sampled_subgraphs:
-            edges += sum(len(csc.indices) for csc in layer.sampled_csc.values())
-        yield batch
-    seconds = time.perf_counter() - start
-    speed = f"{len(loader) / seconds:.1f} mini-batches/s, {edges / seconds:,.0f} sampled edges/s"
-    print(f"{title}: {speed}")
+class Speed:
+    """Counts an epoch's mini-batches and edges under a progress bar, which leaves no line behind."""
+
+    def __init__(self, loader: gf.DataLoader, title: str) -> None:
+        self.loader = loader
+        self.title = title
+        self.edges = 0
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches of the next epoch."""
+        start = time.perf_counter()
+        for batch in tqdm(self.loader, desc=self.title, leave=False):
+            for hop in batch.sampled_subgraphs:
+                self.edges += sum(len(csc.indices) for csc in hop.sampled_csc.values())
+            yield batch
+        self.seconds = time.perf_counter() - start
+
+    def __str__(self) -> str:
+        speed = f"{len(self.loader) / self.seconds:.1f} mini-batches/s"
+        return f"{self.title}: {speed}, {self.edges / self.seconds:,.0f} sampled edges/s"
 
 
-def train(net: SAGE, loader: gf.DataLoader, optimizer: torch.optim.Optimizer, title: str) -> None:
+def train(net: SAGE, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> None:
     """Train for one epoch."""
     net.train()
-    for batch in watch(loader, title):
+    for batch in batches:
         loss = functional.cross_entropy(net(batch), batch.labels["synset"])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -127,17 +137,20 @@ def run(dataset: gf.Dataset, fanouts: Sequence[int], options: argparse.Namespace
             stack.enter_context(make_loader(dataset, items, fanouts, options.batch_size)) for items in parts
         )
         for epoch in range(1, options.epochs + 1):
-            train(net, training, optimizer, f"epoch {epoch}")
-            print(f"  validation accuracy {evaluate(net, validation):.2f}")
+            speed = Speed(training, f"epoch {epoch}")
+            train(net, speed, optimizer)
+            print(f"{speed}; validation accuracy {evaluate(net, validation):.2f}")
         return evaluate(net, test)
 
 
 def show_loader(loader: gf.DataLoader) -> None:
     """Print what runs where, and how fast mini-batches come when no net waits for them."""
     print(loader.explain())
-    next(iter(loader))  # compiles the kernels
-    for _ in watch(loader, "the loader alone"):
+    next(iter(loader))  # compiles the kernels, or loads them
+    speed = Speed(loader, "the loader alone")
+    for _ in speed:
         pass
+    print(speed)
 
 
 def guess(dataset: gf.Dataset) -> float:
@@ -150,7 +163,7 @@ def guess(dataset: gf.Dataset) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Compare a net that sees edges with one that does not."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=1024)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the net is small; the loader's workers take the other cores

@@ -1,5 +1,6 @@
 """What the README shows is what happens."""
 
+import re
 from pathlib import Path
 
 from tests.pages import check_code, dead_links, links
@@ -18,3 +19,17 @@ def test_the_code_runs_and_prints_what_is_shown() -> None:
 def test_links_lead_somewhere() -> None:
     assert links(README)
     assert dead_links(README) == []
+
+
+def test_the_picture_shows_the_plan_that_is_printed() -> None:
+    plan = re.search(r"^```text\n(where .*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    assert plan
+    running = re.findall(r"^(?:main|worker) .*?([A-Z]\w+)\(", plan[1], re.MULTILINE)[::-1]
+    workers, window = re.findall(r"InWorkers\(num_workers=(\d+), window=(\d+)\)", plan[1])[0]
+    drawn = (README.parent / "docs" / "pipeline.svg").read_text()
+    stages = re.findall(r'class="stage"[^>]*>(\w+)<', drawn)
+    written = [stage for stage in running if stage not in {"Sharder", "InWorkers"}]
+    assert stages[: len(written)] == written
+    assert sorted(stages[len(written) :]) == sorted(running)
+    assert f">{workers} workers<" in drawn
+    assert f">{window} in flight<" in drawn
