@@ -1,4 +1,4 @@
-"""Arrays in files: mapped where they are read, written part by part, and safe on the disk when they are closed."""
+"""Arrays in files: mapped for reading, written part by part, and synced to the disk when they are closed."""
 
 import io
 import os
@@ -14,33 +14,32 @@ from numpy.typing import DTypeLike, NDArray
 from tqdm import tqdm
 
 PART_BYTES = 1 << 24
-"""What is read, converted and written at once."""
+"""How many bytes are read, converted and written at a time."""
 
 
 def progress_bar(name: str, total: int, unit: str) -> "tqdm[Any]":
-    """Return a bar for work that takes more than a second; it shows in a terminal only."""
+    """Return a progress bar, which appears after a second, and only in a terminal."""
     return tqdm(desc=name, total=total, unit=unit, unit_scale=True, disable=None, delay=1)
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
-    """Map an array of a file; nothing in it is unpickled but tensors.
+    """Map an array of a file. Only tensors are unpickled, no other objects.
 
     Args:
         path: A `.npy` file, or a tensor saved by `torch.save`.
         format: "numpy" or "torch".
-        key: What asks for it, for errors.
+        key: The key of the metadata that names the file, for errors.
 
     Raises:
-        FileNotFoundError: There is no file.
-        ValueError: It holds something else, or objects.
+        FileNotFoundError: The file does not exist.
+        ValueError: The file holds something else, or objects.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+    check_file(path, key)
     try:
         if format == "numpy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
-            # Mapping needs the format that torch.save has written since 1.6.
+            # Only the format that torch.save has written since torch 1.6 can be mapped.
             mapped = zipfile.is_zipfile(path)
             array = torch.load(str(path), weights_only=True, mmap=mapped, map_location="cpu")
     except (ValueError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
@@ -54,13 +53,19 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
     return array
 
 
+def check_file(path: Path, key: str) -> None:
+    """Raise a FileNotFoundError unless a file of the metadata exists."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+
+
 class ArrayWriter:
-    """A `.npy` file that is written row block by row block, and is on the disk when it is closed.
+    """Writes a `.npy` file in blocks of rows; the file is synced to the disk when it is closed.
 
     Args:
-        path: A new file.
-        shape: The whole array's.
-        dtype: What rows are converted to.
+        path: The path of a new file.
+        shape: The shape of the whole array.
+        dtype: The dtype to which rows are converted.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
@@ -82,7 +87,7 @@ class ArrayWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the file; raise if rows are missing."""
+        """Close the file, and raise if rows are missing."""
         with self.file:
             if kind is None:
                 if self.rows != self.shape[0]:
@@ -92,7 +97,7 @@ class ArrayWriter:
 
 
 def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:
-    """Write an array, mapped or not, to a new `.npy` file in bounded memory."""
+    """Write an array, which may be mapped, to a new `.npy` file in bounded memory."""
     step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
     with (
         ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer,
@@ -104,7 +109,7 @@ def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a new text file that is on the disk afterwards."""
+    """Write a new text file and sync it to the disk."""
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -112,7 +117,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names of a folder to the disk."""
+    """Sync the names of a folder's files to the disk."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -123,16 +128,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
-    """Turn two columns of integers, without a header, into a file of pairs; return it mapped, shape (2, edges).
+    """Convert a CSV file of two columns of integers, without a header, into a binary file of pairs.
 
-    Reads 16 MiB of text at a time, some three million edges a second.
+    Reads 16 MiB of text at a time, about three million edges per second.
+
+    Returns:
+        The pairs, mapped, shape (2, edges).
 
     Raises:
-        FileNotFoundError: There is no file.
-        ValueError: A line that is not two integers.
+        FileNotFoundError: The file does not exist.
+        ValueError: A line is not two integers.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{key}: there is no file {path}; put it there, or correct the path")
+    check_file(path, key)
     edges = 0
     with (
         path.open("rb") as text,
@@ -151,7 +158,7 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
 
 
 def append_pairs(text: bytes, pairs: io.BufferedWriter, path: Path, key: str, before: int) -> int:
-    """Write the pairs of some whole lines; return how many there are."""
+    """Write the pairs of some whole lines and return how many there are."""
     if not text.strip():
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Edge lists to compressed sparse columns in bounded memory: the lists may be larger than the machine's memory."""
+"""Turns edge lists, which may be larger than memory, into compressed sparse columns in bounded memory."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,54 +17,54 @@ from graphfeed.ops.checks import check_ids
 from graphfeed.storage.datasets.array_files import ArrayWriter, progress_bar
 
 PART_EDGES = 1 << 20
-"""Edges read at once."""
+"""How many edges are read at a time."""
 
 
 @dataclass(frozen=True)
 class EdgeList:
-    """The edges of one type, mapped, and where their nodes stand in the graph."""
+    """The edges of one type, mapped, with the place of their nodes in the graph."""
 
     key: str
-    """For errors."""
+    """The key of the metadata, for errors."""
     ends: NDArray[Any]
-    """Shape (2, edges): sources, then destinations, each with the ids of its type."""
+    """Shape (2, edges): sources and destinations, as ids within their node types."""
     number: int
-    """Of the edge type."""
+    """The number of the edge type."""
     first_nodes: tuple[int, int]
-    """First id, in the graph, of the types at the two ends."""
+    """The first id in the graph of the source type and of the destination type."""
     num_nodes: tuple[int, int]
-    """Number of nodes of the types at the two ends."""
+    """The number of nodes of the source type and of the destination type."""
     attributes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """A row an edge, in the list's order."""
+    """Arrays of one row per edge, in the order of the list."""
 
     def __len__(self) -> int:
         """Return the number of edges."""
         return int(self.ends.shape[1])
 
     def parts(self) -> Iterator[slice]:
-        """Return the rows to read one after the other."""
+        """Return the ranges of edges to read one after the other."""
         return (slice(start, min(start + PART_EDGES, len(self))) for start in range(0, len(self), PART_EDGES))
 
     def sources(self, part: slice) -> NDArray[np.int64]:
-        """Return the sources of some rows, with the ids of the graph."""
+        """Return the sources of some edges, as ids in the graph."""
         return self.ends[0, part].astype(np.int64) + self.first_nodes[0]
 
     def destinations(self, part: slice) -> NDArray[np.int64]:
-        """Return the destinations of some rows, with the ids of the graph."""
+        """Return the destinations of some edges, as ids in the graph."""
         return self.ends[1, part].astype(np.int64) + self.first_nodes[1]
 
     def types(self, part: slice) -> NDArray[Any]:
-        """Return the edge type of some rows."""
+        """Return the edge types of some edges."""
         return np.full(part.stop - part.start, self.number)
 
     def rows(self, part: slice) -> NDArray[Any]:
-        """Return the numbers of some rows."""
+        """Return the positions of some edges in the list."""
         return np.arange(part.start, part.stop)
 
 
 @dataclass(frozen=True)
 class EdgeArray:
-    """An array with a row an edge, to be written in the graph's order."""
+    """An array of one row per edge, to be written in the order of the graph."""
 
     path: Path
     dtype: np.dtype[Any]
@@ -73,12 +73,12 @@ class EdgeArray:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes an edge."""
+        """The number of bytes per edge."""
         return self.dtype.itemsize * int(np.prod(self.row, dtype=np.int64))
 
 
 def check_edges(edges: EdgeList) -> None:
-    """Raise unless a list has the shape and dtype of one; the ids are checked when they are counted."""
+    """Raise unless an edge list has the right shape and dtype. Its ids are checked when they are counted."""
     if edges.ends.ndim != 2 or edges.ends.shape[0] != 2:
         raise ValueError(
             f"{edges.key}: The shape of edges should be (2, N), but got {edges.ends.shape}; transpose them"
@@ -88,10 +88,10 @@ def check_edges(edges: EdgeList) -> None:
 
 
 def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: "tqdm[Any]") -> NDArray[np.int64]:
-    """Check all ids, and return where each column starts and where the last one ends.
+    """Check all ids, and return the start of each column and the end of the last one.
 
     Raises:
-        ValueError: An id outside of its type's nodes.
+        ValueError: An id is not that of a node of its type.
     """
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     counts = torch.from_numpy(indptr[1:])
@@ -107,7 +107,7 @@ def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: "tqdm[
 
 
 def memory_for_sorting() -> int:
-    """Return a quarter of the memory that this process may have, in bytes."""
+    """Return a quarter of the memory that this process may use, in bytes."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -118,7 +118,7 @@ def memory_for_sorting() -> int:
 
 
 def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:
-    """Return ranges of columns that have at most so many edges each, or are one column."""
+    """Yield ranges of columns with at most `most_edges` edges each, or with a single column."""
     first, end = 0, len(indptr) - 1
     while first < end:
         last = int(np.searchsorted(indptr, indptr[first] + most_edges, side="right")) - 1
@@ -130,16 +130,16 @@ def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[
 def write_sorted(
     lists: Sequence[EdgeList], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], memory: int | None = None
 ) -> None:
-    """Write the arrays by destination, list after list inside a column, each list in its own order.
+    """Write arrays sorted by destination. Within a column, edges are in the order of the lists.
 
-    Columns are made range by range, each in memory with one pass over the lists, so that files are only read and
-    written from front to back.
+    Columns are sorted range by range in memory, with one pass over the lists for each range. So files are read and
+    written sequentially.
 
     Args:
         lists: The edge lists.
-        indptr: Column starts of them all together.
-        arrays: What to write.
-        memory: Bytes that a range of columns may take; by the machine if None.
+        indptr: Column starts of all lists together.
+        arrays: The arrays to write.
+        memory: How many bytes a range of columns may take; by default a quarter of the machine's memory.
     """
     edge_bytes = sum(array.row_bytes for array in arrays) or 1
     most_edges = max((memory_for_sorting() if memory is None else memory) // edge_bytes, 1)
@@ -162,7 +162,7 @@ def sort_range(
     columns: tuple[int, int],
     progress: "tqdm[Any]",
 ) -> list[NDArray[Any]]:
-    """Return the rows of a range of columns, for each of the arrays."""
+    """Return the rows of a range of columns for each of the arrays."""
     first, last = columns
     starts = torch.from_numpy(indptr[first:last] - indptr[first])
     size = int(indptr[last] - indptr[first])

@@ -1,4 +1,4 @@
-"""What a dataset's `metadata.yaml` says, checked: GraphBolt's schema as dataclasses."""
+"""Reads and checks the `metadata.yaml` of a dataset: the schema of GraphBolt as dataclasses."""
 
 import os
 import warnings
@@ -14,13 +14,14 @@ from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureDa
 FILE_NAME = "metadata.yaml"
 ARRAY_FORMATS = ("numpy", "torch")
 EDGE_FORMATS = ("csv", "numpy", "torch")
+SETS = ("train_set", "validation_set", "test_set")
 REQUIRED = object()
 KINDS = {str: "a text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
 @dataclass(frozen=True)
 class OnDiskNodes:
-    """How many nodes of a type there are."""
+    """The number of nodes of a type."""
 
     num: int
     type: str | None = None
@@ -28,10 +29,10 @@ class OnDiskNodes:
 
 @dataclass(frozen=True)
 class OnDiskEdges:
-    """Where the edge list of a type lies."""
+    """The file of the edge list of a type."""
 
     key: str
-    """Where the file says so, as in "graph.edges[0]"."""
+    """The key in the metadata, such as "graph.edges[0]"."""
     format: str
     path: str
     type: str | None = None
@@ -39,7 +40,7 @@ class OnDiskEdges:
 
 @dataclass(frozen=True)
 class OnDiskGraph:
-    """A graph to be made of edge lists; types are in alphabetical order, which sets their numbers."""
+    """A graph of edge lists. Its types are in alphabetical order, which sets their numbers."""
 
     nodes: tuple[OnDiskNodes, ...]
     edges: tuple[OnDiskEdges, ...]
@@ -52,13 +53,13 @@ class OnDiskGraph:
 
     @property
     def num_nodes(self) -> dict[str | None, int]:
-        """Number of nodes by type; under None without types."""
+        """The number of nodes by type; without types the key is None."""
         return {nodes.type: nodes.num for nodes in self.nodes}
 
 
 @dataclass(frozen=True)
 class OnDiskTVTSetData:
-    """Where one member of the items lies."""
+    """The file of one member of the items."""
 
     format: Literal["numpy", "torch"]
     path: str
@@ -76,18 +77,18 @@ class OnDiskTVTSet:
 
 @dataclass(frozen=True)
 class OnDiskTaskData:
-    """What to train, validate and test on."""
+    """The items of a task and its metadata."""
 
     train_set: tuple[OnDiskTVTSet, ...] = ()
     validation_set: tuple[OnDiskTVTSet, ...] = ()
     test_set: tuple[OnDiskTVTSet, ...] = ()
     extra_fields: dict[str, Any] = field(default_factory=dict)
-    """The task's metadata: name, num_classes and what else is there."""
+    """The metadata of the task: its name, the number of classes and anything else in the file."""
 
 
 @dataclass(frozen=True)
 class OnDiskMetaData:
-    """The whole of a `metadata.yaml`."""
+    """The contents of a `metadata.yaml`."""
 
     dataset_name: str | None
     graph: OnDiskGraph | None
@@ -96,22 +97,22 @@ class OnDiskMetaData:
 
 
 class Section:
-    """A mapping in the file, and its key, so that every complaint names the key it is about."""
+    """A mapping in the file with its key, so that every error names the key that is wrong."""
 
     def __init__(self, value: Any, key: str = "") -> None:
         self.key = key
         if not isinstance(value, Mapping):
             raise ValueError(f"{FILE_NAME}: {key or 'the file'} must be a mapping of keys to values, but is {value!r}")
         self.values = dict(value)
-        self.asked: set[str] = set()
+        self.read: set[str] = set()
 
     def name(self, key: str) -> str:
-        """Return the whole key."""
+        """Return the full key of a value, such as "graph.nodes"."""
         return f"{self.key}.{key}" if self.key else key
 
     def get(self, key: str, kind: type, default: Any = REQUIRED) -> Any:
-        """Return a value of a kind; null counts as left out."""
-        self.asked.add(key)
+        """Return a value of a type; null counts as missing."""
+        self.read.add(key)
         value = self.values.get(key)
         if value is None:
             if default is REQUIRED:
@@ -123,31 +124,31 @@ class Section:
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
-        """Return a text that must be one of those."""
+        """Return a text, which must be one of the allowed ones."""
         value = self.get(key, str)
         if value not in allowed:
             raise ValueError(f"{FILE_NAME}: {self.name(key)} must be one of {', '.join(allowed)}, but is {value!r}")
         return value
 
     def sections(self, key: str) -> list["Section"]:
-        """Return the entries of a list; none if it is left out."""
+        """Return the entries of a list; none if it is missing."""
         return [Section(value, f"{self.name(key)}[{place}]") for place, value in enumerate(self.get(key, list, []))]
 
     def rest(self) -> dict[str, Any]:
-        """Return what was not asked for."""
-        return {key: value for key, value in self.values.items() if key not in self.asked}
+        """Return the values that were not read."""
+        return {key: value for key, value in self.values.items() if key not in self.read}
 
     def end(self) -> None:
-        """Warn of what was not asked for."""
+        """Warn about the values that were not read."""
         for key in self.rest():
             warnings.warn(f"{FILE_NAME}: {self.name(key)} is not known and ignored; is it a typo?", stacklevel=2)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file of plain values; no object is made of it.
+    """Read a YAML file of plain values; no other objects are created.
 
     Raises:
-        ValueError: It is no YAML, or not a mapping.
+        ValueError: The file is not YAML, or not a mapping.
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -157,10 +158,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def stay_inside(folder: Path, path: str, key: str) -> Path:
-    """Return where a path of the metadata leads.
+    """Return the absolute path of a file in the metadata.
 
     Raises:
-        ValueError: Out of the dataset's folder.
+        ValueError: The path leads out of the dataset's folder.
     """
     root = folder.resolve()
     target = (root / path).resolve()
@@ -173,11 +174,11 @@ def stay_inside(folder: Path, path: str, key: str) -> Path:
 
 
 def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
-    """Check what `metadata.yaml` says; raise a ValueError that names the key that is wrong."""
+    """Check the contents of `metadata.yaml`; a ValueError names the key that is wrong."""
     top = Section(data)
-    top.asked.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
+    top.read.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
     name = top.values.get("dataset_name")
-    top.asked.add("dataset_name")
+    top.read.add("dataset_name")
     graph = top.get("graph", dict, None)
     result = OnDiskMetaData(
         None if name is None else str(name),
@@ -191,7 +192,7 @@ def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
 
 
 def parse_graph(section: Section) -> OnDiskGraph:
-    """Check nodes, edges and the attributes that sampling uses."""
+    """Check the nodes, the edges and the attributes that sampling uses."""
     nodes = [OnDiskNodes(part.get("num", int), part.get("type", str, None)) for part in section.sections("nodes")]
     edges = [
         OnDiskEdges(part.key, part.choice("format", EDGE_FORMATS), part.get("path", str), part.get("type", str, None))
@@ -217,7 +218,7 @@ def parse_graph(section: Section) -> OnDiskGraph:
 
 
 def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
-    """Raise unless all have types that fit each other, or there is one entry each and none has."""
+    """Raise unless all nodes and edges have types that fit together, or there is one entry of each without a type."""
     types = [*node_types, *(part.type for part in edges)]
     if None in types:
         if types != [None, None]:
@@ -236,7 +237,7 @@ def check_types(node_types: list[str | None], edges: list[OnDiskEdges]) -> None:
 
 
 def check_attributes(graph: OnDiskGraph) -> None:
-    """Raise unless each attribute is there once for every type."""
+    """Raise unless each attribute occurs once for every type."""
     for domain, parts in (("node", graph.nodes), ("edge", graph.edges)):
         known = [part.type for part in parts]
         own = [part for part in graph.feature_data if part.domain == domain]
@@ -258,7 +259,7 @@ def check_doubles(key: str, names: list[Any]) -> None:
 
 
 def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureData:
-    """Check a feature; keys of its own become its metadata."""
+    """Check a feature; unknown keys become its metadata."""
     return OnDiskFeatureData(
         domain=section.choice("domain", domains),
         type=section.get("type", str, None),
@@ -271,11 +272,11 @@ def parse_feature(section: Section, domains: tuple[str, ...]) -> OnDiskFeatureDa
 
 
 def parse_task(section: Section) -> OnDiskTaskData:
-    """Check a task; keys of its own become its metadata."""
-    sets = [tuple(map(parse_items, section.sections(f"{part}_set"))) for part in ("train", "validation", "test")]
-    for part, items in zip(("train", "validation", "test"), sets, strict=True):
+    """Check a task; unknown keys become its metadata."""
+    sets = [tuple(map(parse_items, section.sections(part))) for part in SETS]
+    for part, items in zip(SETS, sets, strict=True):
         types, names = [item.type for item in items], {tuple(one.name for one in item.data) for item in items}
-        key = f"{FILE_NAME}: {section.name(f'{part}_set')}"
+        key = f"{FILE_NAME}: {section.name(part)}"
         if len(types) > 1 and (None in types or len(set(types)) < len(types)):
             raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
         if len(names) > 1:
@@ -306,7 +307,7 @@ def parse_items(section: Section) -> OnDiskTVTSet:
 
 
 def check_folder(path: str | os.PathLike[str]) -> Path:
-    """Return a dataset's folder, or raise unless it is one."""
+    """Return the folder of a dataset, or raise if there is none."""
     folder = Path(path)
     if not folder.exists():
         raise FileNotFoundError(f"Invalid dataset path: {path}; give the folder that holds {FILE_NAME}")

@@ -1,4 +1,4 @@
-"""A graph, its features and tasks in the files of a folder, as GraphBolt lays them out."""
+"""A dataset in a folder of files, in the layout of GraphBolt: a graph, features and tasks."""
 
 import os
 import warnings
@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import FILE_NAME, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, check_folder, parse_metadata, read_yaml
 from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
 from graphfeed.storage.datasets.processed_graph import read_graph, read_graphbolt_graph
@@ -23,13 +23,13 @@ BY_GRAPHBOLT = "preprocessed"
 
 
 class OnDiskTask(Task):
-    """A task whose items came from files.
+    """A task of a dataset in files.
 
     Args:
-        metadata: What is known, such as the name and the number of classes.
-        train_set: What to train on.
-        validation_set: What to validate on.
-        test_set: What to test on.
+        metadata: Anything known about the task, such as its name and the number of classes.
+        train_set: The items to train on.
+        validation_set: The items to validate on.
+        test_set: The items to test on.
     """
 
     def __init__(
@@ -44,49 +44,49 @@ class OnDiskTask(Task):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What is known, such as the name and the number of classes."""
+        """Anything known about the task, such as its name and the number of classes."""
         return self._metadata
 
     @property
     def train_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to train on; None if there is nothing."""
+        """The items to train on; None if there are none."""
         return self._sets[0]
 
     @property
     def validation_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to validate on; None if there is nothing."""
+        """The items to validate on; None if there are none."""
         return self._sets[1]
 
     @property
     def test_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to test on; None if there is nothing."""
+        """The items to test on; None if there are none."""
         return self._sets[2]
 
     def __repr__(self) -> str:
-        """Return the metadata and the item sets, one after the other."""
+        """Return the item sets and the metadata, one per line."""
         names = ("validation_set", "train_set", "test_set", "metadata")
         lines = "\n".join(f"{name}={getattr(self, name)}," for name in names)
         return f"OnDiskTask({indent_continuation(lines, len('OnDiskTask('))})"
 
 
 class OnDiskDataset:
-    """A dataset of a folder with GraphBolt's `metadata.yaml`; nothing is made or loaded before `load()`.
+    """A dataset in a folder with GraphBolt's `metadata.yaml`. Nothing is preprocessed or loaded before `load()`.
 
-    The folder's `metadata.yaml` names the files: edge lists (CSV, numpy or torch), attributes that sampling uses,
-    features and item sets (numpy or torch). No file may lie outside of the folder, and no object is unpickled. A folder
-    that only GraphBolt's own preprocessed files are in gives features and tasks; its graph is a pickle, so it needs the
-    source.
+    The file `metadata.yaml` names the other files: edge lists (CSV, numpy or torch), the attributes that sampling uses,
+    features and item sets (numpy or torch). All files must lie in the folder, and no objects are unpickled. From a
+    folder with only GraphBolt's preprocessed files, features and tasks can be loaded. The graph there is a pickle, so
+    it has to be preprocessed again from its source.
 
     Args:
         path: The folder.
-        include_original_edge_id: See `preprocess_ondisk_dataset`, as for the others.
-        force_preprocess: See there.
-        auto_cast_to_optimal_dtype: See there.
+        include_original_edge_id: As for `preprocess_ondisk_dataset`.
+        force_preprocess: As for `preprocess_ondisk_dataset`.
+        auto_cast_to_optimal_dtype: As for `preprocess_ondisk_dataset`.
 
     Raises:
-        FileNotFoundError: No folder, or no `metadata.yaml` in it.
-        NotADirectoryError: Not a folder.
-        ValueError: A key that is wrong in `metadata.yaml`.
+        FileNotFoundError: The folder does not exist, or has no `metadata.yaml`.
+        NotADirectoryError: The path is not that of a folder.
+        ValueError: A key of `metadata.yaml` is wrong.
 
     Example:
         >>> OnDiskDataset("datasets/cora")  # doctest: +SKIP
@@ -110,15 +110,15 @@ class OnDiskDataset:
         self._no_graph: ValueError | None = None
 
     def load(self, tasks: str | list[str] | None = None) -> Self:
-        """Preprocess if that is needed, and load graph, features and tasks; a second call loads again.
+        """Preprocess the files if needed, and load the graph, the features and the tasks. A second call loads again.
 
         Args:
-            tasks: Names of the tasks to load; all if None. Others are skipped, with a warning.
+            tasks: The names of the tasks to load; all if None. Other tasks are skipped with a warning.
 
         Raises:
-            FileNotFoundError: A file that is missing.
+            FileNotFoundError: A file is missing.
             TypeError: `tasks` is neither a name nor a list of names.
-            ValueError: A file that is wrong.
+            ValueError: A file is wrong.
         """
         chosen = [tasks] if isinstance(tasks, str) else tasks
         if chosen is not None and not isinstance(chosen, list):
@@ -137,16 +137,13 @@ class OnDiskDataset:
             except ValueError as error:
                 if "layout" in processed:
                     raise
-                # Features and tasks can be used without it.
+                # Features and tasks can be used without the graph.
                 self._no_graph = error
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
         self._tasks = []
         for place, task in enumerate(metadata.tasks):
             if chosen is None or task.extra_fields.get("name") in chosen:
-                sets = [
-                    read_items(self._folder, getattr(task, part), f"tasks[{place}].{part}")
-                    for part in ("train_set", "validation_set", "test_set")
-                ]
+                sets = [read_items(self._folder, getattr(task, part), f"tasks[{place}].{part}") for part in SETS]
                 self._tasks.append(OnDiskTask(task.extra_fields, *sets))
         missing = set(chosen or ()) - {task.extra_fields.get("name") for task in metadata.tasks}
         if missing:
@@ -165,20 +162,20 @@ class OnDiskDataset:
 
     @property
     def yaml_data(self) -> dict[str, Any]:
-        """What `metadata.yaml` says; once loaded, what the processed one says.
+        """The contents of `metadata.yaml`; after `load()`, those of the preprocessed one.
 
-        Set `in_memory` of an entry of its `feature_data` before `load()` to leave a feature on disk or not.
+        Set `in_memory` of an entry of its `feature_data` before `load()` to choose whether a feature stays on disk.
         """
         return self._yaml_data
 
     @property
     def dataset_name(self) -> str | None:
-        """The name that `metadata.yaml` gives."""
+        """The name of the dataset in `metadata.yaml`."""
         return self._metadata.dataset_name
 
     @property
     def tasks(self) -> list[OnDiskTask]:
-        """The tasks, in the file's order."""
+        """The tasks, in the order of `metadata.yaml`."""
         self._check_loaded()
         return self._tasks
 
@@ -191,7 +188,7 @@ class OnDiskDataset:
 
     @property
     def graph(self) -> FusedCSCSamplingGraph | None:
-        """The graph; None if the metadata has none."""
+        """The graph; None if `metadata.yaml` has none."""
         self._check_loaded()
         if self._no_graph is not None:
             raise self._no_graph
@@ -199,10 +196,10 @@ class OnDiskDataset:
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:
-        """Every node as a seed, for inference; None, with a warning, if there is no graph."""
+        """Every node as a seed, for inference. Without a graph this is None, with a warning."""
         graph = self.graph
         if graph is None:
-            warnings.warn("all_nodes_set is None, for the dataset has no graph", stacklevel=2)
+            warnings.warn("all_nodes_set is None because the dataset has no graph", stacklevel=2)
             return None
         counts, dtype = graph.num_nodes, graph.indices.dtype
         if isinstance(counts, int):
@@ -220,7 +217,7 @@ class OnDiskDataset:
 
 
 def find_metadata(folder: Path) -> Path:
-    """Return the metadata to start from: the source's, or that of a folder where only processed files are."""
+    """Return the path of the metadata to start from: of the source if it is there, else of the preprocessed files."""
     for place in (folder, folder / PROCESSED, folder / BY_GRAPHBOLT):
         if (place / FILE_NAME).is_file():
             return place / FILE_NAME

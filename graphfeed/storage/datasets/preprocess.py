@@ -1,4 +1,4 @@
-"""A dataset's source files to arrays that are read or mapped as they are: once, whole or not at all."""
+"""Converts the source files of a dataset, once and atomically, to arrays that are read or mapped as they are."""
 
 import logging
 import os
@@ -15,6 +15,7 @@ import yaml
 from graphfeed.storage.datasets.array_files import sync_folder, write_text
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
+    SETS,
     OnDiskMetaData,
     check_folder,
     parse_metadata,
@@ -29,7 +30,7 @@ if sys.platform != "win32":
     import fcntl
 
 LAYOUT = 1
-"""Of the processed folder; another number is made anew."""
+"""The version of the processed folder's layout; folders of other versions are preprocessed again."""
 PROCESSED = "graphfeed"
 UNFINISHED = ".graphfeed-unfinished"
 OUTDATED = ".graphfeed-outdated"
@@ -48,34 +49,35 @@ def preprocess_ondisk_dataset(
     *,
     digest: bool = False,
 ) -> str:
-    """Make `dataset_dir/graphfeed` of `dataset_dir/metadata.yaml` and the files that it names, unless it is up to date.
+    """Preprocess the files that `dataset_dir/metadata.yaml` names into `dataset_dir/graphfeed`, unless up to date.
 
-    What is made are `.npy` arrays and a `metadata.yaml` that lists them. Edges are sorted by destination, edge
-    attributes with them; node and edge types are numbered in alphabetical order. Features and items that are `.npy`
-    files already are used where they lie. The folder appears when all is on the disk, and not before; processes that
-    want it at the same time wait for the first. The dataset's folder may be moved afterwards.
+    The result consists of `.npy` arrays and a `metadata.yaml` that lists them. Edges and edge attributes are sorted by
+    destination; node types and edge types are numbered in alphabetical order. Features and items in suitable `.npy`
+    files are used where they lie. The folder appears only when everything is on the disk; other processes that need it
+    wait for the first one. The dataset's folder may be moved afterwards.
 
-    Edge lists are mapped and read part by part, and sorted in at most a quarter of the machine's memory, so they may
-    be larger than that. 20 million edges of int64 (320 MB) with weights and original edge ids took 8 s and 830 MB at
-    most, 2.6 times the list; 350 MB of that were memory, the rest were mapped files, which the system may drop.
+    Edge lists are mapped, read part by part and sorted in at most a quarter of the machine's memory, so they may be
+    larger than memory. 20 million int64 edges (320 MB) with weights and original edge ids took 8 s and at most 830 MB,
+    2.6 times the list: 350 MB of memory, and mapped files, which the system may drop.
 
     Args:
         dataset_dir: The folder of `metadata.yaml`.
-        include_original_edge_id: Whether sampled edges are named by their row in the edge list of their type. It is
-            always so if there are edge features, which are found by it.
-        force_preprocess: None makes it if a file that `metadata.yaml` names has changed (size or time), or the options
-            have; True makes it in any case, False only if it is not there.
-        auto_cast_to_optimal_dtype: Whether ids, seeds among them, take int32 where that is enough, and edge types less.
-        digest: Whether to keep digests of the source files: files that have another time, but are the same, do not
-            count as changed then.
+        include_original_edge_id: Whether the ids of sampled edges are their positions in the edge list of their type.
+            If there are edge features they always are, because the features are found by these ids.
+        force_preprocess: True preprocesses in any case, and False only if there is no result. None also does so if the
+            options, or the size or time of a source file, have changed.
+        auto_cast_to_optimal_dtype: Whether ids, including seeds, are int32 where that suffices, and edge types as small
+            as possible.
+        digest: Whether to keep digests of the source files. With a digest, a file does not count as changed if only its
+            modification time has.
 
     Returns:
-        The path of the `metadata.yaml` that was made.
+        The path of the resulting `metadata.yaml`.
 
     Raises:
-        FileNotFoundError: No folder, or a file that is missing.
-        TimeoutError: Another process has been at it for four hours.
-        ValueError: A key or a file that is wrong; the key is named.
+        FileNotFoundError: The folder or a file does not exist.
+        TimeoutError: Another process has been preprocessing the dataset for four hours.
+        ValueError: A key or a file is wrong; the error names the key.
     """
     folder = check_folder(dataset_dir)
     options = {
@@ -87,16 +89,16 @@ def preprocess_ondisk_dataset(
     reason = "it is asked for" if force_preprocess else why_preprocess(folder, options, force_preprocess)
     if reason is not None:
         with only_one(folder):
-            # Another process may have made it meanwhile.
+            # Another process may have finished in the meantime.
             reason = reason if force_preprocess else why_preprocess(folder, options, force_preprocess)
             if reason is not None:
-                LOGGER.info("preprocessing %s, for %s", folder, reason)
+                LOGGER.info("preprocessing %s because %s", folder, reason)
                 make_processed(folder, options, digest)
     return str(made)
 
 
 def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None) -> str | None:
-    """Return why the processed folder must be made, or None if it can be used."""
+    """Return why the dataset must be preprocessed, or None if the processed folder can be used."""
     made = folder / PROCESSED / FILE_NAME
     if not made.is_file():
         return f"there is no {PROCESSED}/{FILE_NAME}"
@@ -113,13 +115,13 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
 
 
 def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
-    """Return the path of each file that the metadata names, by its key."""
+    """Return the path of each file in the metadata by its key."""
     graph = metadata.graph
     paths = {} if graph is None else {f"{part.key}.path": part.path for part in graph.edges}
     for key, features in (("", metadata.feature_data), ("graph.", () if graph is None else graph.feature_data)):
         paths.update((f"{key}feature_data[{place}].path", str(part.path)) for place, part in enumerate(features))
     for place, task in enumerate(metadata.tasks):
-        for part in ("train_set", "validation_set", "test_set"):
+        for part in SETS:
             for number, items in enumerate(getattr(task, part)):
                 key = f"tasks[{place}].{part}[{number}]"
                 paths.update((f"{key}.data[{member}].path", data.path) for member, data in enumerate(items.data))
@@ -127,15 +129,15 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
 
 
 def make_processed(folder: Path, options: Mapping[str, Any], digest: bool) -> None:
-    """Write beside the place where it belongs, and move it there when all is on the disk."""
+    """Write the processed folder under another name, and rename it when everything is on the disk."""
     source = folder / FILE_NAME
     if not source.is_file():
-        raise FileNotFoundError(f"{source} does not exist; it says which files the dataset is made of")
+        raise FileNotFoundError(f"{source} does not exist; it names the files of the dataset")
     unfinished, outdated, final = folder / UNFINISHED, folder / OUTDATED, folder / PROCESSED
     for leftover in (unfinished, outdated):
         shutil.rmtree(leftover, ignore_errors=True)
     if final.exists() and not (final / FILE_NAME).is_file():
-        raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not known what it is; move it away")
+        raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not a processed folder; move it away")
     try:
         unfinished.mkdir()
         write_processed(folder, unfinished, options, digest)
@@ -152,8 +154,8 @@ def make_processed(folder: Path, options: Mapping[str, Any], digest: bool) -> No
 
 
 def write_processed(folder: Path, target: Path, options: Mapping[str, Any], digest: bool) -> None:
-    """Write the arrays, and last the metadata."""
-    # Described first: what changes from here on counts as a change.
+    """Write the arrays, and then the metadata."""
+    # Described first, so that any modification from here on counts as a change.
     described = [describe_file(folder, FILE_NAME, digest=True)]
     metadata = parse_metadata(read_yaml(folder / FILE_NAME))
     graph = metadata.graph
@@ -179,14 +181,16 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Let one process at a time in; the lock goes with the process that holds it, however that ends.
+    """Hold a lock against other processes. The system releases it however this process ends.
 
-    The file that is locked stays: whoever removed it could lock out nobody who has it open.
+    The lock file is never removed, because processes that have it open would then hold another lock than later ones.
     """
     if sys.platform == "win32":
         yield
         return
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what is open for writing
+    descriptor = os.open(
+        folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666
+    )  # NFS locks only files that are open for writing.
     try:
         give_up = time.monotonic() + WAIT_SECONDS
         while True:

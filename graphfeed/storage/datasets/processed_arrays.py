@@ -1,4 +1,4 @@
-"""The features and item sets of a dataset: from its files to mapped ones, and from those into memory."""
+"""The features and item sets of a dataset: converts source files to arrays, and reads those."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +13,7 @@ from graphfeed.storage.datasets.array_files import open_array, write_array
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
+    SETS,
     OnDiskGraph,
     OnDiskTaskData,
     OnDiskTVTSet,
@@ -26,18 +27,18 @@ SEEDS = "seeds"
 
 
 class Files:
-    """Numbers new files in the folder that is being written, and names them as they will be found later.
+    """Writes numbered files into a folder that gets its final name later.
 
     Args:
-        target: Where they are written.
-        final: The folder's name in the dataset when all is done.
+        target: The folder to write to.
+        final: The name of the folder in the dataset when it is complete.
     """
 
     def __init__(self, target: Path, final: str) -> None:
         self.target, self.final, self.count = target, final, 0
 
     def write(self, array: NDArray[Any], kind: str, dtype: np.dtype[Any]) -> str:
-        """Write an array; return its path from the dataset's folder."""
+        """Write an array and return its final path, relative to the dataset's folder."""
         name = f"{kind}_{self.count}.npy"
         self.count += 1
         write_array(self.target / name, array, dtype)
@@ -45,20 +46,20 @@ class Files:
 
 
 def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
-    """Tell whether a file can be read, and mapped, as it is."""
+    """Tell whether a file can be read and mapped as it is."""
     return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
 
 
 def write_features(
     folder: Path, files: Files, specs: tuple[OnDiskFeatureData, ...], counts: Mapping[str, Mapping[str | None, int]]
 ) -> list[dict[str, Any]]:
-    """Check features and convert those that can't be read as they are; return what the metadata says of them.
+    """Check features, convert those that can't be read as they are, and return their metadata.
 
     Args:
-        folder: The dataset's.
-        files: Where to write.
+        folder: The dataset's folder.
+        files: Writes the converted files.
         specs: The features.
-        counts: How many rows each has, by domain and type.
+        counts: The number of rows, by domain and type.
     """
     entries = []
     for place, spec in enumerate(specs):
@@ -88,12 +89,12 @@ def write_features(
 def write_tasks(
     folder: Path, files: Files, tasks: tuple[OnDiskTaskData, ...], graph: OnDiskGraph, auto_cast: bool
 ) -> list[dict[str, Any]]:
-    """Check item sets and convert those that can't be read as they are; return what the metadata says of them."""
+    """Check item sets, convert those that can't be read as they are, and return their metadata."""
     ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
     entries = []
     for place, task in enumerate(tasks):
         entry: dict[str, Any] = dict(task.extra_fields)
-        for part in ("train_set", "validation_set", "test_set"):
+        for part in SETS:
             entry[part] = [
                 write_items(folder, files, items, f"tasks[{place}].{part}[{number}]", (graph, ids))
                 for number, items in enumerate(getattr(task, part))
@@ -105,7 +106,7 @@ def write_tasks(
 def write_items(
     folder: Path, files: Files, items: OnDiskTVTSet, key: str, nodes: tuple[OnDiskGraph, np.dtype[Any]]
 ) -> dict[str, Any]:
-    """Check and convert the items of one type; seeds get the dtype of the graph's ids."""
+    """Check and convert the items of one type. Seeds get the dtype of the graph's ids."""
     graph, ids = nodes
     data, lengths = [], {}
     for place, spec in enumerate(items.data):
@@ -126,7 +127,7 @@ def write_items(
 
 
 def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGraph) -> None:
-    """Raise unless seeds are nodes of the graph: of their type, or of the types at the ends of their edge type."""
+    """Raise unless seeds are nodes of the graph: of their node type, or of the two ends of their edge type."""
     if array.dtype.kind not in "iu":
         raise ValueError(f"{FILE_NAME}: {key} holds seeds, which must be integers, but are {array.dtype}")
     counts = graph.num_nodes
@@ -149,7 +150,7 @@ def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGr
 
 
 def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
-    """Read an item set; by type if there are types, None if there is none."""
+    """Read an item set; by type if it has types, None if there are no items."""
     if not sets:
         return None
     by_type = {}
@@ -163,16 +164,16 @@ def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
 
 
 def read_member(folder: Path, spec: OnDiskTVTSetData, key: str) -> torch.Tensor:
-    """Read an array of items, or map it."""
+    """Read or map an array of items."""
     path = stay_inside(folder, spec.path, key)
     if spec.format == "torch":
         return torch.from_numpy(open_array(path, "torch", key))
-    # Copy on write: torch knows no read-only memory, and a mapping that it may write to can't harm the file so.
+    # Mapped copy-on-write: torch has no read-only tensors, and writes must not reach the file.
     return torch.from_numpy(np.load(path, mmap_mode=None if spec.in_memory else "c", allow_pickle=False))
 
 
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:
-    """Return features with whole paths, all of them in the dataset's folder."""
+    """Return features with absolute paths, all of them inside the dataset's folder."""
     return [
         replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{place}].path"))
         for place, spec in enumerate(specs)

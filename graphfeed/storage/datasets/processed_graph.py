@@ -1,4 +1,4 @@
-"""The graph of a dataset: from its edge lists to files, and from those into memory."""
+"""The graph of a dataset: converts edge lists to arrays in files, and reads those."""
 
 import pickle
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ GRAPH_FOLDER = "graph"
 
 
 def id_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
-    """Return the dtype for ids below a count: int32 where they fit and it is asked for."""
+    """Return the dtype for ids below a count: int32 with `auto_cast` if they fit, else int64."""
     return np.dtype(np.int32 if auto_cast and count <= np.iinfo(np.int32).max else np.int64)
 
 
 def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
-    """Return the dtype for edge types: the smallest that fits if it is asked for."""
+    """Return the dtype for edge types: the smallest that fits with `auto_cast`, else int64."""
     kinds = [kind for kind in (np.uint8, np.int16, np.int32) if auto_cast and count <= np.iinfo(kind).max + 1]
     return np.dtype(kinds[0] if kinds else np.int64)
 
@@ -43,7 +43,7 @@ def stack_types(graph: OnDiskGraph) -> dict[str | None, int]:
 
 
 def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList]:
-    """Map the edge lists; those in CSV are turned into a file in `scratch` first."""
+    """Map the edge lists. Lists in CSV are converted to a file in `scratch` first."""
     first, attributes = stack_types(graph), open_attributes(folder, graph, "edge")
     lists = []
     for number, edges in enumerate(graph.edges):
@@ -66,7 +66,7 @@ def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList
 
 
 def open_attributes(folder: Path, graph: OnDiskGraph, domain: str) -> dict[str, dict[str | None, NDArray[Any]]]:
-    """Map the attributes of nodes or edges, by name and type; all types of a name have one dtype and row shape."""
+    """Map the attributes of nodes or edges by name and type. All types of a name must have one dtype and row shape."""
     found: dict[str, dict[str | None, NDArray[Any]]] = {}
     for place, spec in enumerate(graph.feature_data):
         if spec.domain == domain:
@@ -88,24 +88,24 @@ def open_spec(folder: Path, spec: OnDiskFeatureData, key: str) -> NDArray[Any]:
 
 
 def name_attribute(name: str, kind: str | None) -> str:
-    """Return how errors call an attribute of a type."""
+    """Return the name of a type's attribute in errors."""
     return f"graph.feature_data {name!r}" + (f" of {kind!r}" if kind else "")
 
 
 def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
-    """Raise unless an array has as many rows as there are nodes or edges."""
+    """Raise unless an array has the given number of rows."""
     if values.ndim == 0 or len(values) != rows:
         raise ValueError(f"{FILE_NAME}: {what} must have {rows} rows, but has shape {values.shape}")
 
 
 def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool) -> dict[str, Any]:
-    """Write the graph's arrays, and return what the processed metadata says of them; their order is its order.
+    """Write the arrays of a graph and return their metadata.
 
     Args:
-        folder: The dataset's.
-        target: Where to write.
-        graph: What to write.
-        with_edge_ids: Whether to keep each edge's row in its type's edge list.
+        folder: The dataset's folder.
+        target: The folder to write to.
+        graph: The graph to write; the order of its types sets their numbers.
+        with_edge_ids: Whether to keep the position of each edge in the edge list of its type.
         auto_cast: Whether ids take the smallest dtype that fits.
     """
     place = target / GRAPH_FOLDER
@@ -134,7 +134,7 @@ def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: b
 def name_arrays(
     place: Path, graph: OnDiskGraph, lists: list[EdgeList], with_edge_ids: bool, auto_cast: bool
 ) -> list[EdgeArray]:
-    """Return what is written of each edge."""
+    """Return the arrays to write of one row per edge."""
     ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
     arrays = [EdgeArray(place / "indices.npy", ids, (), EdgeList.sources)]
     if graph.has_types:
@@ -149,12 +149,12 @@ def name_arrays(
 
 
 def attribute_reader(name: str) -> Callable[[EdgeList, slice], NDArray[Any]]:
-    """Return what reads some rows of an attribute."""
+    """Return a function that reads some rows of an attribute."""
     return lambda edges, part: edges.attributes[name][part]
 
 
 def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict[str, str]:
-    """Stack each attribute, type after type; return the file by name."""
+    """Write each attribute, type after type, and return its file by name."""
     files = {}
     for number, (name, by_type) in enumerate(open_attributes(folder, graph, "node").items()):
         files[name] = f"node_{number}.npy"
@@ -168,7 +168,7 @@ def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict
 
 
 def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Read a graph that `write_graph` wrote; NumPy allocates, for it asks the system for huge pages."""
+    """Read a graph that `write_graph` wrote. NumPy allocates the arrays because it asks for huge pages."""
     place = stay_inside(folder, str(topology["path"]), "graph_topology.path")
 
     def read(name: str) -> torch.Tensor:
@@ -190,10 +190,11 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
 
 def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Read a graph that GraphBolt wrote, where that takes no unpickling of objects.
+    """Read a graph that GraphBolt wrote, if that needs no unpickling of objects.
 
     Raises:
-        ValueError: It does, or the edges have attributes: GraphBolt leaves those in the order of the edge list.
+        ValueError: The file holds pickled objects. Or the edges have attributes, which GraphBolt leaves in the order of
+            the edge list.
     """
     path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
     again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"

@@ -1,4 +1,4 @@
-"""Whether files have changed, told without reading them where that can be told."""
+"""Detects changed files, where possible without reading them."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ def digest_of(path: Path) -> str:
 
 
 def describe_file(folder: Path, path: str, digest: bool) -> dict[str, Any]:
-    """Return what tells a file from its later versions; its path is relative, so the folder may move.
+    """Return what identifies the current version of a file.
 
     Args:
-        folder: The dataset's.
-        path: From there.
-        digest: Whether to read the file, for a digest of its contents.
+        folder: The dataset's folder.
+        path: Relative to the folder, so that the folder may be moved.
+        digest: Whether to add a digest of the contents, for which the file is read.
     """
     status = (folder / path).stat()
     entry = {"path": path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
@@ -26,10 +26,10 @@ def describe_file(folder: Path, path: str, digest: bool) -> dict[str, Any]:
 
 
 def find_change(folder: Path, entries: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the first file that is not as it was described, or None.
+    """Return the path of the first file that differs from its description, or None.
 
-    Size and time of change are compared. Where only the time differs, as after copying, the digest decides if there is
-    one. A file that is gone has not changed.
+    The size and the modification time are compared. If only the time differs, as after copying, the digest decides
+    where there is one. A file that no longer exists has not changed.
     """
     for entry in entries:
         path = folder / entry["path"]

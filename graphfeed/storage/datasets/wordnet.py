@@ -1,4 +1,4 @@
-"""WordNet 3.0, copyright 2006 by Princeton University; its licence lies beside this file."""
+"""WordNet 3.0, copyright 2006 by Princeton University; the licence is in the file beside this one."""
 
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,12 +17,12 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 def wordnet() -> Dataset:
-    """Return WordNet 3.0: which of 45 subject fields does a meaning (synset) belong to?
+    """Return WordNet 3.0. The task is to predict to which of 45 subject fields a meaning (synset) belongs.
 
-    The 117,659 synsets are joined by 18 relations, such as `synset:hypernym:synset`, and the 147,306 words to their
-    synsets by `word:names:synset`: 442,343 edges. Each relation also comes reversed, as in `synset:rev_names:word`.
-    The feature ("node", "synset", "feat") has 2,048 columns of uint8 (240 MB): 1 where a word of the definition was
-    hashed to the column. Words have no feature. The split is random, 60/20/20.
+    The 117,659 synsets are joined by 18 relations, such as `synset:hypernym:synset`. The 147,306 words are joined to
+    their synsets by `word:names:synset`. Together these are 442,343 edges. Each relation also exists in reverse, such
+    as `synset:rev_names:word`. The feature ("node", "synset", "feat") has 2,048 columns of uint8 (240 MB). A column is
+    1 if a word of the definition was hashed to it. Words have no feature. The split is random, 60/20/20.
 
     Example:
         >>> dataset = wordnet()
@@ -55,7 +55,7 @@ def wordnet() -> Dataset:
 
 
 def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Return sources and destinations by edge type, each relation followed by its reverse."""
+    """Return the sources and destinations by edge type; each relation is followed by its reverse."""
     edges = {}
     for name, values in arrays.items():
         if not name.endswith("__src"):
@@ -69,7 +69,7 @@ def read_edges(arrays: Arrays) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
 
 
 def read_feature(arrays: Arrays) -> torch.Tensor:
-    """Return the sparse 0/1 rows as a dense tensor."""
+    """Return the sparse rows of zeros and ones as a dense tensor."""
     num_rows, num_columns = arrays["synset_feat_shape"]
     rows = np.repeat(np.arange(num_rows), np.diff(arrays["synset_feat_indptr"]))
     dense = np.zeros((num_rows, num_columns), dtype=np.uint8)
@@ -78,7 +78,7 @@ def read_feature(arrays: Arrays) -> torch.Tensor:
 
 
 def read_items(arrays: Arrays, part: str) -> HeteroItemSet:
-    """Return the synsets of one part of the split, with their labels."""
+    """Return the synsets of one part of the split with their labels."""
     ids = torch.from_numpy(arrays[f"{part}_idx"]).to(torch.int64)
     labels = torch.from_numpy(arrays["synset_label"]).to(torch.int64)
     return HeteroItemSet({"synset": ItemSet((ids, labels[ids]), names=("seeds", "labels"))})

@@ -1,4 +1,4 @@
-"""Features whose rows are far, with a cache in front."""
+"""A cache in front of features that are slow to read."""
 
 from collections.abc import Generator, Hashable, Mapping
 from functools import partial
@@ -16,14 +16,15 @@ Cached = TypeVar("Cached", bound="CachedFeature")
 
 
 class CachedFeature(Feature):
-    """A feature, and the rows that were read from it before; it reads the same, bit by bit, as the feature alone.
+    """A feature with a cache of the rows that were read before. Reads return the same bits as the feature alone.
 
-    Any thread may read. What changes the rows must go through `update` of this object, or the cache won't know.
+    Any thread may read. Change rows only through the `update` method of this object; the cache does not notice other
+    changes.
 
     Args:
-        fallback_feature: Where the rows come from that the cache hasn't got.
-        cache: Of rows of as many bytes; several features may share one, each with an offset of its own.
-        offset: Added to the ids to make the cache's keys.
+        fallback_feature: The feature to read missing rows from.
+        cache: A cache of rows of the same number of bytes. Several features may share it, each with its own offset.
+        offset: Added to the ids to get the cache's keys.
     """
 
     cache_type: ClassVar[type[RowCache]]
@@ -35,13 +36,13 @@ class CachedFeature(Feature):
         self._dtype = row_type(fallback_feature)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids`, those that are missing from the fallback; all rows, past the cache, if None."""
+        """Return the rows at `ids`, or if None, all rows of the fallback feature."""
         if ids is None:
             return self._fallback_feature.read()
         return self._shaped(self._cache.query_and_replace(self._checked(ids), self._read_missing, self._offset))
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield the fallback's stages for the missing rows; waiting for the last one completes and keeps them."""
+        """Yield the fallback's stages of reading missing rows; waiting for the last one completes and keeps them."""
         finish, missing = self._cache.begin(self._checked(ids), self._offset)
         missing = self._for_fallback(missing)
         stages = self._fallback_feature.read_async_num_stages(missing.device)
@@ -52,7 +53,7 @@ class CachedFeature(Feature):
                 yield DeferredRead(partial(self._complete, finish, pending))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
-        """Return the number of the fallback's stages: looking up is part of the first, storing of the last."""
+        """Return the number of the fallback's stages: the first one also looks up rows, the last one stores them."""
         ids = self._for_fallback(torch.empty(0, device=self._cache.device))
         return self._fallback_feature.read_async_num_stages(ids.device)
 
@@ -66,13 +67,13 @@ class CachedFeature(Feature):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What rows are of."""
+        """The dtype of the rows."""
         return self._dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Overwrite rows of the fallback, and keep them; without `ids` all are overwritten and the cache is emptied.
+        """Overwrite rows of the fallback feature and keep them in the cache.
 
-        A feature that shares the cache loses its rows there too in that case, but none of its values.
+        Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it.
         """
         if value.shape[1:] != self.size() or value.dtype != self._dtype:
             raise ValueError(
@@ -88,35 +89,35 @@ class CachedFeature(Feature):
             self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
 
     def metadata(self) -> dict[str, Any]:
-        """Return what else is known of the feature."""
+        """Return the metadata of the feature."""
         return self._fallback_feature.metadata()
 
     def is_pinned(self) -> bool:
-        """Tell whether both the cache and the fallback lie in page-locked memory."""
+        """Tell whether both the cache and the fallback feature lie in page-locked memory."""
         return self._fallback_feature.is_pinned() and self._cache.is_pinned()
 
     @property
     def cache_size_in_bytes(self) -> int:
-        """What the cache takes in memory when it is full, rows of other features and its bookkeeping included."""
+        """How much memory the full cache takes, with its bookkeeping and the rows of all features that share it."""
         return self._cache.max_size_in_bytes
 
     @property
     def miss_rate(self) -> float:
-        """How many of the rows asked for were missing; of all features that share the cache."""
+        """The share of queried rows that were missing, over all features that share the cache."""
         return self._cache.miss_rate
 
     def __repr__(self) -> str:
-        """Return the feature behind and the size of the cache."""
+        """Return the fallback feature and the size of the cache."""
         return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return ids that have a row: the key of another might be a row of a feature that shares the cache."""
+        """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
         return ids.to(self._cache.device)
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return ids where any fallback takes them."""
+        """Return ids on a device that the fallback feature takes."""
         return ids.cpu()
 
     def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
@@ -126,14 +127,14 @@ class CachedFeature(Feature):
         return self._shaped(finish(missing.wait()))
 
     def _shaped(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the cache's rows as those of this feature, which may have another dtype."""
+        """Return the cache's rows with the shape and dtype of this feature, which may differ from the cache's."""
         if rows.dtype != self._dtype and rows.numel():
             return rows.reshape(-1).view(torch.uint8).view(self._dtype).reshape(rows.shape[0], *self.size())
         return rows.to(self._dtype).reshape(rows.shape[0], *self.size())
 
 
 class CPUCachedFeature(CachedFeature):
-    """A feature with a cache in memory, in which a policy decides what stays: see `cpu_cached_feature`.
+    """A feature with a cache in memory; `cpu_cached_feature` makes one.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
@@ -153,7 +154,7 @@ def row_type(feature: Feature) -> torch.dtype:
 
 
 def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:
-    """Return how many items take so many bytes, the last one perhaps in part.
+    """Return how many items fit into a number of bytes, rounded up.
 
     Example:
         >>> bytes_to_number_of_items(9, torch.zeros(2))
@@ -191,17 +192,17 @@ def wrap_with_cached_feature(
     *args: Any,
     **kwargs: Any,
 ) -> Cached | dict[Any, Cached]:
-    """Put one cache in front of a feature, or of several.
+    """Put one cache in front of a feature, or of several features.
 
     Args:
-        cached_feature_type: What to wrap them in; its `cache_type` is the cache.
-        fallback_features: One, or a dict whose rows all have as many bytes.
-        max_cache_size_in_bytes: For the rows of all, and for what the cache remembers of them.
-        args: To the cache's `within`, after the dtype, as policy, num_parts and pin_memory.
-        kwargs: To the cache's `within`.
+        cached_feature_type: The class to wrap them in. Its `cache_type` is the class of the cache.
+        fallback_features: One feature, or a dict of features whose rows have the same number of bytes.
+        max_cache_size_in_bytes: Bound for the memory of the cache, its bookkeeping included.
+        args: Further arguments for the cache's `within`, after the dtype: policy, num_parts and pin_memory.
+        kwargs: Further arguments for the cache's `within`.
 
     Raises:
-        ValueError: No feature, rows of different sizes, or a negative number of bytes.
+        ValueError: There is no feature, rows have different sizes, or the number of bytes is negative.
     """
     if isinstance(fallback_features, Feature):
         return wrap_with_cached_feature(
@@ -211,7 +212,7 @@ def wrap_with_cached_feature(
     sizes = {name: row.nbytes for name, row in rows.items()}
     if len(set(sizes.values())) != 1:
         raise ValueError(
-            f"features that share a cache must have rows of as many bytes, but have {sizes}; wrap each alone"
+            f"features that share a cache must have rows of the same number of bytes, but have {sizes}; wrap each alone"
         )
     row = next(iter(rows.values()))
     cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
@@ -243,17 +244,18 @@ def cpu_cached_feature(
     policy: str | None = None,
     pin_memory: bool = False,
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
-    """Keep rows of features that lie on disk in memory: what was read stays as long as the policy lets it.
+    """Put a cache in memory in front of features that lie on disk.
 
-    The bound is one of memory: it counts the rows and what the policy remembers of them (25 to 33 bytes a row, nearly
-    twice that for "s3-fifo"), where GraphBolt counts the rows alone and rounds their number up. It doesn't count the
-    mini-batches that are returned, nor what a read holds while it lasts: see `CPUFeatureCache`.
+    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row, nearly twice that for
+    "s3-fifo"). GraphBolt counts the rows alone, and rounds their number up. Returned mini-batches and the temporary
+    memory of a read are not counted; see `CPUFeatureCache`.
 
     Args:
-        fallback_features: One, or a dict of features that share one cache; their rows must have as many bytes.
-        max_cache_size_in_bytes: Bound for the cache of them all, in memory; what has no room for a row keeps none.
-        policy: "sieve" if None, "s3-fifo", "lru" or "clock".
-        pin_memory: Keep the rows in page-locked memory.
+        fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
+            of bytes.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
+        policy: Decides which rows stay: "sieve" (the default), "s3-fifo", "lru" or "clock".
+        pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature

@@ -1,4 +1,4 @@
-"""A feature in a file, read row by row and neither mapped nor loaded."""
+"""A feature in a file, read row by row; the file is neither mapped nor loaded."""
 
 import os
 import weakref
@@ -18,26 +18,29 @@ from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBased
 
 READ_TIMEOUT_SECONDS = 600.0
 ROWS_PER_TASK = 64
-"""Below so many rows a task costs more than it saves."""
+"""The fewest rows for which a task of its own pays."""
 BYTES_PER_TASK = 1 << 24
 MOST_THREADS = 16
-"""More reads at once than a disk has use for."""
+"""More concurrent reads don't make a disk faster."""
 
 
 class DiskBasedFeature(Feature):
-    """Rows of a `.npy` file. Nothing is mapped, so what was read counts as the system's page cache, not as our memory.
+    """A feature whose rows stay in a `.npy` file.
 
-    Ids are sorted and neighbouring rows read at once, by a pool of threads that starts at the first large read and
-    ends with the feature. Pickles as its path. Any thread may read; a forked process starts a pool of its own.
+    The file is not mapped, so the pages that are read count as the system's page cache and not as memory of the
+    process. Ids are sorted, and neighbouring rows are read with one call. Large reads are split among a pool of
+    threads, which starts with the first of them and ends with the feature. The feature pickles as its path. Any thread
+    may read it, and a forked process starts a pool of its own.
 
     Args:
-        path: A NumPy file without pickled objects, two dimensions or more, in C order.
-        metadata: What else is known.
-        num_threads: How many reads run at once; by default four a core, for a thread that waits for the disk keeps no
-            core busy, and 16 at most.
+        path: A NumPy file with two or more dimensions, in C order, without pickled objects.
+        metadata: Anything else to know about the feature.
+        num_threads: The number of concurrent reads. The default is four per core, as threads that wait for the disk
+            keep no core busy, but at most 16.
 
     Raises:
-        ValueError: Fewer than two dimensions, an array of objects or in Fortran order, a file that is too short.
+        ValueError: The array has fewer than two dimensions, holds objects or is in Fortran order, or the file is too
+            short.
 
     Example:
         >>> import tempfile
@@ -75,18 +78,18 @@ class DiskBasedFeature(Feature):
         return self.size().numel() * self._dtype.itemsize
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the rows at `ids` in their order, or all rows, read from the file into memory.
+        """Read the rows at `ids`, or all rows if None, from the file into memory.
 
-        An id below 0 or beyond the rows raises an IndexError, a failed read an OSError.
+        An id below 0 or beyond the rows raises an IndexError; a failed read raises an OSError.
         """
         return self._begin(ids).wait()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once: the rows, which the pool has begun to read."""
+        """Yield once; the pool has begun to read the rows then."""
         yield self._begin(ids, ahead=True)
 
     def read_into_memory(self) -> TorchBasedFeature:
-        """Return a feature that holds all rows in memory."""
+        """Return a feature with all rows in memory."""
         return TorchBasedFeature(self.read(), self._metadata)
 
     def size(self) -> torch.Size:
@@ -99,15 +102,15 @@ class DiskBasedFeature(Feature):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What rows are of."""
+        """The dtype of the rows."""
         return self._dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Raise: the file is not written to."""
+        """Raise an error: the file is never written to."""
         raise NotImplementedError(f"{self._path} is only read; write the new rows to a file and open that")
 
     def metadata(self) -> dict[str, Any]:
-        """Return what else is known of the feature."""
+        """Return the metadata of the feature."""
         return self._metadata
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,7 +122,7 @@ class DiskBasedFeature(Feature):
         return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._dtype, self._shape)})"
 
     def _begin(self, ids: torch.Tensor | None, ahead: bool = False) -> DeferredRead:
-        """Split a read among the threads; unless it is read ahead, who waits takes a part, and a small read alone."""
+        """Start a read in the pool. Unless `ahead`, the thread that waits reads one part itself, or all if few."""
         if ids is None:
             out = buffers.empty(tuple(self._shape), self._dtype)
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
@@ -135,7 +138,7 @@ class DiskBasedFeature(Feature):
         return self._start_tasks(out, tasks, ahead)
 
     def _split(self, length: int, least: int) -> list[tuple[int, int]]:
-        """Return where the parts of a length begin and end: one a thread, or fewer that are no shorter than `least`."""
+        """Return the bounds of the parts of a length: one per thread, or fewer parts of `least` or more."""
         parts = max(1, min(self._threads, length // least))
         bounds = [length * part // parts for part in range(parts + 1)]
         return list(pairwise(bounds))
@@ -168,7 +171,7 @@ class DiskBasedFeature(Feature):
             ) from error
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Return this process's pool: threads don't survive a fork."""
+        """Return the pool of this process, because threads don't survive a fork."""
         pool = self._pools.get(os.getpid())
         if pool is None:
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(self._threads, "graphfeed-disk"))
@@ -176,7 +179,7 @@ class DiskBasedFeature(Feature):
 
 
 def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
-    """Return shape and dtype of a `.npy` file, and leave the position where the rows begin."""
+    """Return the shape and dtype of a `.npy` file; leaves the file's position where the rows begin."""
     try:
         version = np.lib.format.read_magic(file)
     except ValueError as error:
@@ -189,7 +192,7 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
         raise ValueError(f"{path} must have 2 dimensions or more, but has {len(shape)}")
     if in_fortran_order:
         raise ValueError(
-            f"{path} is in Fortran order, where rows don't lie together; save numpy.ascontiguousarray(...)"
+            f"{path} is in Fortran order, in which rows are not contiguous; save numpy.ascontiguousarray(...)"
         )
     if not dtype.isnative:
         raise ValueError(f"{path} holds {dtype.str}, which is not this machine's byte order; save it with .astype(...)")
@@ -197,7 +200,7 @@ def read_header(file: BinaryIO, path: str) -> tuple[torch.Size, torch.dtype]:
 
 
 def release(descriptor: int, pools: dict[int, ThreadPoolExecutor]) -> None:
-    """Close the file and end this process's threads, which are idle: a task keeps its feature alive."""
+    """Close the file and end this process's threads, which are idle because a task keeps its feature alive."""
     os.close(descriptor)
     if pool := pools.get(os.getpid()):
         pool.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""One feature of the nodes or edges of one type: rows by id."""
+"""A feature of the nodes or edges of one type: one row per id."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from graphfeed.storage.memory.tensor_tree import move
 
 
 class DeferredRead:
-    """Rows on their way.
+    """Rows that are read when they are waited for, or that are on their way already.
 
     Example:
         >>> DeferredRead(lambda: torch.zeros(2)).wait()
@@ -27,7 +27,7 @@ class DeferredRead:
         self._rows = torch.empty(0)
 
     def wait(self) -> torch.Tensor:
-        """Return the rows as soon as they are there; again the same when called again."""
+        """Wait for the rows and return them; further calls return the same rows."""
         if self._read is not None:
             self._rows = self._read()
             self._read = None
@@ -35,7 +35,7 @@ class DeferredRead:
 
 
 class Feature(ABC):
-    """Rows by id; a subclass says where they lie."""
+    """Rows by id. Subclasses decide where the rows lie."""
 
     @abstractmethod
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -55,15 +55,15 @@ class Feature(ABC):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """What rows are of; None where that is not known without reading one."""
+        """The dtype of the rows; None if it is unknown before a row is read."""
         return None
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once a stage, in the last stage the rows.
+        """Yield once per stage of reading; the last stage gives the rows.
 
-        A reader of several features moves each one on by a stage in turn, so that one waits for its disk while the
-        next computes. Here the one stage reads when its result is waited for; a feature whose rows come from
-        elsewhere begins to fetch them when it is moved on.
+        A reader of several features advances each of them by one stage in turn, so that one feature waits for its disk
+        while the next one computes. This default has a single stage, which reads when its result is waited for. A
+        feature with distant rows should start to fetch them when it is advanced.
 
         Example:
             >>> (rows,) = TorchBasedFeature(torch.eye(2)).read_async(torch.tensor([1]))
@@ -73,19 +73,19 @@ class Feature(ABC):
         yield DeferredRead(lambda: self.read(ids))
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:  # noqa: ARG002
-        """Return how often `read_async` yields for ids on a device."""
+        """Return the number of stages of `read_async` for ids on a device."""
         return 1
 
     def metadata(self) -> dict[str, Any]:
-        """Return what else is known of the feature."""
+        """Return the metadata of the feature."""
         return {}
 
     def is_pinned(self) -> bool:
-        """Tell whether the rows lie in page-locked memory, which a GPU can read."""
+        """Tell whether the rows lie in page-locked memory, where a GPU can read them."""
         return False
 
     def pin_memory_(self) -> None:
-        """Move the rows to page-locked memory, in place; a feature that has none of its own warns and does nothing.
+        """Page-lock the rows, in place; a feature without rows in memory issues a warning and does nothing.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
@@ -93,26 +93,26 @@ class Feature(ABC):
         warn_of_staying(self, "pin_memory_()")
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the feature with its rows on a device, or "pinned"; one that can't be moved warns and stays."""
+        """Return the feature with its rows on a device, or "pinned"; one that can't move issues a warning and stays."""
         warn_of_staying(self, f"to({str(device)!r})")
         return self
 
     def lies_in_memory(self) -> bool:
-        """Tell whether reading only copies CPU memory, so that any thread may do it as well as another."""
+        """Tell whether a read only copies CPU memory, so that any thread can do it equally well."""
         return False
 
 
 def warn_of_staying(feature: Feature, call: str) -> None:
-    """Warn that a feature stays where it is."""
+    """Warn that a call has no effect on a feature."""
     warnings.warn(
-        f"{call} does nothing, for {type(feature).__name__} has no rows of its own in memory; read_into_memory(), or "
-        "copy what it reads",
+        f"{call} does nothing: {type(feature).__name__} has no rows in memory; call read_into_memory() first, or copy "
+        "the rows that it reads",
         stacklevel=3,
     )
 
 
 def check_rows(values: torch.Tensor) -> torch.Tensor:
-    """Return a feature's tensor with its rows in one piece, or say why it is none."""
+    """Return a tensor of features with contiguous rows, or raise if it can't be one."""
     if not isinstance(values, torch.Tensor):
         raise TypeError(
             f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}; make one with torch.as_tensor"
@@ -126,20 +126,20 @@ def check_rows(values: torch.Tensor) -> torch.Tensor:
 
 
 def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:
-    """Return a tensor in two words, such as float32[10, 3]."""
+    """Return the text of a dtype and a shape, such as float32[10, 3]."""
     return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
 
 
 class TorchBasedFeature(Shareable, Feature):
-    """Rows of a tensor.
+    """A feature whose rows are those of a tensor.
 
     Args:
-        torch_feature: Shape (rows, ...), two dimensions or more, any dtype.
-        metadata: What else is known.
+        torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype.
+        metadata: Anything else to know about the feature.
 
     Raises:
-        TypeError: Not a tensor.
-        ValueError: Fewer than two dimensions.
+        TypeError: `torch_feature` is not a tensor.
+        ValueError: `torch_feature` has fewer than two dimensions.
 
     Example:
         >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0]))
@@ -154,9 +154,9 @@ class TorchBasedFeature(Shareable, Feature):
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids` (shape (len(ids), ...)), or the tensor itself.
 
-        They lie where the tensor lies; ids on a GPU read a pinned tensor over the bus, and the rows are there.
-        Costs a bit under two times the memcpy of as many bytes; the result lies in a reused buffer. An id below 0 or
-        beyond the rows raises an IndexError.
+        The rows are returned on the tensor's device. With a pinned tensor and ids on a GPU, the GPU reads the rows over
+        the bus and they are returned there. A read takes a bit less than twice the time of a memcpy of the same size.
+        An id below 0 or beyond the rows raises an IndexError.
         """
         if ids is None:
             return self._tensor
@@ -173,7 +173,7 @@ class TorchBasedFeature(Shareable, Feature):
 
     @property
     def dtype(self) -> torch.dtype:
-        """What rows are of."""
+        """The dtype of the rows."""
         return self._tensor.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
@@ -189,7 +189,7 @@ class TorchBasedFeature(Shareable, Feature):
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
 
     def metadata(self) -> dict[str, Any]:
-        """Return what else is known of the feature."""
+        """Return the metadata of the feature."""
         return self._metadata
 
     def is_pinned(self) -> bool:
@@ -197,9 +197,9 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.is_pinned()
 
     def pin_memory_(self) -> None:
-        """Page-lock the tensor where it lies, so that a GPU reads rows of it, until the feature dies.
+        """Page-lock the tensor where it lies, without a copy, for as long as the feature lives.
 
-        Copies nothing. Pickling a large feature moves it to shared memory, which is not page-locked: pin after that.
+        Pickling a large feature moves it to shared memory that is not page-locked, so pin it after that.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
@@ -208,11 +208,11 @@ class TorchBasedFeature(Shareable, Feature):
         pin_in_place(self._tensor, self)
 
     def to(self, device: torch.device | str) -> Self:
-        """Return a feature with the tensor on a device; "pinned" is page-locked CPU memory."""
+        """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
         return type(self)(move(self._tensor, device), self._metadata)
 
     def lies_in_memory(self) -> bool:
-        """Tell that the tensor is on the CPU and not pinned."""
+        """Tell whether the tensor lies on the CPU and is not pinned."""
         return self._tensor.device.type == "cpu" and not self._tensor.is_pinned()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Features by key: (domain, type, name), as in ("node", "paper", "feat"); the type is None in a graph of one type."""
+"""Features by key: (domain, type, name), such as ("node", "paper", "feat"). The type is None in a graph of one type."""
 
 from collections.abc import Iterable, KeysView, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from graphfeed.storage.features.feature import Feature
 
 
 class FeatureKey(NamedTuple):
-    """What names a feature."""
+    """The key of a feature in a store."""
 
     domain: str
     """"node", "edge" or "graph"."""
@@ -18,7 +18,7 @@ class FeatureKey(NamedTuple):
 
 
 class FeatureStore:
-    """A mapping from key to `Feature`; subclasses may keep features elsewhere."""
+    """A mapping from key to `Feature`. Subclasses decide where the features come from."""
 
     def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
         """Return the feature of a key."""
@@ -29,7 +29,7 @@ class FeatureStore:
         raise NotImplementedError
 
     def __contains__(self, feature_key: tuple[str, str | None, str]) -> bool:
-        """Tell whether there is a feature of a key."""
+        """Tell whether the store has a feature of a key."""
         raise NotImplementedError
 
     def keys(self) -> Iterable[tuple[str, str | None, str]]:
@@ -51,11 +51,11 @@ class FeatureStore:
         return self[domain, type_name, feature_name].count()
 
     def metadata(self, domain: str, type_name: str | None, feature_name: str) -> dict[str, Any]:
-        """Return what else is known of a feature."""
+        """Return the metadata of a feature."""
         return self[domain, type_name, feature_name].metadata()
 
     def is_pinned(self) -> bool:
-        """Tell whether all features lie in page-locked memory; one on disk does not."""
+        """Tell whether all features lie in page-locked memory; features on disk do not."""
         return all(self[key].is_pinned() for key in self.keys())
 
     def update(
@@ -71,7 +71,7 @@ class FeatureStore:
 
 
 class BasicFeatureStore(FeatureStore):
-    """Features in a dict.
+    """A feature store in a dict.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
@@ -88,7 +88,7 @@ class BasicFeatureStore(FeatureStore):
             self[key] = feature
 
     def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
-        """Return the feature of a key; a KeyError lists those that there are."""
+        """Return the feature of a key; for an unknown key, the KeyError lists the known ones."""
         try:
             return self._features[feature_key]
         except KeyError:
@@ -107,7 +107,7 @@ class BasicFeatureStore(FeatureStore):
         self._features[feature_key] = feature
 
     def __contains__(self, feature_key: object) -> bool:
-        """Tell whether there is a feature of a key."""
+        """Tell whether the store has a feature of a key."""
         return feature_key in self._features
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Features with a cache in a GPU's memory in front."""
+"""A cache in a GPU's memory in front of features that lie elsewhere."""
 
 from collections.abc import Mapping
 from typing import Any, overload
@@ -11,10 +11,11 @@ from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
 
 
 class GPUCachedFeature(CachedFeature):
-    """A feature with a cache in a GPU's memory, where its rows are returned: see `gpu_cached_feature`.
+    """A feature with a cache in a GPU's memory; `gpu_cached_feature` makes one.
 
-    Ids may lie on the CPU or on the GPU. A fallback in pinned memory is read over the bus, by the ids on the GPU; any
-    other reads what is missing on the CPU, and it is copied. `read()` without ids is the fallback's own.
+    Ids may lie on the CPU or on the GPU; rows are returned on the GPU. From a fallback feature in pinned memory, the
+    GPU reads missing rows over the bus. Any other fallback reads them on the CPU, and they are copied to the GPU.
+    `read()` without ids returns the fallback's rows where they lie.
 
     Example:
         On a CPU, whose kernels do the same:
@@ -31,7 +32,7 @@ class GPUCachedFeature(CachedFeature):
     cache_type = GPUFeatureCache
 
     def is_pinned(self) -> bool:
-        """Tell whether the fallback lies in page-locked memory; the cache lies where nobody needs that."""
+        """Tell whether the fallback feature lies in page-locked memory."""
         return self._fallback_feature.is_pinned()
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
@@ -55,22 +56,23 @@ def gpu_cached_feature(
     max_cache_size_in_bytes: int,
     device: torch.device | str = "cuda",
 ) -> GPUCachedFeature | dict[Any, GPUCachedFeature]:
-    """Keep rows of features that lie in memory or on disk in a GPU's memory; of each set those read last (LRU).
+    """Put a cache in a GPU's memory in front of features; of each set in it, the most recently used rows stay (LRU).
 
-    What is read is the same bits as without. Put `copy_to` before `fetch_feature`, and no ids go back and forth. The
-    bound is one of memory: it counts the rows and 16 bytes for each, where GraphBolt counts the rows alone. It doesn't
-    count the mini-batches that are returned, nor what a read holds while it lasts: see `GPUFeatureCache`. For a feature
-    on disk wrap one that has a cache in memory: `gpu_cached_feature(cpu_cached_feature(feature, ...), ...)`.
+    Reads return the same bits as without the cache. Put `copy_to` before `fetch_feature`, so that ids don't travel back
+    and forth. The bound counts the rows and 16 bytes of bookkeeping per row; GraphBolt counts the rows alone. Returned
+    mini-batches and the temporary memory of a read are not counted; see `GPUFeatureCache`. A feature on disk profits
+    from a second cache in memory: `gpu_cached_feature(cpu_cached_feature(feature, ...), ...)`.
 
     Args:
-        fallback_features: One, or a dict of features that share one cache; their rows must have as many bytes.
-        max_cache_size_in_bytes: Bound for the cache of them all; what has no room for a row keeps none.
-        device: Where the cache is.
+        fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
+            of bytes.
+        max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
+        device: The device of the cache.
 
     Raises:
-        ImportError: There is no CuPy, which the kernels need.
+        ImportError: CuPy, which the kernels need, is not installed.
         RuntimeError: torch finds no CUDA device.
-        ValueError: Rows of different sizes, or a negative number of bytes.
+        ValueError: Rows have different sizes, or the number of bytes is negative.
 
     Example:
         On a CPU, whose kernels do the same:

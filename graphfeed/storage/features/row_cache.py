@@ -1,78 +1,159 @@
-"""What caches of rows have in common, wherever they keep them."""
+"""What the caches of rows have in common, whichever memory they keep the rows in."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
+from graphfeed.ops import copy_rows
 from graphfeed.ops.checks import check_vector
+from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 Reader = Callable[[torch.Tensor], torch.Tensor]
-"""Takes keys and returns a row for each."""
+"""Takes keys and returns one row for each of them."""
+
+
+class LookedUp(NamedTuple):
+    """What a cache had of some keys."""
+
+    version: int
+    """The cache's version at the time of the look-up."""
+    request: int
+    """The number of the look-up."""
+    values: torch.Tensor
+    """One row for each key; missing rows are not filled in yet."""
+    missing_index: torch.Tensor
+    """int64: the positions of the missing rows."""
+    missing_keys: torch.Tensor
+    distinct: torch.Tensor
+    """The missing keys, each once, in order of first appearance."""
+    local: torch.Tensor
+    """For each missing key, its position in `distinct`."""
 
 
 class RowCache(ABC):
-    """Rows by key, of features whose rows are far; a base.
+    """Base of caches that keep rows by key.
 
     Args:
-        row_shape: Shape of a row.
-        dtype: Of the rows.
-        device: Where the rows are kept and returned.
+        rows: Memory for the rows, shape (places, ...).
+        bookkeeping: Other tensors that the lock protects.
+        bookkeeping_bytes: How much memory the cache needs to remember which rows it holds.
+        arguments: What the cache is pickled as: the arguments that create an empty cache of the same size.
     """
 
-    def __init__(self, row_shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-        self.device = device
-        self._row_bytes = prod(row_shape) * dtype.itemsize
+    slots_are_distinct: ClassVar[bool]
+    """Whether `_assign_slots` never returns the same slot twice."""
+
+    def __init__(
+        self,
+        rows: torch.Tensor,
+        bookkeeping: Sequence[torch.Tensor],
+        bookkeeping_bytes: int,
+        arguments: tuple[Any, ...],
+    ) -> None:
+        self.device = rows.device
+        self._rows = rows
+        self._row_bytes = prod(rows.shape[1:]) * rows.dtype.itemsize
+        self._bookkeeping_bytes = bookkeeping_bytes
+        self._arguments = arguments
+        self._lock = StreamOrderedLock(rows, *bookkeeping)
         self._version = 0
+        self._request = 0
         self._hits = 0
         self._misses = 0
 
     @classmethod
     @abstractmethod
     def within(cls, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, *args: Any) -> Self:
-        """Return a cache of as many rows as fit in so many bytes, with all that it remembers of them."""
+        """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included."""
 
     @abstractmethod
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
         """Return the rows of some keys, and keep those that had to be read."""
 
-    @abstractmethod
     def begin(self, keys: torch.Tensor, offset: int = 0) -> tuple[Reader, torch.Tensor]:
-        """Do the first half of `query_and_replace`: return its second half, and the keys to read for it, each once."""
+        """Do the first half of `query_and_replace`.
+
+        Returns:
+            The second half, which takes the missing rows and must run on the same stream; and the missing keys, each
+            once.
+        """
+        found = self._look_up(keys, offset)
+        return partial(self._finish, found, offset), found.distinct
 
     @abstractmethod
     def replace(self, keys: torch.Tensor, values: torch.Tensor, *, offset: int = 0) -> None:
-        """Keep rows by key, and overwrite those that are there; of equal keys the last one's row stays."""
+        """Keep rows by key and overwrite existing ones. If a key occurs several times, its last row is kept."""
 
-    @abstractmethod
     def clear(self) -> None:
-        """Forget all rows; the statistics stay."""
+        """Forget all rows. The statistics stay."""
+        with self._lock.acquire():
+            self._version += 1
+            self._forget_keys()
 
     @property
-    @abstractmethod
     def max_size_in_bytes(self) -> int:
-        """What the cache takes in memory when it is full: the rows, and what it remembers of them."""
+        """How much memory the cache takes when it is full: its rows and its bookkeeping."""
+        return self._rows.nbytes + self._bookkeeping_bytes
 
     @property
     def hits(self) -> int:
-        """How many rows were asked for and not missing."""
+        """How many of the queried rows were not missing."""
         return self._hits
 
     @property
     def misses(self) -> int:
-        """How many rows were missing; a key that one query asks for several times counts once."""
+        """How many rows were missing; a key that occurs several times in one query counts once."""
         return self._misses
 
     @property
     def miss_rate(self) -> float:
-        """Misses over all rows asked for; 0 before the first."""
+        """Misses divided by all queried rows; 0 before the first query."""
         return self._misses / max(1, self._hits + self._misses)
 
     def is_pinned(self) -> bool:
         """Tell whether the rows lie in page-locked memory."""
-        return False
+        return self._rows.is_pinned()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the shape, not the rows."""
+        return type(self), self._arguments
+
+    @abstractmethod
+    def _forget_keys(self) -> None:
+        """Empty the bookkeeping; called with the lock held."""
+
+    @abstractmethod
+    def _assign_slots(self, keys: torch.Tensor, request: int) -> torch.Tensor:
+        """Return the slot for the row of each key, -1 for rows that are not kept; called with the lock held."""
+
+    @abstractmethod
+    def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
+        """Copy the rows that are there, and find out which are missing."""
+
+    @abstractmethod
+    def _finish(self, found: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
+        """Fill in the missing rows, keep them, and return all rows."""
+
+    def _count(self, queried: int, missing: int) -> None:
+        with self._lock.lock:
+            self._misses += missing
+            self._hits += queried - missing
+
+    def _store(self, keys: torch.Tensor, rows: torch.Tensor, offset: int, found: LookedUp | None) -> None:
+        """Keep rows, unless the cache was overwritten since they were looked up: they may be out of date then."""
+        wanted, sources = keys.long() + offset, torch.arange(keys.numel(), device=self.device)
+        with self._lock.acquire():
+            if found is None:
+                self._version += 1
+                self._request += 1
+            elif found.version != self._version:
+                return
+            slots = self._assign_slots(wanted, self._request if found is None else found.request)
+            copy_rows(rows, sources, self._rows, slots, distinct=self.slots_are_distinct)
 
     def _check_keys(self, keys: torch.Tensor, offset: int) -> None:
         check_vector("keys", keys)
@@ -82,7 +163,7 @@ class RowCache(ABC):
 
     def _check_rows(self, values: torch.Tensor, keys: torch.Tensor) -> None:
         if values.shape[0] != keys.numel():
-            raise ValueError(f"values must have one row a key, but has {values.shape[0]} for {keys.numel()} keys")
+            raise ValueError(f"values must have one row per key, but has {values.shape[0]} for {keys.numel()} keys")
         if prod(values.shape[1:]) * values.dtype.itemsize != self._row_bytes:
             raise ValueError(
                 f"rows of values must have {self._row_bytes} bytes as those of the cache, but are {values.dtype} of "
@@ -91,5 +172,5 @@ class RowCache(ABC):
 
 
 def out_of_range(key: int, offset: int) -> IndexError:
-    """Return what is wrong with a key."""
+    """Return the error for a negative key."""
     return IndexError(f"keys must be 0 or more with the offset {offset}, but one is {key}")

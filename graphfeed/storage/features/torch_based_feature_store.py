@@ -1,4 +1,4 @@
-"""A feature store read from files."""
+"""A feature store of files."""
 
 import copy
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from graphfeed.storage.features.feature_store import BasicFeatureStore
 
 @dataclass(frozen=True)
 class OnDiskFeatureData:
-    """Where one feature lies."""
+    """The file of a feature."""
 
     domain: Literal["node", "edge", "graph"]
     name: str
@@ -25,11 +25,11 @@ class OnDiskFeatureData:
     type: str | None = None
     in_memory: bool = True
     extra_fields: dict[str, Any] = field(default_factory=dict)
-    """Becomes the feature's metadata."""
+    """The feature's metadata."""
 
 
 def open_feature(spec: OnDiskFeatureData) -> Feature:
-    """Load a feature, or map it."""
+    """Load a feature, or open it on disk."""
     if spec.domain not in ("node", "edge", "graph"):
         raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {spec.domain!r}")
     if spec.format == "torch":
@@ -46,20 +46,20 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
 
 
 class TorchBasedFeatureStore(BasicFeatureStore):
-    """Features from `.npy` and `.pt` files; nothing in them is unpickled but tensors.
+    """Features from `.npy` and `.pt` files. Only tensors are unpickled, no other objects.
 
     Args:
-        feat_data: One description a feature; "numpy" with `in_memory=False` stays on disk.
+        feat_data: One description per feature. A "numpy" feature with `in_memory=False` stays on disk.
 
     Raises:
-        ValueError: An unknown format, or "torch" that should stay on disk.
+        ValueError: The format is unknown, or a "torch" feature should stay on disk.
     """
 
     def __init__(self, feat_data: Sequence[OnDiskFeatureData]) -> None:
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
 
     def pin_memory_(self) -> None:
-        """Move what lies in memory to page-locked memory, in place; what is on disk warns and stays.
+        """Page-lock the features in memory, in place; each feature on disk issues a warning and stays.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
@@ -68,7 +68,7 @@ class TorchBasedFeatureStore(BasicFeatureStore):
             feature.pin_memory_()
 
     def to(self, device: torch.device | str) -> Self:
-        """Return a store with what lies in memory on a device, or "pinned"; what is on disk warns and stays."""
+        """Return a store with its features on a device, or "pinned"; features on disk issue a warning and stay."""
         store = copy.copy(self)
         store._features = {key: feature.to(device) for key, feature in self._features.items()}
         return store

@@ -19,7 +19,7 @@ from tests import on_disk
 
 KILLED = """
 import os, signal, sys
-from graphfeed.storage import array_files, preprocess_ondisk_dataset
+from graphfeed.storage import preprocess_ondisk_dataset
 calls, sync = [], os.fsync
 def count(descriptor):
     calls.append(descriptor)
@@ -179,7 +179,7 @@ def test_killed_at_any_time_it_is_whole_or_not_there(folder: Path) -> None:
 def test_a_folder_without_metadata_is_not_used(folder: Path) -> None:
     (folder / "graphfeed").mkdir()
     (folder / "graphfeed" / "mine.txt").touch()
-    with pytest.raises(FileExistsError, match="it is not known what it is; move it away"):
+    with pytest.raises(FileExistsError, match="it is not a processed folder; move it away"):
         preprocess_ondisk_dataset(folder)
     assert (folder / "graphfeed" / "mine.txt").exists()
 

@@ -105,9 +105,9 @@ def test_it_says_what_rows_are_of(disk: DiskBasedFeature) -> None:
 
 
 def test_rows_of_other_sizes_share_no_cache() -> None:
-    with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{'a': 16, 'b': 8\}"):
+    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{'a': 16, 'b': 8\}"):
         cpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)
-    with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{\}"):
+    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{\}"):
         cpu_cached_feature({}, 100)
 
 

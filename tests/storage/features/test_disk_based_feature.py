@@ -262,9 +262,9 @@ def test_rows_have_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
 
 def test_it_stays_on_disk_and_says_so(path: Path) -> None:
     feature = DiskBasedFeature(path)
-    with pytest.warns(UserWarning, match=r"to\('cuda'\) does nothing, for DiskBasedFeature has no rows of its own"):
+    with pytest.warns(UserWarning, match=r"to\('cuda'\) does nothing: DiskBasedFeature has no rows in memory"):
         assert feature.to("cuda") is feature
-    with pytest.warns(UserWarning, match=r"pin_memory_\(\) does nothing, .*; read_into_memory\(\), or copy what it"):
+    with pytest.warns(UserWarning, match=r"pin_memory_\(\) does nothing: .*; call read_into_memory\(\) first, or copy"):
         feature.pin_memory_()
 
 

@@ -148,7 +148,7 @@ def test_a_forked_process_begins_anew() -> None:
         same = torch.equal(cache.query_and_replace(torch.tensor([1]), read), FAR[[1]])
         sys.exit(0 if same and misses == 1 else 1)
 
-    with cache._lock:  # as if another thread held it
+    with cache._lock.acquire():  # as if another thread held it
         process = multiprocessing.get_context("fork").Process(target=child)
         process.start()
         process.join(60)
@@ -176,11 +176,11 @@ def test_wrong_arguments_are_named() -> None:
         cache.query(torch.tensor([1, -3]), offset=2)
     with pytest.raises(IndexError, match="keys must be 0 or more"):
         cache.replace(torch.tensor([-1]), FAR[:1])
-    with pytest.raises(ValueError, match="values must have one row a key, but has 2 for 1 keys"):
+    with pytest.raises(ValueError, match="values must have one row per key, but has 2 for 1 keys"):
         cache.replace(torch.tensor([1]), FAR[:2])
     with pytest.raises(ValueError, match=r"rows of values must have 12 bytes as those of the cache, but are torch.fl"):
         cache.query_and_replace(torch.tensor([1]), lambda keys: FAR[keys].double())
-    with pytest.raises(ValueError, match="values must have one row a key, but has 1 for 2 keys"):
+    with pytest.raises(ValueError, match="values must have one row per key, but has 1 for 2 keys"):
         cache.query_and_replace(torch.tensor([1, 2]), lambda keys: FAR[:1])
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="pin_memory is True, but torch finds no CUDA device"):

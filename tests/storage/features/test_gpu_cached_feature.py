@@ -224,7 +224,7 @@ def test_without_a_device_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"a cache on cuda needs a CUDA device.*cpu_cached_feature instead"):
         gpu_cached_feature(TorchBasedFeature(ROWS), 1000)
-    with pytest.raises(ValueError, match=r"must have rows of as many bytes, but have \{'a': 16, 'b': 8\}"):
+    with pytest.raises(ValueError, match=r"must have rows of the same number of bytes, but have \{'a': 16, 'b': 8\}"):
         gpu_cached_feature({"a": TorchBasedFeature(ROWS), "b": TorchBasedFeature(ROWS[:, :2])}, 100)
 
 

@@ -52,7 +52,7 @@ def test_keys_and_rows_are_checked(cache: RowCache) -> None:
         cache.replace(torch.zeros(1), torch.zeros(1, 3))
     with pytest.raises(IndexError, match="keys must be 0 or more with the offset 2, but one is -3"):
         cache.replace(torch.tensor([-3]), torch.zeros(1, 3), offset=2)
-    with pytest.raises(ValueError, match="values must have one row a key, but has 2 for 1 keys"):
+    with pytest.raises(ValueError, match="values must have one row per key, but has 2 for 1 keys"):
         cache.replace(torch.tensor([1]), torch.zeros(2, 3))
     with pytest.raises(ValueError, match=r"rows of values must have 12 bytes as those of the cache, but are torch.fl"):
         cache.query_and_replace(torch.tensor([9]), lambda keys: torch.zeros(1, 3).double())

@@ -64,7 +64,7 @@ def test_what_lies_in_memory_moves_and_what_is_on_disk_stays(folder: Path) -> No
             OnDiskFeatureData("node", "b", "numpy", folder / "rows.npy", in_memory=False),
         ]
     )
-    with pytest.warns(UserWarning, match="DiskBasedFeature has no rows of its own"):
+    with pytest.warns(UserWarning, match="DiskBasedFeature has no rows in memory"):
         moved = store.to("meta")
     assert type(moved) is TorchBasedFeatureStore
     assert moved.read("node", None, "a").device.type == "meta"
