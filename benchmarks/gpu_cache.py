@@ -15,7 +15,7 @@ from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
 from benchmarks.timing import Case, Times, in_turn
-from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 WITHOUT = "pinned memory, no cache"
 
@@ -57,18 +57,18 @@ def graph_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> st
     seeds = torch.randint(indptr.numel() - 1, (rounds, scale.batch_size), dtype=indices.dtype).to(DEVICE)
     fanouts = [torch.tensor([fanout]) for fanout in reversed(FANOUTS)]
     keys = list(range(len(FANOUTS)))
+    request = SamplingRequest(fanouts)
+    cached = SamplingRequest(fanouts, num_gpu_cached_edges=len(indices) // CACHE_SHARE, gpu_cache_threshold=2)
     graphs = {
-        WITHOUT: far,
-        f"the same behind a cache of 1/{CACHE_SHARE} of the edges": with_gpu_cache(
-            far, seeds[0], len(indices) // CACHE_SHARE, 2
-        ),
-        "memory of the device": near,
+        WITHOUT: (far, request),
+        f"the same behind a cache of 1/{CACHE_SHARE} of the edges": (far, cached),
+        "memory of the device": (near, request),
     }
     cases: dict[str, Case] = {}
-    for name, graph in graphs.items():
-        for own in seeds[scale.repeats :]:
-            graph.sample_hops(own, fanouts, keys)
-        cases[name] = lambda number, graph=graph: graph.sample_hops(seeds[number], fanouts, keys)  # type: ignore[misc]
+    for name, (graph, own) in graphs.items():
+        for batch in seeds[scale.repeats :]:
+            graph.sample_hops(batch, own, keys)
+        cases[name] = lambda number, graph=graph, own=own: graph.sample_hops(seeds[number], own, keys)  # type: ignore[misc]
     times = in_turn(cases, scale.repeats, device_clock)
     rows = [Row(name, "ms", own.times(1e3), own.over(times[WITHOUT])) for name, own in times.items()]
     return render(f"graph: {scale.batch_size} seeds, fan-outs {FANOUTS} from the seeds outward", rows)

@@ -19,6 +19,8 @@ from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row
 from benchmarks.timing import Case, Times, in_turn
 from graphfeed import ops
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_sampling import timed_columns
 
 FANOUTS = (5, 10, 15)
 GOAL = 1.5
@@ -81,7 +83,8 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
     found = []
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()
-        columns = graph.prepare_times(gf.TemporalQuery(edge_timestamp_attr_name=attribute))
+        request = SamplingRequest([], temporal=gf.TemporalQuery(edge_timestamp_attr_name=attribute))
+        columns = timed_columns(graph, request)
         seconds = time.process_time() - start
         made = (columns.times, columns.order if columns.links is None else columns.links)
         size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)

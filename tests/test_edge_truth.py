@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 
 ONLY = "_"
@@ -314,7 +315,7 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
         kind: (made.indices - first[source], ends - first[destination])
         for kind, (source, _, destination) in places.items()
     }
-    (layer,) = graph.sample_hops({"user": torch.tensor([0])}, [torch.tensor([3])], [1])
+    (layer,) = graph.sample_hops({"user": torch.tensor([0])}, SamplingRequest([torch.tensor([3])]), [1])
     check_edges(Truth(edges, truth.num_nodes), layer)
 
 
@@ -324,10 +325,11 @@ def test_without_ids_of_its_own_an_edge_has_its_place_in_the_graph(truth: Truth)
 def test_edges_sampled_in_time(truth: Truth, strategy: Any, hop_time: Any, by_type: bool) -> None:
     graph = truth.graph()
     graph.add_edge_attribute("time", torch.arange(graph.total_num_edges) * 7 % 20)
-    rule = gf.TemporalQuery(None, "time", strategy=strategy, hop_time=hop_time)
+    query = gf.TemporalQuery(None, "time", hop_time=hop_time)
     seeds, times = {"user": torch.tensor([0, 0])}, {"user": torch.tensor([15, 19])}
     fanouts = [torch.tensor([3]), torch.tensor([2] * len(truth.edges) if by_type else [4])]
-    for layer in graph.temporal_sample_hops(seeds, times, fanouts, [1, 2], rule):
+    request = SamplingRequest(fanouts, strategy=strategy, temporal=query)
+    for layer in graph.temporal_sample_hops(seeds, times, request, [1, 2]):
         check_edges(truth, layer)
 
 

@@ -39,9 +39,13 @@ MORE_PARAMETERS = {
         "temporal_sample_neighbor",
     },
     "graphfeed/loader/dataloader.py": {"__init__"},
-    "graphfeed/storage/graph/fused_csc_sampling_graph.py": {"fused_csc_sampling_graph", "sample_layer_neighbors"},
+    "graphfeed/storage/graph/fused_csc_sampling_graph.py": {
+        "fused_csc_sampling_graph",
+        "sample_layer_neighbors",
+        "temporal_sample_layer_neighbors",
+        "temporal_sample_neighbors",
+    },
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
-    "graphfeed/storage/graph/temporal_sampling.py": {"temporal_sample_neighbors", "temporal_sample_layer_neighbors"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sampling/labor_sample_neighbors.py": {"labor_sample_neighbors", "labor_sample_hops"},
     "graphfeed/ops/sampling/sample_neighbors.py": {"sample_neighbors"},

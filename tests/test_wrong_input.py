@@ -79,12 +79,12 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "fan-outs as a dict": (
         lambda: items().sample_neighbor(GRAPH, [{"a:b:c": 2}]),
         TypeError,
-        r"fanouts\[0\] must be a number, or one an edge type in a tensor, but is \{'a:b:c': 2\}",
+        r"fanouts\[0\] must be a number, or a tensor with one per edge type, but is \{'a:b:c': 2\}",
     ),
     "fan-outs as a float": (
         lambda: items().sample_neighbor(GRAPH, 2.5),
         ValueError,
-        r"fanouts must hold a number for each layer, as in \[10, 10\], but is 2.5",
+        r"fanouts must hold one number per hop, as in \[10, 10\], but is 2.5",
     ),
     "no graph for all in-edges": (
         lambda: items().sample_in_subgraph(None),

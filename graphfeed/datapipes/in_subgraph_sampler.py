@@ -2,10 +2,13 @@
 
 import torch
 
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_layers
-from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
+from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+
+ALL_IN_EDGES = SamplingRequest([torch.tensor([-1])])
 
 
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
@@ -39,11 +42,8 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and the one subgraph; times are not looked at."""
-        layers = self.graph.sample_hops(seeds, [torch.tensor([-1])], [0])
-        rows = layers[0].original_row_node_ids
-        assert rows is not None
-        return rows, layers
+        return with_input_nodes(self.graph.sample_hops(seeds, ALL_IN_EDGES, [0]))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what average in-degrees let expect."""
-        return estimate_layers(before, self.graph, [torch.tensor([-1])], replace_edges=False, merged=True)
+        """Return the estimate from average in-degrees."""
+        return estimate_hops(before, self.graph, ALL_IN_EDGES)

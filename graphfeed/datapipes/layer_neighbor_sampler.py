@@ -1,16 +1,13 @@
 """Sample neighbours of the seeds, layer by layer, so that the nodes of a layer choose the same ones."""
 
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
 from graphfeed.ops import Key
 from graphfeed.ops.random import minibatch_key
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
-from graphfeed.storage.graph.compaction import compact_hop
-from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
+from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_graph import stack
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
@@ -68,29 +65,24 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_cooperation(cooperative=self.cooperative)
-        check_gpu_cache(self.num_gpu_cached_edges, self.gpu_cache_threshold)
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        return replace(
+            super().make_request(),
+            strategy="labor",
+            deduplicate=self.deduplicate,
+            num_gpu_cached_edges=self.num_gpu_cached_edges,
+            gpu_cache_threshold=self.gpu_cache_threshold,
+        )
+
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return a subgraph a layer around the seeds, the outermost first."""
-        graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
+        """Return one subgraph per hop around the seeds, the outermost first."""
         key = minibatch_key()
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
         numbers = [0 if self.layer_dependency else hop for hop in range(len(self.fanouts))]
         pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
-        share = step / self.batch_dependency
-        replace, weights = self.replace, self.prob_name
-        if self.deduplicate:
-            return graph.labor_sample_hops(seeds, self.layer_fanouts, pairs, share, replace, weights)
-        sample = partial(graph.sample_layer_neighbors, replace=replace, probs_name=weights, seed2_contribution=share)
-        per_hop = zip(reversed(self.layer_fanouts), pairs, strict=True)
-        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in per_hop]
-        return stack(seeds, hops, partial(compact_hop, deduplicate=False))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Make the index before the graph is shared, so that workers share it too."""
-        if self.prob_name is None and not self.replace and isinstance(self.graph, FusedCSCSamplingGraph):
-            self.graph.prepare_hubs()
-        return super().__getstate__()
+        return self.graph.labor_sample_hops(seeds, self.request, pairs, step / self.batch_dependency)

@@ -1,14 +1,12 @@
 """Sample neighbours of the seeds, layer by layer."""
 
-from functools import partial
+from dataclasses import replace
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, check_gpu_cache, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph.compaction import compact_hop
-from graphfeed.storage.graph.gpu_graph_cache import with_gpu_cache
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_graph import stack
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor"):
@@ -53,15 +51,16 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_cooperation(cooperative=self.cooperative)
-        check_gpu_cache(self.num_gpu_cached_edges, self.gpu_cache_threshold)
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        return replace(
+            super().make_request(),
+            deduplicate=self.deduplicate,
+            num_gpu_cached_edges=self.num_gpu_cached_edges,
+            gpu_cache_threshold=self.gpu_cache_threshold,
+        )
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
-        """Return a subgraph a layer around the seeds, the outermost first."""
-        graph = with_gpu_cache(self.graph, seeds, self.num_gpu_cached_edges, self.gpu_cache_threshold, self.prob_name)
-        keys = [draw_key(hop) for hop in range(len(self.fanouts))]
-        if self.deduplicate:
-            return graph.sample_hops(seeds, self.layer_fanouts, keys, self.replace, self.prob_name)
-        sample = partial(graph.sample_neighbors, replace=self.replace, probs_name=self.prob_name)
-        pairs = zip(reversed(self.layer_fanouts), keys, strict=True)
-        hops = [partial(sample, fanouts=fanout, key=key) for fanout, key in pairs]
-        return stack(seeds, hops, partial(compact_hop, deduplicate=False))
+        """Return one subgraph per hop around the seeds, the outermost first."""
+        return self.graph.sample_hops(seeds, self.request, [draw_key(hop) for hop in range(len(self.fanouts))])

@@ -2,15 +2,18 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 
+from graphfeed.datapipes.fanout_sampler import parse_fanouts
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.random import drawing
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class SamplePerLayer(Transform, name="sample_per_layer"):
@@ -53,6 +56,19 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         if not callable(self.sampler):
             kind = type(self.sampler).__name__
             raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {kind}")
+        if self.graph is not None:
+            self.graph.validate(self.request)
+
+    @property
+    def graph(self) -> SamplingGraph | None:
+        """The graph whose method the sampler is; None if it is a function of another kind."""
+        owner = getattr(self.sampler, "__self__", None)
+        return owner if isinstance(owner, SamplingGraph) else None
+
+    @cached_property
+    def request(self) -> SamplingRequest:
+        """The request that the stage makes to its graph with each mini-batch."""
+        return SamplingRequest(parse_fanouts([self.fanout]), self.replace, self.prob_name)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with one more layer."""
@@ -64,15 +80,13 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
             nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch))
         if nodes is None:
             raise ValueError("the layer before has no original_row_node_ids; put compact_per_layer between")
-        fanout = torch.as_tensor(self.fanout).reshape(-1)
         with drawing(minibatch.key, self.number):
-            hop = self.sampler(nodes, fanout, self.replace, self.prob_name)
+            hop = self.sampler(nodes, self.request.fanouts[0], self.replace, self.prob_name)
         result.sampled_subgraphs = [hop, *layers]
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Make the weights' running sums before the graph is shared, so that workers share them too."""
-        graph = getattr(self.sampler, "__self__", None)
-        if self.prob_name is not None and isinstance(graph, FusedCSCSamplingGraph):
-            graph.prepare_weights(self.prob_name)
+        """Prepare the graph before it is shared, so that workers share what was prepared."""
+        if self.graph is not None:
+            self.graph.prepare(self.request)
         return vars(self).copy()

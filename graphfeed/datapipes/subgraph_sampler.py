@@ -73,6 +73,13 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         return result
 
 
+def with_input_nodes(hops: list[SampledSubgraph]) -> tuple[ByType, list[SampledSubgraph]]:
+    """Return hops, the outermost first, with the nodes whose features they need: the rows of the outermost."""
+    rows = hops[0].original_row_node_ids
+    assert rows is not None
+    return rows, hops
+
+
 def check_graph(graph: object) -> None:
     """Raise unless a value is a graph to sample from."""
     if not isinstance(graph, SamplingGraph):

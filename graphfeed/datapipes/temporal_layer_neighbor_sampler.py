@@ -1,7 +1,7 @@
 """Sample neighbours that were there before the seeds' times so that the nodes of a layer choose the same ones."""
 
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
-from graphfeed.storage.graph.temporal_query import Strategy
+from graphfeed.storage.graph.sampling_request import Strategy
 
 
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):

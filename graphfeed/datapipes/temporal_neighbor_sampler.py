@@ -3,7 +3,7 @@
 from typing import Literal
 
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
-from graphfeed.storage.graph.temporal_query import Strategy
+from graphfeed.storage.graph.sampling_request import Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
@@ -21,7 +21,7 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     time alone.
 
     Before the first mini-batch the edges of each column are brought into the order of time; what that costs,
-    `FusedCSCSamplingGraph.prepare_times` says. A graph made of an edge list in the order of time needs nothing.
+    `timed_columns` says. A graph made of an edge list in the order of time needs nothing.
 
     Raises:
         KeyError: An attribute that the graph hasn't got; when it runs: seeds of an unknown node type.

@@ -1,12 +1,14 @@
 """What samplers in time share."""
 
-from typing import Any
+from dataclasses import replace
 
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.subgraph_sampler import with_input_nodes
 from graphfeed.ops import draw_key
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph, TemporalQuery
+from graphfeed.storage import SampledSubgraph, TemporalQuery
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.temporal_query import HopTime, Strategy
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph.temporal_query import HopTime
 
 
 class TemporalSampler(FanoutSampler):
@@ -27,31 +29,24 @@ class TemporalSampler(FanoutSampler):
     hop_time: HopTime = "seed"
     """When a sampled neighbour is looked at in turn: at the time of the seed that led to it, or at that of the edge."""
 
-    merges = False
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.node_timestamp_attr_name is None and self.edge_timestamp_attr_name is None:
             raise ValueError(
-                "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given, so no neighbour would be kept "
+                "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given, so no neighbour would be left "
                 "out; name the attribute that holds the times, or sample with sample_neighbor"
             )
-        self.rule(self.pre_time_window)
-        if isinstance(self.graph, FusedCSCSamplingGraph):
-            if self.node_timestamp_attr_name is not None:
-                self.graph.node_attribute(self.node_timestamp_attr_name)
-            if self.edge_timestamp_attr_name is not None:
-                self.graph.edge_attribute(self.edge_timestamp_attr_name)
 
     @property
     def chosen_by(self) -> Strategy:
         """How edges are chosen among the eligible ones."""
         raise NotImplementedError(f"{type(self).__name__} must write chosen_by")
 
-    def rule(self, window: int | ByType | None) -> TemporalQuery:
-        """Return what the graph is asked for."""
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
         names = (self.node_timestamp_attr_name, self.edge_timestamp_attr_name)
-        return TemporalQuery(*names, self.replace, self.prob_name, self.chosen_by, window, self.hop_time)
+        query = TemporalQuery(*names, self.pre_time_window, self.hop_time)
+        return replace(super().make_request(), strategy=self.chosen_by, deduplicate=False, temporal=query)
 
     def sample_subgraphs(
         self,
@@ -71,16 +66,8 @@ class TemporalSampler(FanoutSampler):
                 "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "
                 "name an item of the item set 'timestamp'"
             )
+        request = self.request
+        if seeds_pre_time_window is not None and request.temporal is not None:
+            request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
         keys = [draw_key(hop) for hop in range(len(self.fanouts))]
-        rule = self.rule(self.pre_time_window if seeds_pre_time_window is None else seeds_pre_time_window)
-        layers = self.graph.temporal_sample_hops(seeds, seeds_timestamp, self.layer_fanouts, keys, rule)
-        rows = layers[0].original_row_node_ids
-        assert rows is not None
-        return rows, layers
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Bring the edges into the order of time before the graph is shared, so that workers share that too."""
-        if isinstance(self.graph, FusedCSCSamplingGraph):
-            for by_type in {len(fanout) > 1 for fanout in self.layer_fanouts}:
-                self.graph.prepare_times(self.rule(self.pre_time_window), by_type=by_type)
-        return vars(self).copy()
+        return with_input_nodes(self.graph.temporal_sample_hops(seeds, seeds_timestamp, request, keys))

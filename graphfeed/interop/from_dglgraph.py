@@ -7,10 +7,10 @@ import torch
 
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    ORIGINAL_EDGE_ID,
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
 
 def from_dglgraph(

@@ -28,11 +28,11 @@ from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureDa
 from graphfeed.storage.graph.compaction import compact_csc_format, unique_and_compact_csc_formats
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    ORIGINAL_EDGE_ID,
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
 from graphfeed.storage.graph.load_graph import load_from_shared_memory, load_graph
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.sampled_subgraph import (
     CSCFormatBase,
@@ -42,6 +42,7 @@ from graphfeed.storage.graph.sampled_subgraph import (
     SampledSubgraphImpl,
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 from graphfeed.storage.graph.type_names import (
     CANONICAL_ETYPE_DELIMITER,
@@ -79,6 +80,7 @@ __all__ = [
     "SampledSubgraph",
     "SampledSubgraphImpl",
     "SamplingGraph",
+    "SamplingRequest",
     "Task",
     "TemporalQuery",
     "TorchBasedFeature",

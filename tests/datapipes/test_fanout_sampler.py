@@ -16,13 +16,13 @@ class Alike(gf.FanoutSampler):
     """Samples each mini-batch alike."""
 
     def sample_hops(self, seeds: ByType) -> list[gf.SampledSubgraph]:
-        return self.graph.sample_hops(seeds, self.layer_fanouts, range(len(self.fanouts)))
+        return self.graph.sample_hops(seeds, self.request, range(len(self.fanouts)))
 
 
 def test_fields_are_those_of_samplers_with_fanouts() -> None:
     pipe = Alike(gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20), GRAPH, [2], True, "w")
     assert (pipe.replace, pipe.prob_name) == (True, "w")
-    assert_same(pipe.layer_fanouts, [torch.tensor([2])])
+    assert_same(pipe.request.fanouts, [torch.tensor([2])])
     batch = next(iter(pipe))
     (layer,) = batch.sampled_subgraphs
     assert layer.sampled_csc.indptr.diff().max() <= 2

@@ -168,7 +168,7 @@ def test_an_index_of_large_columns_changes_nothing_and_travels_with_the_graph(mo
     monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 2)
     fresh = power_law(1)
     copy = pickle.loads(pickle.dumps(ITEMS.sample_layer_neighbor(fresh, [3, 5])))
-    made, its = fresh.prepare_hubs(), copy.graph.prepare_hubs()
+    made, its = fresh.high_degree_index(), copy.graph.high_degree_index()
     assert made is not None
     assert len(made.entries) > NUM_NODES
     assert_same(its, made)

@@ -135,7 +135,7 @@ def test_a_mini_batch_is_a_function_of_its_key() -> None:
         ({"edge_timestamp_attr_name": "when"}, KeyError, "Edge attribute when does not exist"),
         ({"node_timestamp_attr_name": "when"}, KeyError, "Node attribute when does not exist"),
         ({"prob_name": "p"}, KeyError, "Edge attribute p does not exist"),
-        ({"fanouts": []}, ValueError, "fanouts must hold a number for each layer"),
+        ({"fanouts": []}, ValueError, "fanouts must hold one number per hop"),
         ({"graph": None}, TypeError, "graph must be a SamplingGraph, but is a NoneType"),
         ({"strategy": "latest", "replace": True}, ValueError, "strategy='latest' takes each edge once"),
         ({"pre_time_window": -1}, ValueError, "pre_time_window must be a whole number, 0 or more"),

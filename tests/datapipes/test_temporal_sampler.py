@@ -1,11 +1,15 @@
+import pickle
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed import ops
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.temporal_query import Strategy
+from graphfeed.storage.graph.sampling_request import Strategy
+from graphfeed.storage.graph.temporal_sampling import timed_columns
 from tests.datapipes.test_temporal_neighbor_sampler import GRAPH, ITEMS, MOMENTS, SEEDS
 from tests.digests import assert_same, digests
 
@@ -39,10 +43,10 @@ def test_what_is_prepared_is_shared_with_workers() -> None:
     edges = torch.randint(0, 50, (2, 2000), generator=torch.Generator().manual_seed(1))
     graph = gf.from_coo(edges, 50, edge_attributes={"time": times})
     stage = ITEMS.temporal_sample_neighbor(graph, [3], edge_timestamp_attr_name="time")
-    stage.__getstate__()
-    (made,) = vars(graph)["_timed"].values()
-    assert made[1][2] is not None
-    assert graph.prepare_times(gf.TemporalQuery(edge_timestamp_attr_name="time")).links is made[1][2]
+    copy = pickle.loads(pickle.dumps(stage))
+    with patch.object(ops, "order_by_time", side_effect=AssertionError("made again")):
+        assert_same(timed_columns(copy.graph, copy.request), timed_columns(graph, stage.request))
+    assert timed_columns(graph, stage.request).links is not None
 
 
 class Plain(gf.SamplingGraph):

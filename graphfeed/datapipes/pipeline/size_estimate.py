@@ -1,6 +1,6 @@
 """What mini-batches are expected to hold behind each stage, from the pipeline alone: sizes for plans, not limits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from typing import Any, TypeAlias
@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import SamplingGraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
@@ -69,13 +70,8 @@ def ends_of(edge_type: str | None) -> tuple[str | None, str | None]:
     return source, destination
 
 
-def estimate_layers(
-    before: BatchSizeEstimate | None,
-    graph: SamplingGraph,
-    fanouts: Iterable[torch.Tensor],
-    *,
-    replace_edges: bool,
-    merged: bool,
+def estimate_hops(
+    before: BatchSizeEstimate | None, graph: SamplingGraph, request: SamplingRequest
 ) -> BatchSizeEstimate | None:
     """Return what is there after sampling; None where nothing is known of the seeds, or the graph hasn't their types.
 
@@ -101,16 +97,16 @@ def estimate_layers(
         columns = {kind: distinct(0, count, nodes[kind]) for kind, count in columns.items()}
         total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
     layers: list[Counts] = []
-    for fanout in reversed([*fanouts]):
+    for fanout in reversed(request.fanouts):
         degrees = {kind: count / max(nodes[ends_of(kind)[1]], 1) for kind, count in all_edges.items()}
-        chosen = choose(degrees, fanout.tolist(), replace_edges=replace_edges)
+        chosen = choose(degrees, fanout.tolist(), replace_edges=request.replace)
         edges = {kind: columns[ends_of(kind)[1]] * count for kind, count in chosen.items()}
         starts = sum(columns[ends_of(kind)[1]] + 1 for kind in edges)
         arriving = dict.fromkeys(columns, 0.0)
         for kind, count in edges.items():
             arriving[ends_of(kind)[0]] += count
         columns = {
-            kind: distinct(count, arriving[kind], nodes[kind]) if merged else count + arriving[kind]
+            kind: distinct(count, arriving[kind], nodes[kind]) if request.deduplicate else count + arriving[kind]
             for kind, count in columns.items()
         }
         per_edge = before.id_bytes + OFFSET_BYTES

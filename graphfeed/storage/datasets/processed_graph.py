@@ -14,10 +14,10 @@ from graphfeed.storage.datasets.edge_sorting import EdgeArray, EdgeList, check_e
 from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    ORIGINAL_EDGE_ID,
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
 GRAPH_FOLDER = "graph"
 

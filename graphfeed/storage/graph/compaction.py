@@ -1,6 +1,7 @@
 """Relabel sampled columns by hand: what samplers of one's own are written with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
@@ -94,21 +95,50 @@ def unique_and_compact_csc_formats(
 
 
 def merge_sources(
-    cscs: Mapping[str, CSCFormatBase], seeds: Mapping[str, torch.Tensor]
+    cscs: Mapping[str, CSCFormatBase],
+    seeds: Mapping[str, torch.Tensor],
+    num_nodes: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase]]:
-    """Return row ids by node type, and columns by edge type with positions in them; `seeds` has every node type."""
-    rows = {}
+    """Return the row ids by node type, seeds first, then each new node once; and the columns with positions in them.
+
+    Args:
+        cscs: Columns by edge type.
+        seeds: The ids of the columns; every node type is present.
+        num_nodes: The number of nodes of each type in a graph, which bounds the ids; None if it isn't known.
+    """
+    rows: dict[str, torch.Tensor] = {}
     local: dict[str, torch.Tensor] = {}
-    for kind, ids in seeds.items():
-        own = {edge_type: csc.indices for edge_type, csc in cscs.items() if etype_str_to_tuple(edge_type)[0] == kind}
-        found = torch.cat([ids, *own.values()])
-        if found.numel() and bounds(found)[0] < 0:
-            raise ValueError(f"ids must be 0 or more, but there is {bounds(found)[0]}")
-        result = compact(ids, found[len(ids) :])
-        rows[kind] = result.rows
-        parts = torch.split(result.local, [len(part) for part in own.values()])
-        local.update(zip(own, parts, strict=True))
-    return rows, {edge_type: CSCFormatBase(csc.indptr, local[edge_type]) for edge_type, csc in cscs.items()}
+    # The ids of a graph fit side by side into one range, so one call does. Others may not, so each type has a call.
+    for kinds in [[kind] for kind in seeds] if num_nodes is None else [list(num_nodes)]:
+        sizes = list(accumulate(() if num_nodes is None else num_nodes.values(), initial=0))
+        own = {name: kinds.index(source) for name in cscs if (source := etype_str_to_tuple(name)[0]) in kinds}
+        ids = [shift(seeds[kind], size) for kind, size in zip(kinds, sizes, strict=False)]
+        neighbors = [shift(cscs[name].indices, sizes[source]) for name, source in own.items()] or [ids[0][:0]]
+        for part in (*ids, *neighbors) if num_nodes is None else ():
+            if part.numel() and bounds(part)[0] < 0:
+                raise ValueError(f"ids must be 0 or more, but there is {bounds(part)[0]}")
+        result = compact(
+            join(ids),
+            join(neighbors),
+            seed_starts=torch.tensor([0, *map(len, ids)]).cumsum(0),
+            neighbor_starts=torch.tensor([0, *map(len, neighbors)]).cumsum(0),
+            sources=torch.tensor(list(own.values()) or [0]),
+            num_nodes=sizes[-1] or None,
+        )
+        found = torch.split(result.rows, result.row_starts.diff().tolist())
+        rows.update((kind, shift(part, -size)) for kind, part, size in zip(kinds, found, sizes, strict=False))
+        local.update(zip(own, torch.split(result.local, list(map(len, neighbors))), strict=False))
+    return rows, {name: CSCFormatBase(csc.indptr, local[name]) for name, csc in cscs.items()}
+
+
+def shift(ids: torch.Tensor, distance: int) -> torch.Tensor:
+    """Return the ids plus a number, without a copy where that is 0."""
+    return ids + distance if distance else ids
+
+
+def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Concatenate tensors, without a copy where there is just one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 @overload
@@ -185,12 +215,16 @@ def compact_csc_format(
     return (joined, compacted) if times is None else (joined, compacted, joined_times)
 
 
-def compact_hop(hop: SampledSubgraph, *, deduplicate: bool) -> SampledSubgraph:
-    """Give one hop row ids: each node once, or else a row for each seed and each edge.
+def compact_hop(
+    hop: SampledSubgraph, *, deduplicate: bool, num_nodes: int | Mapping[str, int] | None = None
+) -> SampledSubgraph:
+    """Give one hop its row ids: one row per node, or one per seed and per edge.
 
     Args:
         hop: Columns and edges with the ids of the graph.
-        deduplicate: Whether a node is one row, however many edges lead to it.
+        deduplicate: Whether a node gets one row, however many edges lead to it.
+        num_nodes: What the graph's property of that name returns, for a dense map in place of a hash table; the rows
+            then have all of its node types.
 
     Raises:
         ValueError: The hop has no column ids.
@@ -198,9 +232,23 @@ def compact_hop(hop: SampledSubgraph, *, deduplicate: bool) -> SampledSubgraph:
     cscs: Any = hop.sampled_csc
     seeds: Any = hop.original_column_node_ids
     if seeds is None:
-        raise ValueError("the hop has no original_column_node_ids; the graph's sampling methods give them")
-    rows, csc = unique_and_compact_csc_formats(cscs, seeds)[:2] if deduplicate else compact_csc_format(cscs, seeds)
-    return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
+        raise ValueError("the hop has no original_column_node_ids; the graph's sampling methods set them")
+    if not deduplicate:
+        rows, csc = compact_csc_format(cscs, seeds)
+        return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
+    parts, complete = by_type(cscs, seeds)
+    sizes = {ONLY: num_nodes} if isinstance(num_nodes, int) else num_nodes
+    if sizes is not None:
+        none = next(iter(complete.values()), torch.empty(0, dtype=torch.int64))[:0]
+        complete = {kind: complete.get(kind, none) for kind in sizes}
+    found, compacted = merge_sources(parts, complete, sizes)
+    only = isinstance(cscs, CSCFormatBase)
+    return SampledSubgraph(
+        next(iter(compacted.values())) if only else compacted,
+        seeds,
+        found[ONLY] if only else found,
+        hop.original_edge_ids,
+    )
 
 
 def by_type(

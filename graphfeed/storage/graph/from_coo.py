@@ -9,10 +9,10 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    ORIGINAL_EDGE_ID,
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
 Edges: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 

@@ -1,30 +1,58 @@
 """The graph in memory: compressed sparse columns, all types in one id space."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Literal, overload
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
 
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_ids_of_each, check_vector
 from graphfeed.ops.completed_future import CompletedFuture
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.cached_edge_values import EdgeValues
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling_graph import parse_seeds
-from graphfeed.storage.graph.temporal_sampling import TemporalSampling
+from graphfeed.storage.graph import temporal_sampling
+from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.one_hop import EdgeArrays, check_seeds, sample_one_hop, subgraphs_of
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds, sample_hop_by_hop
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph.temporal_query import TemporalQuery
 
-ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
-"""The edge attribute that holds each edge's row in its own type's edge list."""
 
-
-class FusedCSCSamplingGraph(TemporalSampling):
+class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     """A graph in compressed sparse columns: column = destination, `indices` = sources; made by a function, not here.
 
     With types, node ids are stacked type after type in the order of `node_type_to_id`, and inside a column the edges
-    ascend by edge type. Pickles as a shared-memory handle, so a worker maps what its parent holds.
+    ascend by edge type. The graph pickles as a shared-memory handle, so workers map the memory of their parent.
     """
+
+    @property
+    def edge_types(self) -> list[str]:
+        """The edge types "source:relation:destination"; empty if the graph has no types."""
+        return list(self.edge_type_to_id or ())
+
+    def validate(self, request: SamplingRequest) -> None:
+        """Raise if the graph can't serve a request.
+
+        Raises:
+            KeyError: The graph doesn't have an attribute that the request names.
+            ValueError: A hop that has neither one fan-out nor one per edge type.
+        """
+        super().validate(request)
+        query = request.temporal or TemporalQuery()
+        if query.node_timestamp_attr_name is not None:
+            self.node_attribute(query.node_timestamp_attr_name)
+        for name in (request.probs_name, query.edge_timestamp_attr_name):
+            if name is not None:
+                self.edge_attribute(name)
+
+    def prepare(self, request: SamplingRequest) -> None:
+        """Compute the order of time, the running sums of weights or the index of large columns that a request needs."""
+        if request.temporal is not None:
+            for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
+                temporal_sampling.timed_columns(self, request, by_type=by_type)
+        elif request.probs_name is not None:
+            self.cumulative_weights(request.probs_name)
+        elif request.strategy == "labor" and not request.replace:
+            self.high_degree_index()
 
     @overload
     def sample_neighbors(
@@ -83,14 +111,10 @@ class FusedCSCSamplingGraph(TemporalSampling):
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
-        drawn = ops.draw_key() if key is None else key
-        weights = None if probs_name is None else self.prepare_weights(probs_name)
-        pick = partial(
-            ops.sample_neighbors, self.csc_indptr, fanouts=fanouts, key=drawn, replace=replace, cumulative=weights,
-            checked=self.node_type_to_id is not None,
-        )  # fmt: skip
         del returning_indices_and_original_edge_ids_are_optional
-        result = self._sample(seeds, pick)
+        drawn = ops.draw_key() if key is None else key
+        request = SamplingRequest((fanouts,), replace, probs_name)
+        result = self._sample_hop(seeds, fanouts, request, ((drawn, drawn), 0))
         return CompletedFuture(result) if async_op else result
 
     @overload
@@ -143,166 +167,179 @@ class FusedCSCSamplingGraph(TemporalSampling):
             async_op: As there.
         """
         del returning_indices_and_original_edge_ids_are_optional
-        keys, share = parse_seeds(random_seed, seed2_contribution)
-        weights = None if probs_name is None else self.prepare_weights(probs_name)
-        pick = partial(
-            ops.labor_sample_neighbors, self.csc_indptr, self.indices, fanouts=fanouts, keys=keys, share=share,
-            replace=replace, cumulative=weights, checked=self.node_type_to_id is not None,
-        )  # fmt: skip
-        result = self._sample(seeds, pick)
+        request = SamplingRequest((fanouts,), replace, probs_name, "labor")
+        result = self._sample_hop(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))
         return CompletedFuture(result) if async_op else result
 
-    def sample_hops(
+    def temporal_sample_neighbors(
         self,
         seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
-        keys: Sequence[int],
+        seeds_timestamp: ByType,
+        fanouts: torch.Tensor,
         replace: bool = False,
+        seeds_pre_time_window: ByType | None = None,
         probs_name: str | None = None,
-    ) -> list[SampledSubgraph]:
-        """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
-        if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        *,
+        strategy: Strategy = "uniform",
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the seeds that are before their times: one hop, with the ids of the graph.
+
+        An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
+        `time`: both ends are left out, as GraphBolt does (its documentation says otherwise). A time whose attribute is
+        not named is not looked at; without both nothing is kept out. Of a node that has several times each is a seed
+        of its own.
+
+        Args:
+            seeds: Node ids of the dtype of `indices`; by node type if the graph has types.
+            seeds_timestamp: The time of each seed, any integers; by node type as the seeds are.
+            fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
+            replace: Whether an edge may be chosen more than once.
+            seeds_pre_time_window: How far back each seed may look, 0 or more; None: as far as there is.
+            probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
+            node_timestamp_attr_name: The node attribute that holds integer times, for all node types.
+            edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
+            strategy: "uniform" draws at random; "latest" takes the edges of the highest times, of equal ones those that
+                come last in the graph. With both times an edge counts as late as the later one.
+            key: Key of the hop (`Key.at`); what `draw_key` gives if None.
+
+        Returns:
+            Every edge type of the graph, each with one column for each seed of its destination type.
+
+        Raises:
+            KeyError: A node type or an attribute that the graph hasn't got.
+            TypeError: Times that are not integers; and what `sample_neighbors` raises.
+            ValueError: Not as many times or windows as seeds, a negative window, or weights or replacement together
+                with "latest"; and what `sample_neighbors` raises.
+        """
+        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
+        request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
+        drawn = ops.draw_key() if key is None else key
+        draws = ((drawn, drawn), 0)
+        return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
+
+    def temporal_sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        seeds_pre_time_window: ByType | None = None,
+        probs_name: str | None = None,
+        node_timestamp_attr_name: str | None = None,
+        edge_timestamp_attr_name: str | None = None,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Do as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
+
+        Args:
+            seeds: This, and what follows up to the attribute names, is as there.
+            seeds_timestamp: The time of each seed.
+            fanouts: One number, or one an edge type.
+            replace: Whether an edge may be chosen more than once.
+            seeds_pre_time_window: How far back each seed may look.
+            probs_name: The edge attribute that holds weights or a mask.
+            node_timestamp_attr_name: The node attribute that holds times.
+            edge_timestamp_attr_name: The edge attribute that holds times.
+            random_seed: One or two whole numbers; calls of equal ones share the variates (`sample_layer_neighbors`).
+            seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed.
+        """
+        query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
+        request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
+        draws = parse_seeds(random_seed, seed2_contribution)
+        return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
+
+    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
+        """Sample all hops, without types in one call that releases the GIL (see `SamplingGraph`)."""
+        if self._has_kernel_for(seeds, request):
             layers = ops.sample_hops(
                 self.csc_indptr,
                 self.indices,
-                self._check_seeds(seeds),
-                [int(fanout) for fanout in reversed(fanouts)],
+                check_seeds(self, seeds),
+                [int(fanout) for fanout in reversed(request.fanouts)],
                 keys,
-                replace=replace,
-                cumulative=None if probs_name is None else self.prepare_weights(probs_name),
+                replace=request.replace,
+                cumulative=None if request.probs_name is None else self.cumulative_weights(request.probs_name),
             )
             if layers is not None:
-                return self._subgraphs(layers)
-        return super().sample_hops(seeds, fanouts, keys, replace, probs_name)
+                return subgraphs_of(self, layers)
+
+        def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
+            return self._sample_hop(nodes, fanout, request, ((key, key), 0))
+
+        return sample_hop_by_hop(self, seeds, request, keys, sample)
 
     def labor_sample_hops(
         self,
         seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
+        request: SamplingRequest,
         random_seeds: Sequence[tuple[int, int]],
         seed2_contribution: float = 0.0,
-        replace: bool = False,
-        probs_name: str | None = None,
     ) -> list[SampledSubgraph]:
-        """Sample all hops; without types in one call that holds no interpreter lock (see `SamplingGraph`)."""
-        if self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts):
-            pairs = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
-            ids = self._check_seeds(seeds)
-            # Of a pinned graph too, whole columns are read by a GPU.
-            indexed = ids.is_cpu and probs_name is None and not replace
+        """Sample all hops, without types in one call that releases the GIL (see `SamplingGraph`)."""
+        draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
+        if self._has_kernel_for(seeds, request):
+            ids = check_seeds(self, seeds)
+            # A GPU reads whole columns, also those of a pinned graph.
+            indexed = ids.is_cpu and request.probs_name is None and not request.replace
             layers = ops.labor_sample_hops(
                 self.csc_indptr,
                 self.indices,
                 ids,
-                [int(fanout) for fanout in reversed(fanouts)],
-                [keys for keys, _ in pairs],
-                share=pairs[0][1],
-                replace=replace,
-                cumulative=None if probs_name is None else self.prepare_weights(probs_name),
-                hubs=self.prepare_hubs() if indexed else None,
+                [int(fanout) for fanout in reversed(request.fanouts)],
+                [keys for keys, _ in draws],
+                share=draws[0][1],
+                replace=request.replace,
+                cumulative=None if request.probs_name is None else self.cumulative_weights(request.probs_name),
+                hubs=self.high_degree_index() if indexed else None,
             )
             if layers is not None:
-                return self._subgraphs(layers)
-        return super().labor_sample_hops(seeds, fanouts, random_seeds, seed2_contribution, replace, probs_name)
+                return subgraphs_of(self, layers)
 
-    def _subgraphs(self, layers: Sequence[ops.Layer]) -> list[SampledSubgraph]:
-        return [
-            SampledSubgraph(CSCFormatBase(indptr, indices), columns, rows, self._edge_ids(positions))
-            for columns, rows, indptr, indices, positions in reversed(layers)
-        ]
+        def sample(nodes: ByType, fanout: torch.Tensor, draw: tuple[tuple[int, int], int]) -> SampledSubgraph:
+            return self._sample_hop(nodes, fanout, request, draw)
 
-    def _edge_ids(self, positions: torch.Tensor) -> torch.Tensor:
-        original = self.edge_attributes.get(ORIGINAL_EDGE_ID)
-        return positions if original is None else take_rows(original, positions)
+        return sample_hop_by_hop(self, seeds, request, draws, sample)
 
-    def _check_seeds(self, seeds: ByType, name: str = "seeds") -> torch.Tensor:
-        if isinstance(seeds, dict):
-            raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
-        if getattr(seeds, "dtype", self.indices.dtype) != self.indices.dtype:
-            raise TypeError(
-                f"Data type of {name} must be consistent with indices.dtype ({self.indices.dtype}), but got "
-                f"{seeds.dtype}; convert with .to({self.indices.dtype})"
-            )
-        check_vector(name, seeds)
-        return seeds
+    def temporal_sample_hops(
+        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    ) -> list[SampledSubgraph]:
+        """Sample all hops in time, without types mostly in one call that releases the GIL (see `SamplingGraph`)."""
+        return temporal_sampling.temporal_sample_hops(self, seeds, seeds_timestamp, request, keys)
 
-    def _check_typed_seeds(self, seeds: ByType) -> dict[str, torch.Tensor]:
-        assert self.node_type_to_id is not None
-        if not isinstance(seeds, dict):
-            raise TypeError(
-                f"seeds must be a dict by node type, for the graph has types {list(self.node_type_to_id)}, "
-                f"but is a {type(seeds).__name__}; give the item set as HeteroItemSet"
-            )
-        unknown = sorted(set(seeds) - set(self.node_type_to_id))
-        if unknown:
-            raise KeyError(f"seeds have node type {unknown[0]!r}, but the graph has {list(self.node_type_to_id)}")
-        num_nodes = self.num_nodes
-        assert isinstance(num_nodes, dict)
-        device = next((part.device for part in seeds.values()), self.indices.device)
-        empty = torch.empty(0, dtype=self.indices.dtype, device=device)
-        complete = {}
-        for kind in num_nodes:
-            complete[kind] = self._check_seeds(seeds.get(kind, empty), f"seeds of type {kind!r}")
-        check_ids_of_each(complete, num_nodes, "seeds of type")
-        return complete
+    def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
+        """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
+        one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
+        return one_type and request.deduplicate and gpu_cache_for(self, seeds, request) is None
 
-    def _sample(self, seeds: ByType, pick: Callable[..., ops.Picks]) -> SampledSubgraph:
-        if self.node_type_to_id is not None:
-            return self._sample_by_type(self._check_typed_seeds(seeds), pick)
-        ids = self._check_seeds(seeds)
-        hop = self._open_hop(ids)
-        picks = hop.pick(pick)
-        sources, edge_ids = hop.read(picks)
-        return SampledSubgraph(CSCFormatBase(picks.offsets.to(self.csc_indptr.dtype), sources), ids, None, edge_ids)
+    def _sample_hop(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        request: SamplingRequest,
+        draws: tuple[tuple[int, int], int],
+    ) -> SampledSubgraph:
+        """Sample one hop; of the draws, only LABOR uses more than the first key."""
+        keys, share = draws
+        arrays = EdgeArrays.of(self, request.probs_name)
+        cache = gpu_cache_for(self, seeds, request)
 
-    def _open_hop(self, ids: torch.Tensor) -> "Hop":
-        return Hop(self, ids)
+        def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
+            checked = self.node_type_to_id is not None
+            if request.strategy == "labor":
+                return ops.labor_sample_neighbors(
+                    self.csc_indptr, edges.indices, ids, fanouts, keys, share=share, replace=request.replace,
+                    cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+                )  # fmt: skip
+            return ops.sample_neighbors(
+                self.csc_indptr, ids, fanouts, keys[0], replace=request.replace,
+                cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+            )  # fmt: skip
 
-    def _sample_by_type(self, seeds: dict[str, torch.Tensor], pick: Callable[..., ops.Picks]) -> SampledSubgraph:
-        assert self.type_per_edge is not None
-        assert self.node_type_to_id is not None
-        assert self.edge_type_to_id is not None
-        offsets = dict(zip(seeds, self._first_ids(), strict=False))
-        ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
-        starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
-        kinds = sorted(self.edge_type_to_id, key=self.edge_type_to_id.__getitem__)
-        ends = torch.tensor([self.node_type_to_id[kind.split(":")[2]] for kind in kinds])
-        hop = self._open_hop(ids)
-        types = hop.given(self.type_per_edge)
-        picks = hop.pick(pick, types=types, num_types=len(kinds))
-        typed = ops.group_by_type(picks, types, starts, ends, self.csc_indptr.dtype)
-        sources, edge_ids = hop.read(picks, typed)
-        rows, edges = typed.bounds.tolist(), typed.starts.tolist()
-        cscs, original = {}, {}
-        for kind, number in self.edge_type_to_id.items():
-            own = slice(edges[number], edges[number + 1])
-            cscs[kind] = CSCFormatBase(
-                typed.indptr[rows[number] : rows[number + 1]],
-                sources[own] - offsets[kind.split(":")[0]],
-            )
-            original[kind] = edge_ids[own]
-        return SampledSubgraph(cscs, seeds, None, original)
-
-
-class Hop:
-    """How the edges around some nodes are read, for one hop."""
-
-    def __init__(self, graph: FusedCSCSamplingGraph, ids: torch.Tensor) -> None:
-        self.graph = graph
-        self.ids = ids
-
-    def given(self, values: torch.Tensor) -> EdgeValues:
-        """Return values of the graph's edges as ops of this hop are given them."""
-        return values
-
-    def pick(self, pick: Callable[..., ops.Picks], **types: Any) -> ops.Picks:
-        """Choose edges."""
-        return pick(self.ids, **types)
-
-    def read(self, picks: ops.Picks, typed: ops.TypedPicks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sources and the ids of the edges that were picked, by type where they were grouped so."""
-        positions = picks.positions if typed is None else typed.positions
-        return take_rows(self.graph.indices, positions), self.graph._edge_ids(positions)
+        return sample_one_hop(self, seeds, pick, (lambda _: arrays) if cache is None else cache.look_up)[0]
 
 
 def fused_csc_sampling_graph(

@@ -3,10 +3,10 @@
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 
@@ -16,7 +16,8 @@ from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, sav
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
-WEIGHTS_LOCK = threading.Lock()
+DERIVING = threading.Lock()
+Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
 class Checked:
@@ -81,7 +82,7 @@ class GraphArrays(Shareable):
             node_attributes=dict(node_attributes),
             edge_attributes=dict(edge_attributes),
         )
-        self._cumulative: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._derived: dict[str, tuple[Tensors, Tensors]] = {}
 
     @property
     def node_attributes(self) -> Mapping[str, torch.Tensor]:
@@ -126,11 +127,11 @@ class GraphArrays(Shareable):
         """Number of nodes; by node type, in the order of their ids, if the graph has types."""
         if self.node_type_to_id is None or self.node_type_offset is None:
             return self.total_num_nodes
-        offsets = self._first_ids()
+        offsets = self.first_ids()
         by_id = sorted(self.node_type_to_id.items(), key=lambda item: item[1])
         return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
 
-    def _first_ids(self) -> list[int]:
+    def first_ids(self) -> list[int]:
         """Return `node_type_offset` as numbers, for which a GPU is waited for once."""
         assert self.node_type_offset is not None
         if self.node_type_offset.is_cpu:
@@ -156,29 +157,42 @@ class GraphArrays(Shareable):
         """Return an edge attribute, in the order of `indices`; a KeyError lists those that there are."""
         return look_up(self.edge_attributes, name, "Edge")
 
-    def prepare_weights(self, probs_name: str) -> torch.Tensor:
-        """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes an edge)."""
-        weights = self.edge_attribute(probs_name)
-        with WEIGHTS_LOCK:
-            known = self._cumulative.get(probs_name)
-            if known is None or known[0] is not weights:
-                known = (weights, ops.cumulate_weights(self.csc_indptr, weights))
-                self._cumulative[probs_name] = known
+    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
+        """Return what is computed from some tensors of the graph, once for as long as it has these.
+
+        The results are pickled, shared and page-locked together with the graph.
+
+        Args:
+            name: What it is.
+            sources: The tensors that it is computed from.
+            make: Computes it; one thread at a time.
+        """
+        with DERIVING:
+            known: tuple[Tensors, Tensors] | None = self._derived.get(name)
+            if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
+                known = self._derived[name] = (sources, make())
         return known[1]
 
-    def prepare_hubs(self) -> ops.HubIndex | None:
-        """Return an index of the largest columns, made at the first call: 8 bytes a node and, at most, each third edge.
+    def cumulative_weights(self, probs_name: str) -> torch.Tensor:
+        """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""
+        weights = self.edge_attribute(probs_name)
+        (sums,) = self.derived(
+            f"running sums of {probs_name}", (weights,), lambda: (ops.cumulate_weights(self.csc_indptr, weights),)
+        )
+        assert sums is not None
+        return sums
 
-        None on a GPU and for types, where whole columns are read.
+    def high_degree_index(self) -> ops.HubIndex | None:
+        """Return an index of the largest columns, made at the first call.
+
+        It takes 8 bytes per node and, at most, one entry for every third edge. None on a GPU and for a graph with
+        types, where kernels read whole columns.
         """
         if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
-        with WEIGHTS_LOCK:
-            known: tuple[torch.Tensor, ...] | None = vars(self).get("_hubs")
-            if known is None:
-                known = tuple(ops.index_hubs(self.csc_indptr, self.indices))
-                self.__dict__["_hubs"] = known
-        return ops.HubIndex(*known)
+        sources = (self.csc_indptr, self.indices)
+        index: Any = self.derived("high-degree index", sources, lambda: tuple(ops.index_hubs(*sources)))
+        return ops.HubIndex(*index)
 
     def fields(self) -> Fields:
         """Return all fields by name, as the constructor takes them."""

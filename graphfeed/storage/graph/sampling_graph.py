@@ -1,21 +1,32 @@
-"""What a sampler asks of a graph, and all hops made of one."""
+"""What samplers ask of a graph, and how one hop is enough for the rest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
-from graphfeed.ops import compact, draw_key, sample_negatives
+from graphfeed.ops import draw_key, sample_negatives
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.random import MASK
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.compaction import compact_hop
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+Draw = TypeVar("Draw")
 
 
 class SamplingGraph(ABC):
-    """A graph that can be sampled: a subclass gives one hop, and may give all hops in a quicker way."""
+    """A graph that can be sampled.
+
+    A graph of your own writes `num_nodes`, `num_edges` and `sample_neighbors`, one hop. Every sampler works with it
+    then, except those with LABOR and those in time, which need `sample_layer_neighbors` and `temporal_sample_hops`. It
+    may override the other methods, to sample all hops in one call, for example.
+
+    The result should depend on the key and the node alone, as in `draw(key, node, number)`, so that mini-batches stay
+    the same for any number of workers. How it reaches worker processes, a graph says by the usual means of `pickle`.
+    """
 
     @property
     @abstractmethod
@@ -37,33 +48,53 @@ class SamplingGraph(ABC):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds: one hop, with the ids of the graph."""
+        """Sample in-edges of the seeds: one hop, with the ids of the graph, and without row ids.
 
-    def sample_hops(
-        self,
-        seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
-        keys: Sequence[int],
-        replace: bool = False,
-        probs_name: str | None = None,
-    ) -> list[SampledSubgraph]:
+        A fan-out of -1 takes all in-edges.
+        """
+
+    @property
+    def edge_types(self) -> list[str]:
+        """The edge types "source:relation:destination"; empty if the graph has no types."""
+        counts = self.num_edges
+        return [] if isinstance(counts, int) else list(counts)
+
+    def validate(self, request: SamplingRequest) -> None:
+        """Raise if the graph can't serve a request; called when a stage is built.
+
+        Raises:
+            ValueError: A hop that has neither one fan-out nor one per edge type.
+        """
+        num_types = len(self.edge_types) or 1
+        for hop, fanout in enumerate(request.fanouts):
+            if len(fanout) not in (1, num_types):
+                raise ValueError(
+                    f"fanouts[{hop}] has {len(fanout)} numbers; give one fan-out for all edge types"
+                    + (f", or {num_types}: one per edge type" if num_types > 1 else ": the graph has one edge type")
+                )
+
+    def prepare(self, request: SamplingRequest) -> None:  # noqa: B027 (most graphs have nothing to prepare)
+        """Compute what a request needs of the whole graph; called before the graph is sent to other processes.
+
+        Without this call, the first mini-batch of each process computes it.
+        """
+
+    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample hop after hop, each from all nodes found so far, and relabel.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
-            fanouts: One tensor a layer, the outermost layer first.
+            request: The fan-outs, and how they are chosen.
             keys: The key of each hop, the seeds' own hop first.
-            replace: Whether an edge may be chosen more than once.
-            probs_name: The edge attribute that holds weights or a mask.
 
         Returns:
-            One subgraph a layer, the outermost first; each layer's row ids are the column ids of the one before it.
+            One subgraph per hop, the outermost first; the row ids of each are the column ids of the one before it.
         """
-        hops = [
-            partial(self.sample_neighbors, fanouts=fanout, replace=replace, probs_name=probs_name, key=key)
-            for fanout, key in zip(reversed(fanouts), keys, strict=True)
-        ]
-        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
+
+        def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
+            return self.sample_neighbors(nodes, fanout, request.replace, request.probs_name, key=key)
+
+        return sample_hop_by_hop(self, seeds, request, keys, sample)
 
     def sample_layer_neighbors(
         self,
@@ -75,7 +106,7 @@ class SamplingGraph(ABC):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds by variates of the neighbours; a graph may lack this.
+        """Sample in-edges of the seeds by variates of the neighbours (LABOR): one hop. A graph may lack this.
 
         Raises:
             NotImplementedError: The graph lacks it.
@@ -87,51 +118,40 @@ class SamplingGraph(ABC):
     def labor_sample_hops(
         self,
         seeds: ByType,
-        fanouts: Sequence[torch.Tensor],
+        request: SamplingRequest,
         random_seeds: Sequence[tuple[int, int]],
         seed2_contribution: float = 0.0,
-        replace: bool = False,
-        probs_name: str | None = None,
     ) -> list[SampledSubgraph]:
-        """Do as `sample_hops`, but each hop by `sample_layer_neighbors`.
+        """Sample as `sample_hops` does, but each hop with `sample_layer_neighbors`.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
-            fanouts: One tensor a layer, the outermost layer first.
+            request: The fan-outs, and how they are chosen.
             random_seeds: The two seeds of each hop, the seeds' own hop first.
-            seed2_contribution: Which part of the nodes draws by the second.
-            replace: Whether an edge may be chosen more than once.
-            probs_name: The edge attribute that holds weights or a mask.
+            seed2_contribution: The share of the nodes that draw by the second seed.
         """
-        sample = partial(
-            self.sample_layer_neighbors,
-            replace=replace,
-            probs_name=probs_name,
-            seed2_contribution=seed2_contribution,
-        )
-        pairs = zip(reversed(fanouts), random_seeds, strict=True)
-        hops = [partial(sample, fanouts=fanout, random_seed=pair) for fanout, pair in pairs]
-        return stack(seeds, hops, partial(relabel, num_nodes=self.num_nodes))
+
+        def sample(nodes: ByType, fanout: torch.Tensor, pair: tuple[int, int]) -> SampledSubgraph:
+            return self.sample_layer_neighbors(
+                nodes, fanout, request.replace, request.probs_name,
+                random_seed=pair, seed2_contribution=seed2_contribution,
+            )  # fmt: skip
+
+        return sample_hop_by_hop(self, seeds, request, random_seeds, sample)
 
     def temporal_sample_hops(
-        self,
-        seeds: ByType,
-        seeds_timestamp: ByType,
-        fanouts: Sequence[torch.Tensor],
-        keys: Sequence[int],
-        rule: TemporalQuery,
+        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
     ) -> list[SampledSubgraph]:
-        """Sample hop after hop, each from all rows so far, what was there before the time of a row.
+        """Sample hop after hop, each from all rows found so far, what existed before the time of a row.
 
-        No two nodes are merged, for a node at two times is two: the rows of a hop are its columns, then the source of
-        every edge. A graph may lack this.
+        Nodes are not deduplicated: the same node at two times counts as two rows. The rows of a hop are its columns,
+        then the source of every edge. A graph may lack this.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
-            seeds_timestamp: The time of each.
-            fanouts: One tensor a layer, the outermost layer first.
+            seeds_timestamp: The time of each seed.
+            request: The fan-outs, and how they are chosen; with `temporal`.
             keys: The key of each hop, the seeds' own hop first.
-            rule: Which neighbours may be sampled, and how.
 
         Raises:
             NotImplementedError: The graph lacks it.
@@ -141,7 +161,7 @@ class SamplingGraph(ABC):
         )
 
     def in_subgraph(self, nodes: ByType) -> SampledSubgraph:
-        """Return all in-edges of the nodes, with the ids of the graph; raises what `sample_neighbors` does.
+        """Return all in-edges of some nodes, with the ids of the graph; raises what `sample_neighbors` raises.
 
         Args:
             nodes: Node ids; by node type if the graph has types. The columns are in this order.
@@ -156,21 +176,21 @@ class SamplingGraph(ABC):
         *,
         key: int | None = None,
     ) -> torch.Tensor:
-        """Return the pairs, followed by copies of each with a destination that is drawn uniformly from its type.
+        """Return the pairs, followed by copies of each with a destination drawn uniformly from the nodes of its type.
 
-        Nothing checks that a drawn pair is no edge. Draw `i` depends on the key and on `i` alone.
+        A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i` alone.
 
         Args:
-            edge_type: Type of the pairs, "src:rel:dst"; None and "" take ids of all nodes together.
-            node_pairs: Of an integer dtype, shape (N, 2): sources and destinations.
-            negative_ratio: How many copies of each pair.
-            key: Key of the draws (`Key.at`); what `draw_key` gives if None.
+            edge_type: Type of the pairs, "source:relation:destination"; None and "" stand for ids of all types.
+            node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
+            negative_ratio: The number of copies of each pair.
+            key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
             Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
 
         Raises:
-            KeyError: An edge type that the graph hasn't got.
+            KeyError: The graph doesn't have the edge type.
             ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
         """
         num_nodes = self.num_nodes
@@ -178,9 +198,9 @@ class SamplingGraph(ABC):
             total = num_nodes if isinstance(num_nodes, int) else sum(num_nodes.values())
             sizes = [total, total]
         else:
-            known = getattr(self, "edge_type_to_id", None) or {}
+            known = self.edge_types
             if edge_type not in known or isinstance(num_nodes, int):
-                raise KeyError(f"edge_type is {edge_type!r}, but the graph has {list(known) or 'no types'}")
+                raise KeyError(f"edge_type is {edge_type!r}, but the graph has {known or 'no types'}")
             sizes = [num_nodes[kind] for kind in etype_str_to_tuple(edge_type)[::2]]
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
@@ -192,7 +212,7 @@ class SamplingGraph(ABC):
 def parse_seeds(
     random_seed: torch.Tensor | Sequence[int] | None, seed2_contribution: float
 ) -> tuple[tuple[int, int], int]:
-    """Return the two keys of layer-neighbour sampling, and the second's share of the nodes in units of 2**-64.
+    """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64.
 
     Raises:
         ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
@@ -208,82 +228,30 @@ def parse_seeds(
     return (seeds[0], seeds[-1]), int(seed2_contribution * 2**64)
 
 
-def stack(
+def sample_hop_by_hop(
+    graph: SamplingGraph,
     seeds: ByType,
-    hops: Iterable[Callable[[ByType], SampledSubgraph]],
-    compact_one: Callable[[SampledSubgraph], SampledSubgraph],
+    request: SamplingRequest,
+    draws: Sequence[Draw],
+    sample: Callable[[ByType, torch.Tensor, Draw], SampledSubgraph],
 ) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from the rows of the one before, and return a subgraph a layer, the outermost first.
+    """Sample hop after hop, each from the rows of the one before, and relabel each.
 
     Args:
+        graph: The graph.
         seeds: Node ids; by node type if the graph has types.
-        hops: What samples each hop, with the ids of the graph.
-        compact_one: What gives a hop its row ids.
+        request: The fan-outs, and whether nodes are deduplicated.
+        draws: What the randomness of each hop comes from, the seeds' own hop first.
+        sample: Samples one hop around some nodes, by a fan-out and the hop's draw; with the ids of the graph.
+
+    Returns:
+        One subgraph per hop, the outermost first.
     """
-    layers = []
-    for sample in hops:
-        layers.append(compact_one(sample(seeds)))
-        rows = layers[-1].original_row_node_ids
+    hops: list[SampledSubgraph] = []
+    for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
+        hop = sample(seeds, fanout, draw)
+        hops.append(compact_hop(hop, deduplicate=request.deduplicate, num_nodes=graph.num_nodes))
+        rows = hops[-1].original_row_node_ids
         assert rows is not None
         seeds = rows
-    return layers[::-1]
-
-
-def relabel(hop: SampledSubgraph, num_nodes: int | Mapping[str, int]) -> SampledSubgraph:
-    """Give one hop row ids: seeds first and verbatim, then the new nodes in order of first appearance.
-
-    Args:
-        hop: Columns and edges with the ids of the graph.
-        num_nodes: As the graph gives it: all node types, in order.
-    """
-    seeds = hop.original_column_node_ids
-    if isinstance(num_nodes, int):
-        assert isinstance(seeds, torch.Tensor)
-        assert isinstance(hop.sampled_csc, CSCFormatBase)
-        result = compact(seeds, hop.sampled_csc.indices, num_nodes=num_nodes)
-        csc = CSCFormatBase(hop.sampled_csc.indptr, result.local)
-        return SampledSubgraph(csc, seeds, result.rows, hop.original_edge_ids)
-    assert isinstance(seeds, dict)
-    assert isinstance(hop.sampled_csc, dict)
-    return relabel_by_type(hop.sampled_csc, seeds, hop.original_edge_ids, num_nodes)
-
-
-def running_sum(counts: Sequence[int]) -> list[int]:
-    """Return 0 and the sums of the first 1, 2, ... counts."""
-    sums = [0]
-    for count in counts:
-        sums.append(sums[-1] + count)
-    return sums
-
-
-def relabel_by_type(
-    cscs: dict[str, CSCFormatBase],
-    seeds: dict[str, torch.Tensor],
-    edge_ids: ByType | None,
-    num_nodes: Mapping[str, int],
-) -> SampledSubgraph:
-    """Relabel a hop of a graph with types; the row ids hold every node type of the graph."""
-    kinds = list(num_nodes)
-    offsets = running_sum(list(num_nodes.values()))
-    first = dict(zip(kinds, offsets, strict=False))
-    sources = [edge_type.split(":")[0] for edge_type in cscs]
-    ids = [seeds[kind] + first[kind] for kind in kinds]
-    neighbors = [csc.indices + first[source] for source, csc in zip(sources, cscs.values(), strict=True)]
-    neighbor_starts = running_sum([len(part) for part in neighbors])
-    result = compact(
-        torch.cat(ids),
-        torch.cat(neighbors) if neighbors else torch.cat(ids)[:0],
-        seed_starts=torch.tensor(running_sum([len(part) for part in ids])),
-        neighbor_starts=torch.tensor(neighbor_starts),
-        sources=torch.tensor([kinds.index(source) for source in sources], dtype=torch.int64),
-        num_nodes=offsets[-1],
-    )
-    row_starts = result.row_starts.tolist()
-    rows = {
-        kind: result.rows[row_starts[place] : row_starts[place + 1]] - first[kind] for place, kind in enumerate(kinds)
-    }
-    local = {
-        edge_type: CSCFormatBase(csc.indptr, result.local[neighbor_starts[place] : neighbor_starts[place + 1]])
-        for place, (edge_type, csc) in enumerate(cscs.items())
-    }
-    return SampledSubgraph(local, seeds, rows, edge_ids)
+    return hops[::-1]

@@ -1,52 +1,38 @@
-"""What is asked of a graph that is sampled in time."""
+"""Which neighbours exist for a seed at a time."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
-Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
 HopTime: TypeAlias = Literal["seed", "edge"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TemporalQuery:
-    """Which neighbours may be sampled at a time, and how.
+    """Which neighbours may be sampled at a given time.
 
     Raises:
-        ValueError: Values that are none of the named ones, or don't go together.
+        TypeError: A time window that is not an integer.
+        ValueError: An unknown `hop_time`, one that lacks its attribute, or a negative time window.
 
     Example:
-        >>> TemporalQuery(edge_timestamp_attr_name="time", strategy="latest").replace
-        False
+        >>> TemporalQuery(edge_timestamp_attr_name="time").hop_time
+        'seed'
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute that says from when on a neighbour is there; None: always."""
+    """The node attribute with the time from which each node exists; None: all nodes always exist."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute that says from when on an edge is there; None: always."""
-    replace: bool = False
-    """Whether an edge may be chosen more than once."""
-    probs_name: str | None = None
-    """The edge attribute that holds weights or a mask."""
-    strategy: Strategy = "uniform"
-    """At random, the latest edges, or at random by variates of the neighbours (LABOR)."""
+    """The edge attribute with the time from which each edge exists; None: all edges always exist."""
     pre_time_window: int | ByType | None = None
-    """How far back from its time a node may look: for all, or one a seed; None: as far as there is."""
+    """How far back a node may look from its time: for all seeds, or one value per seed; None: without limit."""
     hop_time: HopTime = "seed"
-    """When a sampled neighbour is looked at in the next hop: at its seed's time, or at that of the edge to it."""
+    """The time at which the next hop looks at a sampled neighbour: its seed's, or that of the edge to it."""
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("strategy", self.strategy, ("uniform", "latest", "labor")),
-            ("hop_time", self.hop_time, ("seed", "edge")),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, but is {value!r}")
-        if self.strategy == "latest" and (self.replace or self.probs_name is not None):
-            raise ValueError(
-                "strategy='latest' takes each edge once and whatever its weight; leave replace and the weights out"
-            )
+        if self.hop_time not in ("seed", "edge"):
+            raise ValueError(f"hop_time must be one of ('seed', 'edge'), but is {self.hop_time!r}")
         if self.hop_time == "edge" and self.edge_timestamp_attr_name is None:
             raise ValueError("hop_time='edge' needs the times of edges; give edge_timestamp_attr_name")
         window = self.pre_time_window

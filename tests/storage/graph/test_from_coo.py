@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from graphfeed.ops import expand_indptr
 from graphfeed.storage import FusedCSCSamplingGraph, TemporalQuery, from_coo
-from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_sampling import timed_columns
 from tests.digests import assert_same
+
+IN_TIME = SamplingRequest([], temporal=TemporalQuery(edge_timestamp_attr_name="time"))
 
 SOURCES = torch.tensor([4, 0, 1, 4, 2])
 DESTINATIONS = torch.tensor([1, 3, 1, 0, 3])
@@ -51,7 +55,7 @@ def test_columns_may_lie_in_the_order_of_an_attribute(rows: list[tuple[int, int,
     expected = sorted(range(len(rows)), key=lambda row: (rows[row][1], rows[row][2]))
     assert edges_of(graph) == [(*rows[row][:2], row) for row in expected]
     assert graph.edge_attribute("time").tolist() == [rows[row][2] for row in expected]
-    assert graph.prepare_times(TemporalQuery(edge_timestamp_attr_name="time")).order is None
+    assert timed_columns(graph, IN_TIME).order is None
 
 
 def test_columns_lie_in_the_order_of_an_attribute_by_type() -> None:
@@ -65,7 +69,7 @@ def test_columns_lie_in_the_order_of_an_attribute_by_type() -> None:
     own = dict(enumerate(times.values()))
     ids = graph.edge_attribute(ORIGINAL_EDGE_ID).tolist()
     assert [int(own[kind][row]) for (kind, _), row in zip(stamps, ids, strict=True)] == [time for _, time in stamps]
-    assert graph.prepare_times(TemporalQuery(edge_timestamp_attr_name="time"), by_type=True).order is None
+    assert timed_columns(graph, IN_TIME, by_type=True).order is None
 
 
 def test_what_is_sorted_by_has_to_be_there_and_of_integers() -> None:

@@ -10,7 +10,8 @@ import torch
 from graphfeed import ops
 from graphfeed.ops import buffers
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.fused_csc_sampling_graph import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same, digest
 from tests.pipelines import random_edges
 
@@ -82,7 +83,7 @@ def test_results_have_the_dtypes_of_the_graph(indptr_dtype: torch.dtype, index_d
     usual = make_graph().sample_neighbors(seeds.long(), torch.tensor([2]), key=KEY)
     assert_same(csc_of(hop).indptr, csc_of(usual).indptr.to(indptr_dtype))
     assert_same(csc_of(hop).indices, csc_of(usual).indices.to(index_dtype))
-    (layer,) = graph.sample_hops(seeds, [torch.tensor([2])], [KEY])
+    (layer,) = graph.sample_hops(seeds, SamplingRequest([torch.tensor([2])]), [KEY])
     assert csc_of(layer).indptr.dtype == indptr_dtype
     assert csc_of(layer).indices.dtype == index_dtype
 
@@ -189,13 +190,13 @@ def test_no_seeds_give_no_edges() -> None:
         assert isinstance(hop.sampled_csc, dict)
         for csc in hop.sampled_csc.values():
             assert_same(csc, CSCFormatBase(torch.tensor([0]), none))
-        (layer,) = make_typed_graph().sample_hops(seeds, [ALL], [KEY])
+        (layer,) = make_typed_graph().sample_hops(seeds, SamplingRequest([ALL]), [KEY])
         assert_same(layer.original_row_node_ids, {"user": none, "item": none})
 
 
 def test_all_hops_are_the_same_without_a_dense_node_map(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = fused_csc_sampling_graph(torch.arange(0, 3001, 10), random_edges(300, 300, 3000, 0)[0])
-    arguments = (torch.arange(0, 300, 7), [torch.tensor([4]), torch.tensor([3])], [KEY, KEY + 1])
+    arguments = (torch.arange(0, 300, 7), SamplingRequest([torch.tensor([4]), torch.tensor([3])]), [KEY, KEY + 1])
     usual = graph.sample_hops(*arguments)
     monkeypatch.setattr(buffers, "NODE_MAPS", buffers.NodeMaps(limit_bytes=0))
     assert_same(graph.sample_hops(*arguments), usual)
@@ -217,10 +218,10 @@ def test_it_pickles_with_its_attributes_and_weights(make: Any) -> None:
 def test_a_large_one_pickles_small_and_brings_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     edges = random_edges(1000, 1000, 1 << 17, 0)[0]
     graph = fused_csc_sampling_graph(torch.linspace(0, 1 << 17, 1001).long(), edges, edge_attributes={"w": edges / 2})
-    graph.prepare_weights("w")
+    graph.prepare(SamplingRequest([ALL], probs_name="w"))
     packed = pickle.dumps(graph)
     again = pickle.loads(packed)
     assert len(packed) < 1 << 13
     assert_same(again.indices, edges)
     monkeypatch.setattr(ops, "cumulate_weights", None)
-    assert_same(again.prepare_weights("w"), graph.prepare_weights("w"))
+    assert_same(again.cumulative_weights("w"), graph.cumulative_weights("w"))

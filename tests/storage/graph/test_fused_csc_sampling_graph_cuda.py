@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, unwrap
 
@@ -88,13 +89,13 @@ def test_a_graph_moves_to_the_device(cuda: Cuda, make: Any) -> None:
         moved = make(plain).to(device_of(cuda))
         assert all(map(cuda.is_there, tensors_in(moved.fields())))
         moved.check()
-        moved.prepare_weights("weight")
+        moved.cumulative_weights("weight")
         assert moved.num_edges == expected.num_edges
         assert moved.num_nodes == expected.num_nodes
         seeds = torch.tensor([0, 9, 3])
         fanouts = [torch.tensor([2])] * 2
-        mine = moved.sample_hops(by_type(moved, cuda.put(seeds)), fanouts, [1, 2], False, "weight")
-        its = expected.sample_hops(by_type(expected, seeds), fanouts, [1, 2], False, "weight")
+        mine = moved.sample_hops(by_type(moved, cuda.put(seeds)), SamplingRequest(fanouts, probs_name="weight"), [1, 2])
+        its = expected.sample_hops(by_type(expected, seeds), SamplingRequest(fanouts, probs_name="weight"), [1, 2])
         assert all(map(cuda.is_there, tensors_in(mine)))
         assert [unwrap(part).tolist() for part in tensors_in(mine)] == [part.tolist() for part in tensors_in(its)]
 
@@ -171,5 +172,5 @@ def test_the_device_is_waited_for_seldom(cuda: Cuda, make: Any, once: int, a_hop
         there = make(plain).to(device_of(cuda))
         seeds, fanouts = by_type(there, cuda.put(torch.tensor([0, 9, 3]))), [torch.tensor([2])] * 3
         cuda.waits.clear()
-        there.sample_hops(seeds, fanouts, [1, 2, 3])
+        there.sample_hops(seeds, SamplingRequest(fanouts), [1, 2, 3])
         assert len(cuda.waits) <= once + 3 * a_hop, cuda.waits

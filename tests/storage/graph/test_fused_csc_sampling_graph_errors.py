@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from graphfeed.storage import fused_csc_sampling_graph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 
 METHODS = ["sample_neighbors", "sample_layer_neighbors", "in_subgraph"]
@@ -118,7 +119,7 @@ def test_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, message: st
         with pytest.raises(error, match=re.escape(message)):
             getattr(make_graph(), method)(seeds, *[ALL] * (method != "in_subgraph"))
     with pytest.raises(error, match=re.escape(message)):
-        make_graph().sample_hops(seeds, [ALL], [0])
+        make_graph().sample_hops(seeds, SamplingRequest([ALL]), [0])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_typed_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, messa
         with pytest.raises(error, match=re.escape(message)):
             getattr(make_typed_graph(), method)(seeds, *[ALL] * (method != "in_subgraph"))
     with pytest.raises(error, match=re.escape(message)):
-        make_typed_graph().sample_hops(seeds, [ALL], [0])
+        make_typed_graph().sample_hops(seeds, SamplingRequest([ALL]), [0])
 
 
 @pytest.mark.parametrize(
@@ -173,9 +174,9 @@ def test_fanouts_that_do_not_fit(error: type[Exception], fanouts: Any, message: 
 @pytest.mark.parametrize("keys", [[1], [1, 2, 3]])
 def test_each_hop_needs_a_key(keys: list[int]) -> None:
     with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one a hop, but holds|zip\(\) argument 2 is"):
-        make_graph().sample_hops(torch.tensor([0]), [ALL, ALL], keys)
+        make_graph().sample_hops(torch.tensor([0]), SamplingRequest([ALL, ALL]), keys)
     with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one a hop, but holds|zip\(\) argument 2 is"):
-        make_typed_graph().sample_hops({"user": torch.tensor([0])}, [ALL, ALL], keys)
+        make_typed_graph().sample_hops({"user": torch.tensor([0])}, SamplingRequest([ALL, ALL]), keys)
 
 
 @pytest.mark.parametrize(
@@ -199,4 +200,4 @@ def test_weights_that_are_unknown() -> None:
         with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \['w'\]"):
             getattr(make_graph(w=torch.ones(9)), method)(torch.tensor([0]), ALL, probs_name="x")
     with pytest.raises(KeyError, match=r"Edge attribute x does not exist; the graph has \[\]"):
-        make_typed_graph().sample_hops({"user": torch.tensor([0])}, [ALL], [0], probs_name="x")
+        make_typed_graph().sample_hops({"user": torch.tensor([0])}, SamplingRequest([ALL], probs_name="x"), [0])

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.storage.graph.gpu_graph_cache import CACHED, CachedGraph, GPUGraphCache, with_gpu_cache
+from graphfeed.storage.graph.gpu_graph_cache import CACHES, GPUGraphCache, gpu_cache_for
+from graphfeed.storage.graph.one_hop import EdgeArrays
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, RealCuda, unwrap
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
@@ -66,8 +68,8 @@ def test_minibatches_are_those_without_a_cache(cuda: Cuda, make: Any, threshold:
             found = list(pipe_of(own, device_of(cuda), name, **options, **limits))
             assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
             assert [values(batch) for batch in found] == expected
-            (view,) = CACHED[own].values()
-            assert 0 < view._cache.num_edges <= size
+            (cache,) = CACHES[own].values()
+            assert 0 < cache.num_edges <= size
 
 
 def column(own: gf.FusedCSCSamplingGraph, node: int) -> tuple[int, int]:
@@ -88,7 +90,7 @@ def test_columns_are_copied_when_they_were_asked_for_often(
     counts, copied, used = [0] * NODES, dict[int, int](), 0
     with pinned_memory(cuda) as put:
         mine = graph(put)
-        cache = GPUGraphCache(mine.csc_indptr, {"indices": mine.indices}, size, threshold, device_of(cuda))
+        cache = GPUGraphCache(mine.csc_indptr, EdgeArrays(mine.indices), size, threshold, device_of(cuda))
         for request in requests:
             due = []
             for node in dict.fromkeys(request):
@@ -101,7 +103,7 @@ def test_columns_are_copied_when_they_were_asked_for_often(
                     break
                 copied[node] = used - column(own, node)[0]
                 used += degree(own, node)
-            edges = cache.look_up(cuda.put(torch.tensor(request, dtype=torch.int64)))["indices"]
+            edges: Any = cache.look_up(cuda.put(torch.tensor(request, dtype=torch.int64))).indices
             found = unwrap(edges.shifts).tolist()
             assert found == [copied.get(node, ops.NOT_KEPT) for node in request]
             assert cache.num_edges == used
@@ -116,28 +118,35 @@ def degree(own: gf.FusedCSCSamplingGraph, node: int) -> int:
     return end - start
 
 
-@pytest.mark.parametrize("name", ["sample_neighbors", "sample_layer_neighbors"])
+@pytest.mark.parametrize("strategy", ["uniform", "labor"])
 @pytest.mark.parametrize("make", [graph, typed_graph])
-def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, name: str) -> None:
+def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, strategy: Any) -> None:
     """Neither what is sampled, nor what it is chosen by."""
-    chosen_by = {"key": 1} if name == "sample_neighbors" else {"random_seed": [1]}
     with pinned_memory(cuda) as put:
         own = make(put)
         ids = cuda.put(torch.arange(10))
         seeds = ids if own.node_type_to_id is None else {"user": ids, "item": ids}
-        fanouts = torch.tensor([3]) if own.node_type_to_id is None else torch.tensor([3, 2])
-        view = with_gpu_cache(own, seeds, 10_000, 1, "weight")
-        first, again = (sample(view, name, seeds, fanouts, **chosen_by) for _ in range(2))
+        fanouts = [torch.tensor([3]) if own.node_type_to_id is None else torch.tensor([3, 2])]
+        request = request_of(10_000, fanouts, probs_name="weight", strategy=strategy)
+        first, again = (sample(own, seeds, request) for _ in range(2))
         assert again == first
-        for part in (own.indices, own.type_per_edge, own.prepare_weights("weight"), own.edge_attribute(EDGE_ID)):
+        for part in (own.indices, own.type_per_edge, own.cumulative_weights("weight"), own.edge_attribute(EDGE_ID)):
             if part is not None:
                 part.fill_(1)
-        assert sample(view, name, seeds, fanouts, **chosen_by) == first
+        assert sample(own, seeds, request) == first
 
 
-def sample(own: Any, name: str, seeds: Any, fanouts: torch.Tensor, **options: Any) -> list[Any]:
-    hop = getattr(own, name)(seeds, fanouts, False, "weight", **options)
-    return [unwrap(part).tolist() for part in tensors_in(hop)]
+def request_of(size: int, fanouts: Any = None, threshold: int = 1, **options: Any) -> SamplingRequest:
+    fanouts = fanouts or [torch.tensor([3])]
+    return SamplingRequest(fanouts, num_gpu_cached_edges=size, gpu_cache_threshold=threshold, **options)
+
+
+def sample(own: Any, seeds: Any, request: SamplingRequest) -> list[Any]:
+    if request.strategy == "labor":
+        hops = own.labor_sample_hops(seeds, request, [(1, 1)])
+    else:
+        hops = own.sample_hops(seeds, request, [1])
+    return [unwrap(part).tolist() for part in tensors_in(hops)]
 
 
 def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:
@@ -146,10 +155,9 @@ def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:
     with pinned_memory(cuda) as put:
         own, ids, waits = graph(put), cuda.put(torch.arange(NODES)), []
         for size in (0, 10_000):
-            view = with_gpu_cache(own, ids, size, 1)
             for _ in range(2):
                 cuda.waits.clear()
-                view.sample_neighbors(ids, torch.tensor([3]), key=1)
+                own.sample_hops(ids, request_of(size), [1])
             waits.append(len(cuda.waits))
     assert waits[0] == waits[1]
 
@@ -158,19 +166,22 @@ def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: C
     with pinned_memory(cuda) as put:
         own = graph(put)
         seeds = cuda.put(torch.arange(3))
-        first = with_gpu_cache(own, seeds, 10, 2)
-        assert isinstance(first, CachedGraph)
-        assert with_gpu_cache(own, seeds, 10, 2) is first
-        assert with_gpu_cache(own, seeds, 10, 3) is not first
-        weighted = with_gpu_cache(own, seeds, 10, 2, "weight")
-        assert isinstance(weighted, CachedGraph)
-        assert weighted is not first
-        assert weighted.prepare_weights("weight") is own.prepare_weights("weight")
+
+        def cache_of(graph: Any, threshold: int = 2, **options: Any) -> GPUGraphCache:
+            cache = gpu_cache_for(graph, seeds, request_of(10, threshold=threshold, **options))
+            assert cache is not None
+            return cache
+
+        first = cache_of(own)
+        assert cache_of(own) is first
+        assert cache_of(own, 3) is not first
+        assert cache_of(own, probs_name="weight") is not first
+        assert cache_of(own, probs_name="weight") is cache_of(own, probs_name="weight")
         own.add_edge_attribute(EDGE_ID, put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
-        second = with_gpu_cache(own, seeds, 10, 2)
+        second = cache_of(own)
         assert second is not first
         own.indices = put(own.indices.clone())
-        assert with_gpu_cache(own, seeds, 10, 2) is not second
+        assert cache_of(own) is not second
         gone = weakref.ref(own)
         del own
         gc.collect()
@@ -184,9 +195,8 @@ def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:
             (graph(cuda.put), cuda.put(torch.arange(3)), 10),
             (graph(plain), cuda.put(torch.arange(3)), 0),
         ):
-            assert with_gpu_cache(own, seeds, size, 1) is own
-    typed = typed_graph(plain)
-    assert with_gpu_cache(typed, {}, 10, 1) is typed
+            assert gpu_cache_for(own, seeds, request_of(size)) is None
+    assert gpu_cache_for(typed_graph(plain), {}, request_of(10)) is None
 
 
 def test_a_graph_that_is_not_pinned_is_refused(cuda: Cuda) -> None:

@@ -97,30 +97,30 @@ def test_new_arrays_make_the_weights_anew() -> None:
 
 def test_attributes_leave_what_was_made_of_others() -> None:
     graph = make_graph(w=torch.ones(9))
-    made = graph.prepare_weights("w")
+    made = graph.cumulative_weights("w")
     graph.add_edge_attribute("v", torch.ones(9))
     graph.add_node_attribute("age", torch.ones(5))
-    assert graph.prepare_weights("w") is made
+    assert graph.cumulative_weights("w") is made
     graph.indices = graph.indices.clone()
-    assert graph.prepare_weights("w") is not made
+    assert graph.cumulative_weights("w") is not made
 
 
 def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 2)
     monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
     graph = make_graph()
-    made = graph.prepare_hubs()
+    made = graph.high_degree_index()
     assert made is not None
     assert len(made.entries) > 0
     graph.add_edge_attribute("v", torch.ones(9))
-    again = graph.prepare_hubs()
+    again = graph.high_degree_index()
     assert again is not None
     assert again.entries is made.entries
     graph.indices = graph.indices.clone()
-    anew = graph.prepare_hubs()
+    anew = graph.high_degree_index()
     assert anew is not None
     assert anew.entries is not made.entries
-    assert make_typed_graph().prepare_hubs() is None
+    assert make_typed_graph().high_degree_index() is None
 
 
 def test_attributes_are_added_one_by_one_or_set_all() -> None:

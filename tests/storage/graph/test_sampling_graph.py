@@ -4,8 +4,9 @@ import torch
 import graphfeed as gf
 from graphfeed.ops.random import bounded, draw
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.compaction import compact_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_graph import relabel
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 
@@ -81,7 +82,7 @@ def make_fused(**attributes: torch.Tensor) -> FusedCSCSamplingGraph:
 
 def test_one_hop_is_enough_for_all() -> None:
     inner, outer = torch.tensor([2]), torch.tensor([9])
-    layers = Dictionary(NEIGHBORS, 6).sample_hops(torch.tensor([1, 4, 1]), [outer, inner], [7, 8])
+    layers = Dictionary(NEIGHBORS, 6).sample_hops(torch.tensor([1, 4, 1]), SamplingRequest([outer, inner]), [7, 8])
     assert len(layers) == 2
     # The seeds' own hop takes both neighbours of node 1; the doubled seed is drawn alike and keeps its places.
     rows = layers[1].original_row_node_ids
@@ -102,7 +103,8 @@ def test_a_graph_of_ones_own_goes_through_a_pipeline_and_a_loader() -> None:
 
 
 def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
-    layers = TypedDictionary(NEIGHBORS, 6).sample_hops({"user": torch.tensor([1, 0])}, [torch.tensor([9])] * 2, [1, 2])
+    request = SamplingRequest([torch.tensor([9])] * 2)
+    layers = TypedDictionary(NEIGHBORS, 6).sample_hops({"user": torch.tensor([1, 0])}, request, [1, 2])
     for layer in layers:
         assert isinstance(layer.original_row_node_ids, dict)
         assert list(layer.original_row_node_ids) == ["user", "item"]
@@ -113,7 +115,7 @@ def test_a_typed_graph_of_ones_own_has_all_node_types() -> None:
 def test_rows_are_seeds_verbatim_then_new_nodes_by_first_appearance() -> None:
     seeds = torch.tensor([7, 3, 7])
     hop = SampledSubgraph(CSCFormatBase(torch.tensor([0, 3, 4, 5]), torch.tensor([9, 3, 8, 7, 9])), seeds, None, seeds)
-    result = relabel(hop, 10)
+    result = compact_hop(hop, deduplicate=True, num_nodes=10)
     assert_same(result.original_row_node_ids, torch.tensor([7, 3, 7, 9, 8]))
     assert_same(result.sampled_csc, CSCFormatBase(torch.tensor([0, 3, 4, 5]), torch.tensor([3, 1, 4, 0, 3])))
     assert result.original_column_node_ids is seeds
@@ -128,7 +130,8 @@ def test_typed_rows_are_found_edge_type_by_edge_type() -> None:
         "item:bought_by:user": CSCFormatBase(torch.tensor([0, 2, 2, 3]), torch.tensor([4, 3, 4])),
         "user:sells:item": CSCFormatBase(torch.tensor([0]), none),
     }
-    result = relabel(SampledSubgraph(cscs, seeds), {"user": 3, "item": 5, "shop": 1})
+    hop = SampledSubgraph(cscs, seeds)
+    result = compact_hop(hop, deduplicate=True, num_nodes={"user": 3, "item": 5, "shop": 1})
     assert_same(
         result.original_row_node_ids, {"user": torch.tensor([2, 0, 2, 1]), "item": torch.tensor([4, 3]), "shop": none}
     )
@@ -145,9 +148,10 @@ def test_all_hops_at_once_equal_hop_after_hop(fanouts: list[int], replace: bool,
     weight = torch.rand(5000, generator=generator)
     graph = make_fused(weight=weight, mask=weight > 0.5)
     seeds = torch.randint(0, 400, (50,), generator=generator)
-    tensors, keys = [torch.tensor([fanout]) for fanout in fanouts], list(range(10, 10 + len(fanouts)))
-    fused = graph.sample_hops(seeds, tensors, keys, replace, probs_name)
-    assert_same(fused, SamplingGraph.sample_hops(graph, seeds, tensors, keys, replace, probs_name))
+    request = SamplingRequest([torch.tensor([fanout]) for fanout in fanouts], replace, probs_name)
+    keys = list(range(10, 10 + len(fanouts)))
+    fused = graph.sample_hops(seeds, request, keys)
+    assert_same(fused, SamplingGraph.sample_hops(graph, seeds, request, keys))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -156,7 +160,7 @@ def test_all_hops_at_once_equal_hop_after_hop_for_any_ids(dtype: torch.dtype) ->
     made = gf.from_coo(edges, 400)
     graph = gf.fused_csc_sampling_graph(made.csc_indptr.to(dtype), made.indices)  # without edge ids of its own
     seeds = torch.arange(0, 400, 9, dtype=dtype)
-    arguments = (seeds, [torch.tensor([3]), torch.tensor([5])], [1, 2])
+    arguments = (seeds, SamplingRequest([torch.tensor([3]), torch.tensor([5])]), [1, 2])
     assert_same(graph.sample_hops(*arguments), SamplingGraph.sample_hops(graph, *arguments))
 
 

@@ -6,6 +6,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests import pipelines
 from tests.digests import assert_same, digest
 
@@ -29,9 +30,9 @@ def test_equal_seeds_give_equal_samples() -> None:
 
 
 def test_all_hops_are_single_hops() -> None:
-    fanouts, seeds = [FANOUTS, torch.tensor([2])], [(1, 2), (3, 4)]
-    fused = GRAPH.labor_sample_hops(SEEDS, fanouts, seeds, 0.25)
-    assert_same(fused, gf.SamplingGraph.labor_sample_hops(GRAPH, SEEDS, fanouts, seeds, 0.25))
+    request, seeds = SamplingRequest([FANOUTS, torch.tensor([2])], strategy="labor"), [(1, 2), (3, 4)]
+    fused = GRAPH.labor_sample_hops(SEEDS, request, seeds, 0.25)
+    assert_same(fused, gf.SamplingGraph.labor_sample_hops(GRAPH, SEEDS, request, seeds, 0.25))
 
 
 @pytest.mark.parametrize(
@@ -57,4 +58,4 @@ class OneHop(gf.SamplingGraph):
 
 def test_a_graph_may_lack_it() -> None:
     with pytest.raises(NotImplementedError, match="OneHop has no sample_layer_neighbors"):
-        OneHop().labor_sample_hops(SEEDS, [FANOUTS], [(0, 0)])
+        OneHop().labor_sample_hops(SEEDS, SamplingRequest([FANOUTS]), [(0, 0)])

@@ -8,10 +8,7 @@ import graphfeed as gf
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"strategy": "last"}, ValueError, "strategy must be one of .*, but is 'last'"),
         ({"hop_time": "node"}, ValueError, "hop_time must be one of .*, but is 'node'"),
-        ({"strategy": "latest", "replace": True}, ValueError, "strategy='latest' takes each edge once"),
-        ({"strategy": "latest", "probs_name": "w"}, ValueError, "strategy='latest' takes each edge once"),
         ({"hop_time": "edge"}, ValueError, "hop_time='edge' needs the times of edges"),
         ({"pre_time_window": -1}, ValueError, "pre_time_window must be a whole number, 0 or more, but is -1"),
         ({"pre_time_window": True}, ValueError, "pre_time_window must be a whole number"),
@@ -23,5 +20,5 @@ def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception
         gf.TemporalQuery(**options)
 
 
-def test_a_rule_may_have_no_times() -> None:
-    assert gf.TemporalQuery().strategy == "uniform"
+def test_a_query_may_have_no_times() -> None:
+    assert gf.TemporalQuery().pre_time_window is None

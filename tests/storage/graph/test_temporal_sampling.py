@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_sampling import temporal_sample_hop_by_hop, timed_columns
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 
@@ -111,29 +113,28 @@ def test_the_latest_are_taken_of_equal_times_the_last() -> None:
 def test_one_call_gives_what_hop_after_hop_does(names: Any, strategy: Any, window: int | None) -> None:
     hop_time: Any = "edge" if names[1] else "seed"
     weights = None if strategy == "latest" else "w"
-    rule = gf.TemporalQuery(names[0], names[1], False, weights, strategy, window, hop_time)
+    query = gf.TemporalQuery(names[0], names[1], window, hop_time)
     fanouts, keys = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])], [1, 2, 3]
-    layers = GRAPH.temporal_sample_hops(SEEDS, MOMENTS, fanouts, keys, rule)
-    assert_same(layers, GRAPH._timed_hops(SEEDS, MOMENTS, fanouts, keys, rule))
+    request = SamplingRequest(fanouts, False, weights, strategy, temporal=query)
+    layers = GRAPH.temporal_sample_hops(SEEDS, MOMENTS, request, keys)
+    assert_same(layers, temporal_sample_hop_by_hop(GRAPH, SEEDS, MOMENTS, request, keys))
     if window is not None:
-        windows = torch.full_like(SEEDS, window)
-        assert_same(
-            layers, GRAPH.temporal_sample_hops(SEEDS, MOMENTS, fanouts, keys, replace(rule, pre_time_window=windows))
-        )
+        each = replace(request, temporal=replace(query, pre_time_window=torch.full_like(SEEDS, window)))
+        assert_same(layers, GRAPH.temporal_sample_hops(SEEDS, MOMENTS, each, keys))
 
 
 def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes() -> None:
     times = torch.tensor([30, 10, 20])
     graph = gf.from_coo(THREE, 3, edge_attributes={"time": times})
-    rule = gf.TemporalQuery(edge_timestamp_attr_name="time")
-    first = graph.prepare_times(rule)
-    assert graph.prepare_times(rule).times is first.times
+    request = SamplingRequest([ONE], temporal=gf.TemporalQuery(edge_timestamp_attr_name="time"))
+    first = timed_columns(graph, request)
+    assert timed_columns(graph, request).times is first.times
     copy = pickle.loads(pickle.dumps(graph))
-    made = copy.prepare_times(rule)
-    assert made.times is copy.prepare_times(rule).times
+    made = timed_columns(copy, request)
+    assert made.times is timed_columns(copy, request).times
     assert_same(made.order, first.order)
     graph.add_edge_attribute("time", torch.tensor([1, 2, 3]))
-    assert graph.prepare_times(rule).order is None
+    assert timed_columns(graph, request).order is None
 
 
 def test_times_of_any_integers_and_nodes_in_the_order_of_time() -> None:

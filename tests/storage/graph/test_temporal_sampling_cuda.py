@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
@@ -44,15 +45,19 @@ def typed() -> gf.FusedCSCSamplingGraph:
     )
 
 
-def rule(names: tuple[str | None, str | None], **options: Any) -> gf.TemporalQuery:
-    """Return a rule that looks at each edge at its own time, where it has one."""
-    hop_time: Any = "edge" if names[1] else "seed"
-    return gf.TemporalQuery(names[0], names[1], hop_time=hop_time, **options)
+FANOUTS = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])]
 
 
-def layers(graph: gf.FusedCSCSamplingGraph, put: Put, asked: gf.TemporalQuery) -> list[gf.SampledSubgraph]:
-    fanouts = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])]
-    return graph.temporal_sample_hops(put(SEEDS), put(MOMENTS), fanouts, [1, 2, 3], asked)
+def requested(
+    names: tuple[str | None, str | None], window: Any = None, fanouts: Any = FANOUTS, **options: Any
+) -> SamplingRequest:
+    """Return a request that looks at each edge at its own time, if it has one."""
+    query = gf.TemporalQuery(names[0], names[1], window, "edge" if names[1] else "seed")
+    return SamplingRequest(fanouts, temporal=query, **options)
+
+
+def layers(graph: gf.FusedCSCSamplingGraph, put: Put, request: SamplingRequest) -> list[gf.SampledSubgraph]:
+    return graph.temporal_sample_hops(put(SEEDS), put(MOMENTS), request, [1, 2, 3])
 
 
 @contextmanager
@@ -85,10 +90,10 @@ def page_locking(cuda: Cuda) -> Iterator[None]:
 def test_layers_are_those_of_the_cpu(
     cuda: Cuda, names: tuple[str | None, str | None], strategy: Any, window: Any
 ) -> None:
-    def asked(put: Put) -> gf.TemporalQuery:
+    def asked(put: Put) -> SamplingRequest:
         own = put(torch.tensor([30, 40, 0, 90])) if window == "each" else window
         weights = None if strategy == "latest" else "w"
-        return rule(names, probs_name=weights, strategy=strategy, pre_time_window=own)
+        return requested(names, own, probs_name=weights, strategy=strategy)
 
     expected = layers(plain(), torch.clone, asked(torch.clone))
     with cuda.running():
@@ -100,11 +105,10 @@ def test_layers_are_those_of_the_cpu(
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("by_type", [False, True])
 def test_layers_by_type_are_those_of_the_cpu(cuda: Cuda, names: tuple[str | None, str | None], by_type: bool) -> None:
-    own = rule(names, pre_time_window=40)
-    fanouts = [torch.tensor([2, 3]) if by_type else torch.tensor([4])] * 2
+    own = requested(names, 40, [torch.tensor([2, 3]) if by_type else torch.tensor([4])] * 2)
 
     def sample(graph: gf.FusedCSCSamplingGraph, put: Put) -> list[gf.SampledSubgraph]:
-        return graph.temporal_sample_hops({"b": put(SEEDS)}, {"b": put(MOMENTS)}, fanouts, [1, 2], own)
+        return graph.temporal_sample_hops({"b": put(SEEDS)}, {"b": put(MOMENTS)}, own, [1, 2])
 
     expected = sample(typed(), torch.clone)
     with cuda.running():
@@ -119,12 +123,12 @@ def test_layers_by_type_are_those_of_the_cpu(cuda: Cuda, names: tuple[str | None
 def test_what_was_made_of_a_pinned_graph_is_pinned(
     cuda: Cuda, names: tuple[str | None, str | None], prepared: bool, window: int | None
 ) -> None:
-    own = rule(names, probs_name="w", pre_time_window=window)
+    own = requested(names, window, probs_name="w")
     expected = layers(plain(), torch.clone, own)
     graph = plain()
     with page_locking(cuda), cuda.running():
         if prepared:
-            graph.prepare_times(own)
+            graph.prepare(own)
         graph.pin_memory_()
         assert_same(layers(graph, cuda.put, own), expected)
         del graph

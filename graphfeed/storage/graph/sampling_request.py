@@ -1,0 +1,60 @@
+"""How a graph is sampled, whatever the seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+
+from graphfeed.storage.graph.temporal_query import TemporalQuery
+
+Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingRequest:
+    """How neighbours are sampled around any seeds.
+
+    A stage makes one when it is built, and hands it to its graph: to be validated, to be prepared for, and with each
+    mini-batch.
+
+    Raises:
+        ValueError: An unknown strategy, options that exclude each other, a GPU cache with a negative size, or a
+            threshold below 1.
+
+    Example:
+        >>> SamplingRequest([torch.tensor([10]), torch.tensor([5])], probs_name="weight").replace
+        False
+    """
+
+    fanouts: Sequence[torch.Tensor]
+    """One tensor per hop, the outermost hop first: one number, or one per edge type; -1 takes all neighbours."""
+    replace: bool = False
+    """Whether an edge may be chosen more than once."""
+    probs_name: str | None = None
+    """The edge attribute that holds weights or a mask."""
+    strategy: Strategy = "uniform"
+    """At random; the latest edges, which needs `temporal`; or at random by variates of the neighbours (LABOR)."""
+    deduplicate: bool = True
+    """Whether a node gets one row, however many edges lead to it; in time, every edge has a row of its own."""
+    temporal: TemporalQuery | None = None
+    """Which neighbours existed in time; None: times are ignored."""
+    num_gpu_cached_edges: int = 0
+    """For how many edges of a pinned graph a GPU keeps copies; 0: no cache."""
+    gpu_cache_threshold: int = 1
+    """After how many requests for a node its in-edges are copied; 1: at once."""
+
+    def __post_init__(self) -> None:
+        strategies = ("uniform", "latest", "labor")
+        if self.strategy not in strategies:
+            raise ValueError(f"strategy must be one of {strategies}, but is {self.strategy!r}")
+        if self.strategy == "latest" and (self.replace or self.probs_name is not None):
+            raise ValueError(
+                "strategy='latest' takes each edge once, whatever its weight; leave out replace and the weights"
+            )
+        if self.strategy == "latest" and self.temporal is None:
+            raise ValueError("strategy='latest' needs timestamps; give a TemporalQuery")
+        if self.num_gpu_cached_edges < 0:
+            raise ValueError(f"num_gpu_cached_edges must be 0 (no cache) or more, but is {self.num_gpu_cached_edges}")
+        if self.gpu_cache_threshold < 1:
+            raise ValueError(f"gpu_cache_threshold must be 1 (at once) or more, but is {self.gpu_cache_threshold}")
