@@ -7,7 +7,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -167,12 +166,7 @@ class SampleChannel(ChannelBase):
         """Return the channel, which the end of the block closes."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the channel."""
         self.close()
 

@@ -1,8 +1,8 @@
-"""Tensors that cross to another process as a handle: where they lie, not what they hold.
+"""Tensors that are sent to another process as a handle, which says where they lie.
 
-A block is an anonymous memory file (Linux), which others open by the owner's process id and descriptor. It has no
-name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Where there are no
-such files it is a file in the temporary folder that goes when its owner does.
+On Linux, a block is an anonymous memory file, which other processes open by its owner's process id and descriptor. It
+has no name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Elsewhere, it
+is a file in the temporary folder, removed when its owner exits.
 """
 
 import atexit
@@ -27,9 +27,9 @@ from graphfeed.storage.memory.tensor_tree import map_leaves
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
 BY_VALUE_BYTES = 1 << 13
-"""Up to this size a copy is cheaper than a mapping."""
+"""Up to this size, a copy is cheaper than a mapping."""
 TRANSPORT_PROTOCOL = 4
-"""Python's own transports pickle by this protocol or a later one, `torch.save` by protocol 2."""
+"""Python's transports pickle with this protocol or a later one, `torch.save` with protocol 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class SharedBlock:
         """Map a block of another process, or of this one.
 
         Raises:
-            FileNotFoundError: The process that owned it is gone, or is none of this machine's.
+            FileNotFoundError: The process that owns it is gone, or runs on another machine.
         """
         advice = "it lives as long as the object that was pickled, on this machine: keep that until it is unpickled"
         try:
@@ -97,12 +97,12 @@ class SharedBlock:
             ) from error
         if os.fstat(file.descriptor).st_ino != handle.inode:
             raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
-        # This process keeps the block alive for those that it sends a handle to.
+        # Other processes that get a handle from this one open the block here, since its creator may be gone.
         return cls(file, replace(handle, path=proc_path(file) if handle.path.startswith("/proc/") else handle.path))
 
 
 def tensors_of(memory: Any, places: Sequence[Place]) -> list[torch.Tensor]:
-    """Return the tensors that lie at some places of a mapping, which they keep alive."""
+    """Return the tensors at some places of a mapping, which they keep alive."""
     tensors = []
     for place in places:
         dtype: torch.dtype = getattr(torch, place.dtype)
@@ -139,13 +139,13 @@ def remove_own(path: str, owner: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Stands for a tensor that travels by handle."""
+    """Stands for a tensor that is sent by handle."""
 
     number: int
 
 
-def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Replace the CPU tensors inside dicts, lists and tuples by slots, and collect each tensor once."""
+def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and append each tensor to a list once."""
 
     def slot(leaf: Any) -> Any:
         if not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
@@ -158,63 +158,60 @@ def lift(value: Any, tensors: list[torch.Tensor]) -> Any:
     return map_leaves(slot, value)
 
 
-def lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Put tensors back where their slots are."""
     return map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, value)
 
 
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
-    """Return a CPU tensor by value: its bytes, dtype and shape, without what a view leaves out."""
+    """Return the bytes, dtype and shape of a CPU tensor; of a view, only what it shows."""
     return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
 
 
 def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Make a tensor of its bytes."""
+    """Return a tensor that views bytes."""
     return torch.from_numpy(data).view(dtype).reshape(shape) if data.size else torch.empty(shape, dtype=dtype)
 
 
 class Shareable:
-    """Something with tensors that pickles as a handle; its CPU tensors move to a shared block at the first pickling.
+    """An object with tensors that pickles as a handle. The first pickling moves its CPU tensors to a shared block.
 
-    Small ones travel by value. What the receiver writes into a tensor that came by handle, the sender sees. In a file
-    of `torch.save` all tensors are by value, as a handle is worth nothing when the process is gone.
+    Small tensors are sent by value. Sender and receiver share the tensors sent by handle, and see what the other one
+    writes. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.
     """
 
     _block: SharedBlock | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Return how the object is pickled: by value where the protocol is `torch.save`'s, which no transport takes."""
+        """Return how the object is pickled: by value with the protocol of `torch.save`, which no transport uses."""
         if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
             return super().__reduce_ex__(protocol)
-        skeleton, tensors = self._lifted()
+        skeleton, tensors = self._extracted()
         return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields, and a handle in place of large tensors."""
+        """Return the fields, with a handle in place of large tensors."""
         with MOVING:
             return self._share()
 
-    def _lifted(self) -> tuple[Any, list[torch.Tensor]]:
+    def _extracted(self) -> tuple[Any, list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
-        fields = {name: value for name, value in vars(self).items() if name not in ("_block", *self.unpickled())}
-        return lift(fields, tensors), tensors
+        fields = {name: value for name, value in vars(self).items() if name != "_block"}
+        return extract_tensors(fields, tensors), tensors
 
     def _share(self) -> dict[str, Any]:
-        skeleton, tensors = self._lifted()
+        skeleton, tensors = self._extracted()
         if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
-            return {
-                "fields": skeleton,
-                "values": [to_bytes(tensor) for tensor in tensors],
-            }
+            return {"fields": skeleton, "values": [to_bytes(tensor) for tensor in tensors]}
         block = self._block
         if block is None or [id(tensor) for tensor in tensors] != [id(tensor) for tensor in block.tensors]:
             block = SharedBlock.create(tensors)
-            self.__dict__.update(lower(skeleton, block.tensors))
+            self.__dict__.update(insert_tensors(skeleton, block.tensors))
             self.__dict__["_block"] = block
         return {"fields": skeleton, "handle": block.handle}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the fields, and map the tensors where they lie."""
+        """Set the fields, and map the tensors."""
         if "tensors" in state:
             tensors = state["tensors"]
         elif "values" in state:
@@ -223,16 +220,12 @@ class Shareable:
             block = SharedBlock.open(state["handle"])
             self.__dict__["_block"] = block
             tensors = block.tensors
-        self.__dict__.update(lower(state["fields"], tensors))
+        self.__dict__.update(insert_tensors(state["fields"], tensors))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy with tensors of its own; nothing is shared for it."""
+        """Return a copy with tensors of its own, outside of shared memory."""
         duplicate = object.__new__(type(self))
         memo[id(self)] = duplicate
         fields = {name: value for name, value in vars(self).items() if name != "_block"}
         duplicate.__dict__.update(copy.deepcopy(fields, memo))
         return duplicate
-
-    def unpickled(self) -> tuple[str, ...]:
-        """Name the fields that are not pickled but made again, such as caches."""
-        return ()

@@ -27,6 +27,16 @@ def task(function: Any, *arguments: Any) -> Task:
     return Task(0, dump(Call(function, arguments, {})), Future())
 
 
+def check_three_tasks(dispatcher: Dispatcher) -> None:
+    """Put tasks into a dispatcher before it runs, and check that all are done."""
+    tasks = [task(abs, -number) for number in range(3)]
+    for one in tasks:
+        dispatcher.put(one)
+    dispatcher.finish(cancel=False)
+    dispatcher.run()
+    assert [one.future.result(0) for one in tasks] == [0, 1, 2]
+
+
 def ignore(*_: object) -> None:
     pass
 
@@ -40,12 +50,7 @@ class NoProcesses(BaseContext):
 
 def test_tasks_that_were_put_before_it_ran_are_done() -> None:
     dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
-    tasks = [task(abs, -number) for number in range(3)]
-    for one in tasks:
-        dispatcher.put(one)
-    dispatcher.finish(cancel=False)
-    dispatcher.run()
-    assert [one.future.result(0) for one in tasks] == [0, 1, 2]
+    check_three_tasks(dispatcher)
     with pytest.raises(RuntimeError, match="shut down"):
         dispatcher.put(task(abs, 1))
 
@@ -154,12 +159,7 @@ class OneProcess(BaseContext):
 
 def test_where_fewer_processes_start_they_do_all_tasks() -> None:
     dispatcher = Dispatcher(2, OneProcess(), SECONDS)
-    tasks = [task(abs, -number) for number in range(3)]
-    for one in tasks:
-        dispatcher.put(one)
-    dispatcher.finish(cancel=False)
-    dispatcher.run()
-    assert [one.future.result(0) for one in tasks] == [0, 1, 2]
+    check_three_tasks(dispatcher)
 
 
 def run_before_a_small_one(large: Any) -> None:

@@ -109,10 +109,11 @@ def test_a_memory_file_that_is_dropped_is_closed_and_its_memory_lives_on() -> No
 
 
 @linux
+@pytest.mark.usefixtures("no_leaks")
 def test_a_memory_file_is_closed_once_and_takes_no_room_until_it_is_written() -> None:
     file = MemoryFile.create(1 << 36)
     assert os.fstat(file.descriptor).st_blocks == 0
     file.close()
     file.close()
-    with pytest.raises(OSError, match=r"File too large|Invalid argument"):
-        MemoryFile.create((1 << 63) - 1)
+    with pytest.raises(OSError, match="Invalid argument"):
+        MemoryFile.create(-1)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from graphfeed.storage import ItemSet, TorchBasedFeature
-from graphfeed.storage.memory.shared import Shareable, SharedBlock, lift, lower
+from graphfeed.storage.memory.shared import Shareable, SharedBlock, extract_tensors, insert_tensors
 from tests.digests import assert_same
 
 leaves_nothing = pytest.mark.usefixtures("no_leaks")
@@ -184,13 +184,13 @@ def test_containers_keep_their_shape_and_doubles_stay_one() -> None:
     assert again.name == "x"
 
 
-def test_a_lifted_value_is_lowered_to_itself() -> None:
+def test_tensors_that_were_extracted_are_inserted_where_they_were() -> None:
     value = {"a": [torch.ones(1), (torch.zeros(2), 3)], "b": "text"}
     tensors: list[torch.Tensor] = []
-    skeleton = lift(value, tensors)
+    skeleton = extract_tensors(value, tensors)
     assert len(tensors) == 2
     assert len(pickle.dumps(skeleton)) < 300
-    assert_same(lower(skeleton, tensors), value)
+    assert_same(insert_tensors(skeleton, tensors), value)
 
 
 def test_pickles_are_small() -> None:
@@ -220,14 +220,6 @@ def test_small_tensors_travel_by_value() -> None:
     assert box.values.tolist() == [0, 1, 2]
     del box
     assert again.values.tolist() == [9, 1, 2]
-
-
-def test_fields_that_are_not_pickled_are_left_out() -> None:
-    class WithCache(Box):
-        def unpickled(self) -> tuple[str, ...]:
-            return ("cache",)
-
-    assert sorted(WithCache(values=torch.ones(2), cache=3).__getstate__()["fields"]) == ["values"]
 
 
 @leaves_nothing
