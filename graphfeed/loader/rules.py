@@ -38,8 +38,8 @@ class LoaderOptions:
     """The same of sampling."""
 
 
-PATIENCE = 2.0
-"""A prefetch thread is waited for longer than its workers are, so that the message names who hangs."""
+OUTER_WAIT_FACTOR = 2.0
+"""Waits for a prefetch thread last longer than its own waits for workers, so that the error names who hangs."""
 
 
 @runtime_checkable
@@ -156,7 +156,7 @@ def run_last_on_stream(
         device = device_of(stage)
         if id(stage) in covered or device is None or not wanted(stage):
             return stage
-        return StreamPrefetch(stage, name, device, options.prefetch_factor, PATIENCE * options.timeout_seconds)
+        return StreamPrefetch(stage, name, device, options.prefetch_factor, OUTER_WAIT_FACTOR * options.timeout_seconds)
 
     return pipe.rewrite(put)
 
@@ -253,4 +253,4 @@ def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def ahead(pipe: Datapipe, options: LoaderOptions) -> Prefetch:
     """Return a part that runs in a thread."""
-    return Prefetch(pipe, options.prefetch_factor, PATIENCE * options.timeout_seconds)
+    return Prefetch(pipe, options.prefetch_factor, OUTER_WAIT_FACTOR * options.timeout_seconds)

@@ -1,4 +1,4 @@
-"""Picks the kernels by where a tensor lies: the only place that asks."""
+"""Selects the kernels for the device of a tensor. No other module asks for it."""
 
 from functools import cache
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
-"""Which kernels run on a type of device."""
+"""The package of kernels for each type of device."""
 
 
 @cache
@@ -16,8 +16,8 @@ def load(package: str, op: str) -> ModuleType:
     """Import a kernel module at its first use, so that importing graphfeed compiles nothing and needs no CuPy.
 
     Raises:
-        ImportError: CUDA's kernels need CuPy, and it is missing.
-        ValueError: An op that has no kernels there.
+        ImportError: The CUDA kernels need CuPy, which is not installed.
+        ValueError: The op has no kernels for the device.
     """
     name = f"graphfeed.ops.{package}.{op}"
     op = op.rpartition(".")[2]
@@ -37,17 +37,17 @@ def load(package: str, op: str) -> ModuleType:
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
-    """Tell whether the CUDA kernels work on a tensor."""
+    """Tell whether a tensor lies on a device that the CUDA kernels work on."""
     return not tensor.is_cpu and PACKAGES.get(tensor.device.type) == "cuda"
 
 
 def is_gpu(device: torch.device | str) -> bool:
-    """Tell whether a device is one that the CUDA kernels work on, be it there or not."""
+    """Tell whether the CUDA kernels work on a type of device, which may be absent."""
     return PACKAGES.get(torch.device(device).type) == "cuda"
 
 
 def check_device(name: str, device: torch.device | str) -> None:
-    """Raise a RuntimeError unless a GPU is there, or the device is none."""
+    """Raise a RuntimeError if a device is a GPU that torch doesn't find."""
     if not is_gpu(device):
         return
     if not torch.cuda.is_available():
@@ -67,13 +67,14 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
     """Return the kernel module of an op for the device of a tensor.
 
     Args:
-        op: Name of the op behind that of its room: "structure.compact".
-        tensor: What decides.
-        others: What its kernels read as well, by the names that the caller knows; a GPU also reads pinned memory.
+        op: The op with its folder, such as "structure.compact".
+        tensor: The tensor whose device decides.
+        others: Other tensors that the kernels read, by the names of the caller's arguments. A GPU also reads pinned
+            memory.
 
     Raises:
-        ImportError: CUDA's kernels need CuPy, and it is missing.
-        ValueError: A tensor lies where there are no kernels, or where those kernels can't read it.
+        ImportError: The CUDA kernels need CuPy, which is not installed.
+        ValueError: There are no kernels for the device of a tensor, or the kernels can't read a tensor.
     """
     if tensor.is_cpu and all(other.is_cpu for other in others.values()):
         return load("cpu", op)
@@ -101,17 +102,17 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
 
 
 class Values(Protocol):
-    """A tensor, or tensors that stand for one."""
+    """A tensor, or an object that stands for one."""
 
     def contiguous(self) -> Any:
-        """Return the same in one piece."""
+        """Return the values, contiguous."""
 
     def numpy(self) -> Any:
-        """Return a NumPy array."""
+        """Return the values as a NumPy array."""
 
 
 def as_kernel_args(like: torch.Tensor, *tensors: Values) -> tuple[Any, ...]:
-    """Return tensors as the kernels of another's device take them: NumPy arrays on the CPU, tensors on CUDA."""
+    """Return tensors as the kernels for the device of `like` take them: NumPy arrays for the CPU, tensors for CUDA."""
     if on_gpu(like):
         return tuple([tensor.contiguous() for tensor in tensors])
     return tuple([tensor.numpy() for tensor in tensors])

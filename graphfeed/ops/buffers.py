@@ -1,6 +1,6 @@
-"""Reusable output buffers: a mini-batch's arrays go back to a pool when the last tensor that views them dies.
+"""Reusable output buffers. A mini-batch's arrays return to a pool when the last tensor that views them dies.
 
-Writing to fresh pages costs more than the copy itself, for the kernel has to clear each page first.
+Writing to fresh pages costs more than the copy itself, because the operating system has to clear each page first.
 """
 
 import os
@@ -16,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 SMALL_BYTES = 1 << 15
-"""Below this the system's allocator is as quick."""
+"""Below this size, the system's allocator is as fast as the pool."""
 IDLE_BYTES = 1 << 30
-"""What the pool keeps at most while nobody uses it."""
+"""The most memory that the pool keeps while nobody uses it."""
 MAP_BYTES = 1 << 30
-"""What all dense node maps may take together; beyond it ids are hashed."""
+"""The most memory for all dense node maps together; beyond it, ids are hashed."""
 
 
 class Lease:
-    """A block on loan; NumPy keeps it alive through its array interface."""
+    """A block in use. The NumPy array over it keeps the lease alive through the array interface."""
 
     def __init__(self, pool: "BufferPool", block: NDArray[np.uint8]) -> None:
         self.pool = pool
@@ -36,16 +36,16 @@ class Lease:
 
 
 class BufferPool:
-    """Blocks by size class, four classes to a power of two; safe under threads."""
+    """A thread-safe pool of blocks, with four size classes per power of two."""
 
     def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
         self.idle_bytes = idle_bytes
         self.idle = 0
-        self.lock = threading.RLock()  # a lease may die inside a locked section of its own thread
+        self.lock = threading.RLock()  # Reentrant: a lease may die in a locked section of its own thread.
         self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """Return an uninitialised array, on a used block where there is one."""
+        """Return an uninitialised array, on an idle block if there is one."""
         kind = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, int) else shape
         size = prod(shape) * kind.itemsize
@@ -64,7 +64,7 @@ class BufferPool:
         return np.asarray(Lease(self, np.empty(size, dtype=np.uint8) if block is None else block))
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
-        """Take a block back, or let it go where enough lie idle."""
+        """Take a block back, or free it if enough blocks are idle."""
         with self.lock:
             if self.idle + block.size <= self.idle_bytes:
                 self.idle += block.size
@@ -72,7 +72,7 @@ class BufferPool:
 
 
 class NodeMaps:
-    """Dense maps from node to position, all -1 while idle; as many as are in use at once."""
+    """A pool of dense maps from node to position. Idle maps hold -1 everywhere."""
 
     def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
         self.limit_bytes = limit_bytes
@@ -81,7 +81,7 @@ class NodeMaps:
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
     def take(self, num_nodes: int) -> NDArray[np.int32] | None:
-        """Return a map, or None where one more would exceed the limit."""
+        """Return a map, or None if another map would exceed the limit."""
         with self.lock:
             if self.idle[num_nodes]:
                 return self.idle[num_nodes].pop()
@@ -93,13 +93,13 @@ class NodeMaps:
         return np.full(num_nodes, -1, dtype=np.int32)
 
     def drop_idle(self) -> None:
-        """Free the maps that nobody uses; call it with the lock held."""
+        """Free the idle maps; called with the lock held."""
         self.used_bytes -= sum(4 * size * len(maps) for size, maps in self.idle.items())
         self.idle.clear()
 
     @contextmanager
     def borrow(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
-        """Lend a map to a kernel that resets it; one that failed half-way is not used again."""
+        """Lend a map to a kernel, which resets it. The map of a kernel that fails is not used again."""
         node_map = self.take(num_nodes)
         try:
             yield node_map
@@ -127,14 +127,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a tensor: a view where its values lie in one piece and as they are, else a copy."""
+    """Return the bytes of a tensor: a view if its values are contiguous and stored as they are, else a copy."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    # One value, or none, may keep any stride and count as contiguous; a view of another dtype needs stride 1.
+    # A contiguous tensor of at most one value may have any stride, but viewing it as another dtype needs stride 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
-    """Return the bytes of a CPU tensor as `flat_bytes` does, for NumPy: they may start at any byte."""
+    """Return the bytes of a CPU tensor as a NumPy array, which may start at any byte."""
     return flat_bytes(tensor).numpy()
 
 
@@ -142,15 +142,15 @@ CPU = torch.device("cpu")
 
 
 def empty_long_lived(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return an uninitialised tensor for what is made once and read at random: on huge pages, where there are any."""
+    """Return an uninitialised tensor that is written once and read at random, on huge pages if there are any."""
     if size == 0 or device.type != "cpu":
         return torch.empty(size, dtype=dtype, device=device)
-    # NumPy asks the system for them; torch doesn't.
+    # NumPy asks the system for huge pages; torch doesn't.
     return torch.from_numpy(np.empty(size * dtype.itemsize, dtype=np.uint8)).view(dtype)
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:
-    """Return an uninitialised tensor, on the CPU on a pooled block; elsewhere torch has a pool of its own."""
+    """Return an uninitialised tensor: on the CPU in a pooled block, elsewhere in memory of torch's own pool."""
     dtype = like if isinstance(like, torch.dtype) else like.dtype
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize

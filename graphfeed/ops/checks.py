@@ -1,4 +1,4 @@
-"""Checks that several ops make of their arguments; each error names the argument, what it got and what is right."""
+"""Checks of arguments that several ops share. Each error names the argument, its value and what would be right."""
 
 from collections.abc import Mapping
 from operator import index
@@ -7,7 +7,8 @@ from typing import SupportsIndex, cast
 import torch
 
 ID_DTYPES = (torch.int32, torch.int64)
-FEW = 1 << 14
+NUMPY_IS_FASTER = 1 << 14
+"""Up to this many ids, NumPy finds the bounds faster than torch."""
 
 
 def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID_DTYPES) -> None:
@@ -24,7 +25,7 @@ def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID
 
 
 def check_count(name: str, value: object, least: int) -> None:
-    """Raise unless a value is a whole number, `least` or more."""
+    """Raise unless a value is a whole number of `least` or more."""
     try:
         count = index(cast("SupportsIndex", value))
     except TypeError as error:
@@ -34,11 +35,11 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def bounds(ids: torch.Tensor) -> tuple[int, int]:
-    """Return the least and the greatest id; few are looked through quicker by NumPy."""
-    if ids.numel() <= FEW and ids.device.type == "cpu":
+    """Return the smallest and the largest id."""
+    if ids.numel() <= NUMPY_IS_FASTER and ids.device.type == "cpu":
         array = ids.numpy()
         return int(array.min()), int(array.max())
-    # Together, for each alone would wait for a GPU.
+    # One transfer for both numbers, because each transfer would wait for the GPU.
     low, high = torch.stack(torch.aminmax(ids)).tolist()
     return low, high
 
@@ -50,7 +51,7 @@ def check_ids(name: str, ids: torch.Tensor, bound: int, error: type[Exception] =
 
 
 def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int], name: str) -> None:
-    """Raise unless the ids of each part lie in `0 .. size - 1`; a GPU is waited for once."""
+    """Raise unless the ids of each part lie in `0 .. size - 1`; waits for a GPU only once."""
     filled = {part: ids for part, ids in parts.items() if ids.numel() > 0}
     if all(ids.is_cpu for ids in filled.values()):
         found = [bounds(ids) for ids in filled.values()]
@@ -61,7 +62,7 @@ def check_ids_of_each(parts: Mapping[str, torch.Tensor], sizes: Mapping[str, int
 
 
 def check_bounds(name: str, found: tuple[int, int], bound: int, error: type[Exception]) -> None:
-    """Raise unless the least and the greatest id lie in `0 .. bound - 1`."""
+    """Raise unless the smallest and the largest id lie in `0 .. bound - 1`."""
     low, high = found
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high

@@ -1,4 +1,4 @@
-"""A result for those who wait for it."""
+"""The result of an operation that is complete already."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CompletedFuture:
-    """What a call with `async_op=True` returns: a result that is there already.
+    """The return value of a call with `async_op=True`, with a result that is complete already.
 
     Example:
         >>> CompletedFuture(5).wait()
@@ -16,14 +16,14 @@ class CompletedFuture:
     result: Any
 
     def wait(self) -> Any:
-        """Return the result; any number of times."""
+        """Return the result; may be called repeatedly."""
         return self.result
 
 
 def check_one_rank(rank: int, world_size: int) -> None:
-    """Raise unless there is one rank, for ids are not shared out among ranks here."""
+    """Raise unless there is one rank, because ids are not distributed among ranks here."""
     if (rank, world_size) != (0, 1):
         raise ValueError(
-            f"rank and world_size must be 0 and 1, but are {rank} and {world_size}; ids are not shared out among ranks "
-            "here, so each compacts its own"
+            f"rank and world_size must be 0 and 1, but are {rank} and {world_size}; ids are not distributed among "
+            "ranks here, so each rank compacts its own"
         )

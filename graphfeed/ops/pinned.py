@@ -1,4 +1,4 @@
-"""Page-locked memory, which kernels on a GPU read over the bus (UVA)."""
+"""Page-locked memory, which GPU kernels read over the bus (UVA)."""
 
 import threading
 import weakref
@@ -18,7 +18,7 @@ DEFAULT_UVA_THREADS = 10240
 
 @dataclass
 class Limit:
-    """What holds for all kernels of the process."""
+    """A setting for all kernels of the process."""
 
     threads: int = DEFAULT_UVA_THREADS
 
@@ -27,17 +27,18 @@ LIMIT = Limit()
 
 
 def max_uva_threads() -> int:
-    """Return how many threads a kernel that reads page-locked memory has at most."""
+    """Return the largest number of threads of a kernel that reads page-locked memory."""
     return LIMIT.threads
 
 
 def set_max_uva_threads(count: int) -> None:
-    """Limit the kernels that read page-locked memory, so that a device does other work while they wait for the bus.
+    """Limit the threads of kernels that read page-locked memory, so that the GPU can do other work meanwhile.
 
-    Holds for the process. A few thousand keep the bus busy; a training step has the rest of the device.
+    The limit applies to the whole process. A few thousand threads keep the bus busy, and leave the rest of the GPU to
+    the training step.
 
     Raises:
-        ValueError: A count below 1.
+        ValueError: The count is below 1.
 
     Example:
         >>> set_max_uva_threads(10240)
@@ -48,26 +49,26 @@ def set_max_uva_threads(count: int) -> None:
 
 
 def check_thread_count(count: int) -> int:
-    """Return a number of threads, or raise a ValueError where it is none."""
+    """Return a number of threads, or raise a ValueError if it is below 1."""
     if count < 1:
         raise ValueError(f"max_uva_threads must be 1 or more, but is {count}")
     return count
 
 
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
-    """Page-lock memory where it lies, until its owner dies or the interpreter ends; the memory lives as long.
+    """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
 
-    Nothing is copied by it. Any memory of the process will do: also what is shared with other processes, or mapped from
-    a file, be it for reading only; of a private mapping for writing, as `load_graph` makes, pages may become the
-    process's own. What is page-locked already stays as it is. Whole pages are locked, each once, for CUDA refuses what
-    it has: neighbours that share one have it until both are done.
+    Nothing is copied, and the memory lives as long as it is locked. It may be shared with other processes, or mapped
+    from a file, also read-only. Pages of a private writable mapping, as `load_graph` makes, may become the process's
+    own. Memory that is page-locked already stays as it is. Whole pages are locked, each only once because CUDA refuses
+    to lock a page again; a page that two tensors share stays locked until both are done.
 
     Args:
-        tensor: On the CPU, contiguous.
-        owner: What holds the tensor, such as a feature; anything that can be weakly referenced.
+        tensor: A contiguous tensor on the CPU.
+        owner: The object that holds the tensor, such as a feature. It must support weak references.
 
     Raises:
-        ValueError: A tensor elsewhere, or in pieces.
+        ValueError: The tensor is not on the CPU or not contiguous.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
     if tensor.device.type != "cpu" or not tensor.is_contiguous():
@@ -82,25 +83,25 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     end = -(-(tensor.data_ptr() + tensor.nbytes) // PAGESIZE) * PAGESIZE
     with LOCK:
         locked = sorted((part for part in LOCKED if part.start < end and start < part.end), key=lambda part: part.start)
-        # Memory that torch has pinned is in none of these.
+        # Memory that torch pinned itself is not in the list.
         if locked or not tensor.is_pinned():
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             locked += lock_between(runtime, start, end, locked, tensor)
             for part in locked:
                 part.users += 1
-            # The tensor is among the arguments so that its memory is not freed before.
+            # The finalizer holds the tensor, so that its memory is not freed while it is locked.
             weakref.finalize(owner, release, runtime, locked, tensor)
     unlock_unused()
 
 
 @dataclass(eq=False)
 class LockedPages:
-    """Pages that were locked at once."""
+    """Pages that one call locked."""
 
     start: int
     end: int
     memory: torch.Tensor
-    """Keeps them mapped."""
+    """Keeps the pages mapped."""
     users: int = 0
 
 
@@ -108,13 +109,13 @@ LOCK = threading.Lock()
 LOCKED: list[LockedPages] = []
 RELEASED: deque[tuple[Any, list[LockedPages]]] = deque()
 READ_ONLY = 8
-"""Tells CUDA that a device will only read, without which it refuses memory that the process may only read."""
+"""Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
 
 def lock_between(
     runtime: Any, start: int, end: int, locked: Sequence[LockedPages], tensor: torch.Tensor
 ) -> list[LockedPages]:
-    """Lock the pages from `start` to `end` that are not among the locked ones, which are in order."""
+    """Lock the pages from `start` to `end` except those in `locked`, which is sorted."""
     made: list[LockedPages] = []
     edges = [start, *(edge for part in locked for edge in (part.start, part.end)), end]
     try:
@@ -131,7 +132,7 @@ def lock_between(
 
 
 def lock(runtime: Any, start: int, size: int) -> None:
-    """Lock whole pages, or raise."""
+    """Lock whole pages, or raise a RuntimeError."""
     status = int(runtime.cudaHostRegister(start, size, 0))
     if status != 0 and int(runtime.cudaHostRegister(start, size, READ_ONLY)) != 0:
         forget_error()
@@ -144,19 +145,19 @@ def lock(runtime: Any, start: int, size: int) -> None:
 
 
 def forget_error() -> None:
-    """Take the last error out of CUDA's runtime, where the next kernel that torch starts would find it."""
+    """Clear the last error of CUDA's runtime, which would otherwise be raised by torch's next kernel launch."""
     with suppress(RuntimeError):
         torch.ones(1, device="cuda")
 
 
 def release(runtime: Any, locked: list[LockedPages], tensor: torch.Tensor) -> None:  # noqa: ARG001
-    """End a use of pages; the collector may call this anywhere, also while this thread locks others."""
+    """End a use of pages. The garbage collector may call this anywhere, also while this thread holds the lock."""
     RELEASED.append((runtime, locked))
     unlock_unused()
 
 
 def unlock_unused() -> None:
-    """Unlock the pages that nobody uses any more, unless somebody is at the list: they do it then."""
+    """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
     while RELEASED and LOCK.acquire(blocking=False):
         try:
             runtime, locked = RELEASED.popleft()

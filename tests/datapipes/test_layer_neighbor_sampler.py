@@ -7,9 +7,9 @@ import torch
 
 import graphfeed as gf
 from graphfeed.ops import Key
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
+from tests.tensors import degrees, layers_of, tensor
 
 NUM_NODES, NUM_EDGES = 2000, 60_000
 
@@ -27,21 +27,6 @@ GRAPH = power_law(0)
 ITEMS = gf.ItemSampler(gf.ItemSet(torch.arange(0, NUM_NODES, 2), names="seeds"), batch_size=100, shuffle=True)
 
 
-def tensor(value: ByType | None) -> torch.Tensor:
-    assert isinstance(value, torch.Tensor)
-    return value
-
-
-def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
-    assert batch.sampled_subgraphs is not None
-    return batch.sampled_subgraphs
-
-
-def counts_of(layer: gf.SampledSubgraph) -> torch.Tensor:
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
-    return layer.sampled_csc.indptr.diff()
-
-
 def num_inputs(pipe: gf.Datapipe) -> int:
     return sum(len(tensor(batch.input_nodes)) for batch in pipe)
 
@@ -57,8 +42,8 @@ def shared_inputs(pipe: gf.Datapipe, apart: int) -> float:
 def test_each_node_has_as_many_neighbors_as_without(options: dict[str, Any]) -> None:
     batch = next(iter(ITEMS.sample_layer_neighbor(GRAPH, [4, -1, 6], **options)))
     for layer, fanout in zip(layers_of(batch), [4, NUM_EDGES, 6], strict=True):
-        degrees = GRAPH.csc_indptr.diff()[tensor(layer.original_column_node_ids)]
-        assert_same(counts_of(layer), degrees.clamp(max=fanout))
+        available = GRAPH.csc_indptr.diff()[tensor(layer.original_column_node_ids)]
+        assert_same(degrees(layer), available.clamp(max=fanout))
 
 
 def test_it_takes_fewer_nodes() -> None:
@@ -76,9 +61,9 @@ def means(pipe: gf.Datapipe, values: torch.Tensor, epochs: int) -> torch.Tensor:
         (layer,) = layers_of(batch)
         assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
         sources = tensor(layer.original_row_node_ids)[layer.sampled_csc.indices]
-        columns = torch.repeat_interleave(counts_of(layer))
-        sums = torch.zeros(len(counts_of(layer)), dtype=torch.float64)
-        estimates.append(sums.index_add(0, columns, values[sources]) / counts_of(layer))
+        columns = torch.repeat_interleave(degrees(layer))
+        sums = torch.zeros(len(degrees(layer)), dtype=torch.float64)
+        estimates.append(sums.index_add(0, columns, values[sources]) / degrees(layer))
     return torch.stack(estimates)
 
 

@@ -13,6 +13,7 @@ from graphfeed.ops import Key
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from tests import pipelines
 from tests.digests import assert_same, digest, digests
+from tests.tensors import degrees, layers_of
 
 HOMOGENEOUS = gf.from_coo(
     pipelines.random_edges(50, 50, 600, 0), 50, edge_attributes={"w": torch.rand(600), "mask": torch.rand(600) > 0.5}
@@ -31,16 +32,6 @@ def sample(seeds: Any, graph: SamplingGraph = HOMOGENEOUS, key: Key | None = Non
     options.setdefault("fanouts", [3, 2])
     stage = gf.IterableSource([]).sample_neighbor(graph, **options)
     return stage(gf.MiniBatch(seeds=seeds, key=key or Key(0, 0, 0)))
-
-
-def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
-    assert batch.sampled_subgraphs is not None
-    return batch.sampled_subgraphs
-
-
-def degrees(layer: gf.SampledSubgraph) -> torch.Tensor:
-    assert isinstance(layer.sampled_csc, gf.CSCFormatBase)
-    return layer.sampled_csc.indptr.diff()
 
 
 def test_the_outermost_layer_comes_first() -> None:

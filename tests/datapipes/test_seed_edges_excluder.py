@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import assert_same
+from tests.tensors import layers_of
 
 EDGES = pipelines.random_edges(20, 20, 150, 0)
 GRAPH = gf.from_coo(EDGES, 20)
@@ -48,11 +49,6 @@ def without(edges: dict[str, Any], gone: dict[str, list[tuple[int, int]]]) -> di
 
 def pairs_of(seeds: Any, *, swapped: bool = False) -> list[tuple[int, int]]:
     return [(pair[1], pair[0]) if swapped else (pair[0], pair[1]) for pair in seeds.tolist()]
-
-
-def layers_of(batch: gf.MiniBatch) -> list[gf.SampledSubgraph]:
-    assert batch.sampled_subgraphs is not None
-    return batch.sampled_subgraphs
 
 
 def sample(graph: gf.SamplingGraph, seeds: Any, **fields: Any) -> gf.MiniBatch:

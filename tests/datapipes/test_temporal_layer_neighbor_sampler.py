@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from tests.datapipes.test_temporal_neighbor_sampler import GRAPH, ITEMS, check_times, tensor
+from tests.datapipes.test_temporal_neighbor_sampler import GRAPH, ITEMS, check_times
+from tests.tensors import tensor
 
 
 @pytest.mark.parametrize("window", [None, 300])

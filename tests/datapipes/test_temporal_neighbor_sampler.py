@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.pipelines import random_edges
+from tests.tensors import tensor
 
 SIZE, MANY = 300, 6000
 GENERATOR = torch.Generator().manual_seed(0)
@@ -19,11 +19,6 @@ BORN = torch.randint(0, 500, (SIZE,), generator=GENERATOR)
 GRAPH = gf.from_coo(EDGES, SIZE, node_attributes={"born": BORN}, edge_attributes={"time": TIMES, "w": TIMES / 1000})
 SEEDS, MOMENTS = torch.arange(SIZE), torch.randint(0, 1200, (SIZE,), generator=GENERATOR)
 ITEMS = gf.ItemSampler(gf.ItemSet((SEEDS, MOMENTS), names=("seeds", "timestamp")), batch_size=40, shuffle=True)
-
-
-def tensor(value: ByType | None) -> torch.Tensor:
-    assert isinstance(value, torch.Tensor)
-    return value
 
 
 def check_times(batch: gf.MiniBatch, seed_times: torch.Tensor, names: Any, window: int | None, hop_time: str) -> int:

@@ -1,4 +1,4 @@
-"""Which rows a cache keeps: eviction policies on arrays, which know keys and slots and nothing of values."""
+"""Eviction policies for caches, on arrays. A policy assigns slots to keys and knows nothing of the values."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,57 +16,58 @@ SIEVE, S3_FIFO, LRU, CLOCK = range(len(POLICIES))
 
 NUMBERS = ("capacity", "small target", "main target", "ghosts", "small", "main", "remembered", "hand")
 CAPACITY, SMALL_TARGET, MAIN_TARGET, GHOSTS, SMALL_SIZE, MAIN_SIZE, GHOST_SIZE, HAND = range(len(NUMBERS))
-"""Places in `PolicyState.numbers`."""
+"""Positions in `PolicyState.numbers`."""
 
 LISTS = ("main", "small", "ghost", "free", "spare")
 MAIN, SMALL, GHOST, FREE, SPARE = range(len(LISTS))
-"""Each list has a sentinel after all nodes, in this order."""
+"""The linked lists. Their sentinels follow all other nodes, in this order."""
 
 MOST_SLOTS = 1 << 30
 SMALL_SHARE = 10
-"""S3-FIFO's small queue takes one slot in so many."""
+"""S3-FIFO's small queue takes one slot in ten."""
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What a policy remembers; queries and replacements change the arrays, so only one may run at a time.
+    """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time.
 
-    Nodes below the capacity are slots of the cache; those from there on are S3-FIFO's ghosts, keys without a slot.
+    Nodes below the capacity are slots of the cache. The others are S3-FIFO's ghosts: remembered keys without a slot.
     """
 
     policy: int
     table: NDArray[np.int32]
-    """Open addressing: the node of a key, or -1."""
+    """A hash table with open addressing: the node of a key, or -1."""
     keys: NDArray[np.int64]
     """The key of a node."""
     newer: NDArray[np.int32]
-    """The next node towards the newest in its list; a sentinel's is the oldest."""
+    """The next newer node in the list of a node; for a sentinel, the oldest node."""
     older: NDArray[np.int32]
-    """The next node towards the oldest; a sentinel's is the newest."""
+    """The next older node; for a sentinel, the newest node."""
     marks: NDArray[np.uint8]
-    """How often a slot was asked for since it was last looked at, as far as the policy counts."""
+    """How often a slot was queried since the policy last looked at it, up to the policy's limit."""
     numbers: NDArray[np.int64]
-    """Sizes and the hand, at the places above."""
+    """Sizes and the hand, at the positions above."""
 
 
 class Found(NamedTuple):
     """The slots of some keys."""
 
     hit_index: torch.Tensor
-    """int64: positions of the keys that are there."""
+    """int64: the positions of the keys that were found."""
     hit_slots: torch.Tensor
-    """int64: their slots."""
+    """int64: the slots of those keys."""
     missing_index: torch.Tensor
-    """int64: positions of the keys that aren't."""
+    """int64: the positions of the missing keys."""
 
 
 def new_policy(policy: str, capacity: int) -> PolicyState:
-    """Return the state of a policy that has seen nothing.
+    """Return the initial state of a policy.
 
     Args:
-        policy: "sieve" (Zhang et al., NSDI 2024): a queue and a hand that spares what was asked for. "s3-fifo" (Yang
-            et al., SOSP 2023): a small queue in front of the main one, and a memory of what left it. "lru". "clock".
-        capacity: Number of slots, 0 or more; what they cost in memory is `policy_bytes`.
+        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "s3-fifo" (Yang et
+            al., SOSP 2023) has a small queue in front of the main queue, and remembers the keys that left it. The
+            others are "lru" and "clock".
+        capacity: The number of slots, 0 or more. They take `policy_bytes` of memory.
 
     Example:
         >>> state = new_policy("lru", 2)
@@ -85,7 +86,7 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
 
 
 def policy_bytes(policy: str, capacity: int) -> int:
-    """Return what the state of a policy takes in memory: some 25 to 33 bytes a slot, twice that for "s3-fifo".
+    """Return the memory that the state of a policy takes: 25 to 33 bytes per slot, nearly twice that for "s3-fifo".
 
     Args:
         policy: As for `new_policy`.
@@ -99,7 +100,7 @@ def policy_bytes(policy: str, capacity: int) -> int:
 
 
 def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]]:
-    """Return length and dtype of each array of a state, in the order of its fields."""
+    """Return the length and dtype of each array of a state, in the order of its fields."""
     if policy not in POLICIES:
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {policy!r}")
     if not 0 <= capacity <= MOST_SLOTS:
@@ -125,11 +126,11 @@ def clear_policy(state: PolicyState) -> None:
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
-    """Look keys up, and note that they were asked for.
+    """Look keys up, and mark them as queried.
 
     Args:
         state: Changed.
-        keys: int64, 0 or more; any number of times the same.
+        keys: int64, 0 or more; keys may repeat.
     """
     check_vector("keys", keys, (torch.int64,))
     module = kernels("rows.cache_policy", keys)
@@ -144,17 +145,17 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
 
 
 def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
-    """Give keys a slot each, one after the other, and evict what the policy picks.
+    """Assign a slot to each key in turn, and evict the keys that the policy picks.
 
-    A key that is there keeps its slot and its standing. At most as many keys as there are slots are let in; the rest
-    of a larger call passes the cache by. A later key may take the slot of an earlier one, so write values in order.
+    A key that has a slot keeps it, and its rank. A call admits at most as many keys as there are slots. A later key may
+    get the slot of an earlier one, so write the values in order.
 
     Args:
         state: Changed.
         keys: int64, 0 or more.
 
     Returns:
-        int64: where the values of each key go, or -1 for those that pass by.
+        int64: the slot of each key, -1 for keys that are not admitted.
     """
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)

@@ -1,4 +1,4 @@
-"""Which rows a cache in a GPU's memory keeps: a key may lie in few places, so that one warp looks at all of them."""
+"""The places of a cache in a GPU's memory. A key has few possible places, so that one warp can look at all of them."""
 
 from dataclasses import dataclass
 from math import prod
@@ -10,30 +10,30 @@ from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
 WAYS = 32
-"""Places that a key may lie in, at most: as many as a warp has lanes."""
+"""The number of possible places of a key: the number of lanes of a warp."""
 BYTES_PER_PLACE = 16
 
 
 @dataclass(frozen=True)
 class CacheSets:
-    """The places of a cache, in sets; a key's hash says in which set it may lie.
+    """The places of a cache, in sets. The hash of a key selects the set that may hold it.
 
     Place `way` of set `number` is slot `number * ways + way`. Look-ups and replacements change the tensors, so only one
-    may run at a time.
+    of them may run at a time.
     """
 
     keys: torch.Tensor
-    """int64, shape (sets, ways): the key of each place, -1 where there is none."""
+    """int64, shape (sets, ways): the key in each place, -1 if it is empty."""
     uses: torch.Tensor
-    """int64, shape (sets, ways): the number of the request that each was last used by, -1 for none."""
+    """int64, shape (sets, ways): the number of the request that last used each place, -1 for none."""
 
 
 def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
     """Return the empty places of a cache.
 
     Args:
-        capacity: How many there are at most, 0 or more: sets are equally large, so that some few may be left out.
-        device: Where the cache lies, and who works on it.
+        capacity: The largest number of places, 0 or more. All sets have the same size, so a few may be left out.
+        device: The device of the cache.
 
     Example:
         >>> sets = new_sets(2)
@@ -47,7 +47,7 @@ def new_sets(capacity: int, device: torch.device | str = "cpu") -> CacheSets:
 
 
 def set_shape(capacity: int) -> tuple[int, int]:
-    """Return how many sets there are of how many places, so that no more than a few are left out.
+    """Return the number of sets and their size for a capacity, with as few places left out as possible.
 
     Example:
         >>> set_shape(70), set_shape(1000)
@@ -66,38 +66,38 @@ def clear_sets(sets: CacheSets) -> None:
 
 
 def find_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Look keys up, and note which request asked for them; costs one read of a set a key.
+    """Look keys up, and record which request used them; reads one set per key.
 
     Args:
         sets: Changed.
-        keys: int64, 0 or more, which nobody checks; any number of times the same.
-        request: A number above those of all calls before.
+        keys: int64, 0 or more (not checked); keys may repeat.
+        request: A number greater than those of all earlier calls.
 
     Returns:
-        int64: the slot of each key, -1 for those that are missing.
+        int64: the slot of each key, -1 for missing keys.
     """
     return find_slots("find_in_sets", sets, keys, request)
 
 
 def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Give keys a slot each; in each set those that were not used for longest make room, of several the first.
+    """Assign a slot to each key. In each set, the least recently used key is evicted, and among equals the first one.
 
-    A key that is there keeps its slot. What this request, or a later one, used or put in stays: a key for which there
-    is no other place passes the cache by. So no two keys of a call get the same slot. Costs a sort of the keys by set.
+    A key that has a slot keeps it. Keys that this request or a later one used or stored are not evicted, and a key
+    without another place is not admitted. So no two keys of a call get the same slot. The keys are sorted by set.
 
     Args:
         sets: Changed.
-        keys: int64, 0 or more, each once, which nobody checks.
-        request: The number of the request whose keys these are.
+        keys: int64, 0 or more, without duplicates (not checked).
+        request: The number of the request to which the keys belong.
 
     Returns:
-        int64: where the values of each key go, or -1 for those that pass by.
+        int64: the slot of each key, -1 for keys that are not admitted.
     """
     return find_slots("replace_in_sets", sets, keys, request)
 
 
 def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
-    """Return the slots that a kernel finds for keys; none where there are no places."""
+    """Return the slots that a kernel finds for keys, or -1 if the cache has no places."""
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64, keys.device)
     if sets.keys.numel() == 0 or keys.numel() == 0:

@@ -1,4 +1,4 @@
-"""Rows of one tensor to rows of another."""
+"""Copies rows of one tensor to rows of another."""
 
 import torch
 
@@ -15,16 +15,16 @@ def copy_rows(
     *,
     distinct: bool = False,
 ) -> None:
-    """Do `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order, so that the last of equal targets stays.
+    """Copy `out[to_rows[i]] = source[from_rows[i]]` for each `i` in order; of equal targets, the last one wins.
 
-    Costs what `gather_rows` costs; bytes are copied unseen. On a GPU 8 bytes of scratch for each row of `out` more,
-    unless the targets are distinct.
+    Takes as long as `gather_rows`. Bytes are copied uninterpreted. Unless the targets are distinct, a GPU needs 8 bytes
+    of scratch memory per row of `out`.
 
     Args:
         source: Shape (rows, ...), contiguous.
-        from_rows: int64, in `0 .. len(source) - 1`, which nobody checks.
-        out: Written: rows of as many bytes, contiguous.
-        to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, which nobody checks; -1 leaves a row out.
+        from_rows: int64, in `0 .. len(source) - 1`; not checked.
+        out: Written; contiguous, with rows of the same number of bytes.
+        to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row; not checked.
         distinct: Whether the caller knows that no two targets are equal.
 
     Example:
@@ -42,7 +42,7 @@ def copy_rows(
     row_bytes = out[:1].nbytes
     if source.shape[0] and out.shape[0] and source[:1].nbytes != row_bytes:
         raise ValueError(
-            f"rows of source and out must have as many bytes, but have {source[:1].nbytes} and {row_bytes}"
+            f"rows of source and out must have the same number of bytes, but have {source[:1].nbytes} and {row_bytes}"
         )
     if from_rows.numel() == 0 or row_bytes == 0:
         return

@@ -1,4 +1,4 @@
-"""Rows of a tensor but some."""
+"""Deletes rows of a tensor by index."""
 
 import torch
 
@@ -8,32 +8,32 @@ from graphfeed.ops.checks import check_vector
 
 
 def check_places(places: torch.Tensor, bound: int) -> None:
-    """Raise unless places are int64, ascend, none twice, and lie in `0 .. bound - 1`."""
+    """Raise unless places are int64, strictly ascending, and in `0 .. bound - 1`."""
     check_vector("places", places, (torch.int64,))
     if places.numel() == 0:
         return
-    # Together, for each alone would wait for a GPU.
+    # One transfer for all numbers, because each transfer would wait for the GPU.
     rises = (places.diff() > 0).all().to(torch.int64)
     first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
     if first < 0 or last >= bound:
         raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")
     if not ascends:
-        raise ValueError("places must ascend, none twice; sort them")
+        raise ValueError("places must ascend, without duplicates; sort them")
 
 
 def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a tensor but those at some places, by a copy of each run between them.
+    """Return a tensor without the rows at some places.
 
     Args:
         values: Any dtype, shape (rows, ...).
-        places: int64, ascending, none twice.
+        places: int64, ascending, without duplicates.
 
     Returns:
-        Shape (rows - len(places), ...); `values` itself where nothing is left out.
+        Shape (rows - len(places), ...); `values` itself if there are no places.
 
     Raises:
-        IndexError: A place outside of the rows.
-        ValueError: Places that don't ascend.
+        IndexError: A place lies outside of the rows.
+        ValueError: The places don't ascend, or contain duplicates.
 
     Example:
         >>> delete_rows(torch.tensor([5, 6, 7, 8]), torch.tensor([1, 3])).tolist()
@@ -52,18 +52,18 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return where each column's edges start when those at some places are gone.
+    """Return the column starts of a graph without the edges at some places.
 
     Args:
         indptr: Column starts, int32 or int64.
-        places: int64, ascending, none twice.
+        places: int64, ascending, without duplicates.
 
     Returns:
-        Like `indptr`, which it is where nothing is left out.
+        The shape and dtype of `indptr`; `indptr` itself if there are no places.
 
     Raises:
-        IndexError: A place outside of the edges.
-        ValueError: Places that don't ascend.
+        IndexError: A place lies outside of the edges.
+        ValueError: The places don't ascend, or contain duplicates.
 
     Example:
         >>> delete_from_columns(torch.tensor([0, 2, 2, 4]), torch.tensor([1, 3])).tolist()

@@ -1,4 +1,4 @@
-"""Rows of a tensor by index."""
+"""Gathers rows of a tensor by index."""
 
 import numpy as np
 import torch
@@ -11,23 +11,24 @@ WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return `values[index]`, into a reused buffer and with the next rows prefetched.
+    """Return `values[index]` in a reused buffer.
 
-    Costs one pass at a bit under two times memcpy where rows are some hundred bytes and lie at random; an index of
-    short rows costs one random read each. The result is equal for every dtype, whose bytes are copied unseen. An index
-    on a GPU reads rows there, or in pinned memory over the bus, by no more threads than `set_max_uva_threads` allows.
+    For random rows of some hundred bytes, it takes a bit less than twice the time of a memcpy, because the next rows
+    are prefetched. Short rows cost one random read each. Bytes are copied uninterpreted, so any dtype works. With an
+    index on a GPU, the GPU reads rows in its own memory, or in pinned memory over the bus. For the latter it uses no
+    more threads than `set_max_uva_threads` allows.
 
     Args:
-        values: Any dtype, shape (rows, ...), contiguous rows.
-        index: int32 or int64, 1-D, in `0 .. rows - 1`; negative ids are errors, they don't count from the end.
+        values: Any dtype, shape (rows, ...).
+        index: int32 or int64, 1-D, in `0 .. rows - 1`. Negative ids don't count from the end but are errors.
 
     Returns:
-        Shape (len(index), ...), where the index lies.
+        Shape (len(index), ...), on the device of the index.
 
     Raises:
-        IndexError: An index outside of the rows.
-        TypeError: An index of another dtype.
-        ValueError: Values that lie elsewhere than the index and are not pinned.
+        IndexError: An id lies outside of the rows.
+        TypeError: The index has another dtype.
+        ValueError: The values lie on another device than the index and are not pinned.
 
     Example:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
@@ -39,7 +40,7 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Do as `gather_rows` with an index that is known to be right."""
+    """Gather rows without checking the index."""
     module = kernels("rows.gather", index, values=values)
     out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
     if out.numel() == 0:
@@ -48,7 +49,7 @@ def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     source, ids, target = as_kernel_args(index, given, index.contiguous(), taken)
     row_bytes = given.numel() // values.shape[0]
     word = None if on_gpu(index) else WORDS.get(row_bytes)
-    # As NumPy arrays, which may start at any byte.
+    # Views of NumPy arrays, because those may start at any byte.
     if word is not None:
         module.gather_words(source.view(word), ids, target.view(word))
     else:
@@ -57,11 +58,11 @@ def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def index_select(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return the rows of a tensor at the positions in `index`: `gather_rows`, under the name that the field knows.
+    """Return the rows of a tensor at the positions in `index`; the same as `gather_rows`.
 
     Raises:
-        IndexError: A position outside of the rows; negative ones don't count from the end.
-        TypeError: Positions that are neither int32 nor int64.
+        IndexError: A position lies outside of the rows. Negative positions don't count from the end.
+        TypeError: The positions are neither int32 nor int64.
 
     Example:
         >>> index_select(torch.tensor([5, 6, 7]), torch.tensor([2, 0]))

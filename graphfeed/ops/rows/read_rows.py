@@ -1,4 +1,4 @@
-"""Rows of a file by id, without mapping it."""
+"""Reads rows of a file by id, without mapping the file."""
 
 import os
 
@@ -11,20 +11,19 @@ from graphfeed.ops.checks import check_vector
 def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
     """Read row `ids[i]` of an open file into `out[places[i]]`.
 
-    Neighbouring rows come by one positional read, straight to where they go, and a row that is asked for several
-    times is read once. Costs one system call for each run of neighbours. The file's own position is not used, so
-    several threads may read through one descriptor.
+    Each run of neighbouring rows takes one system call, which reads straight into the output, and a repeated id is
+    read once. Reads are positional and don't use the file's own position, so threads may share a descriptor.
 
     Args:
-        descriptor: Of a file open for reading.
-        start: Where row 0 begins in the file.
+        descriptor: The descriptor of a file that is open for reading.
+        start: The offset of row 0 in the file.
         ids: int64, ascending, 0 or more.
-        out: Written; contiguous, shape (rows, ...): the rows' dtype and shape.
-        places: int64, as long as `ids`, in `0 .. len(out) - 1`, which nobody checks.
+        out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
+        places: int64, as long as `ids`, in `0 .. len(out) - 1`; not checked.
 
     Raises:
         OSError: A read failed.
-        EOFError: The file ends before a row does.
+        EOFError: The file ends inside or before a row.
 
     Example:
         >>> import tempfile
@@ -46,18 +45,18 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
     module = kernels("rows.read_rows", out)
     done = 0
     while (done := int(module.read_rows(descriptor, start, row_bytes, rows, targets, done, into))) < len(rows):
-        # The kernel knows no reasons: what it could not read in one go is either read here or raises here.
+        # The kernel reports no errors. What it could not read in one call is read here, or raises the error here.
         target = int(targets[done]) * row_bytes
         read_bytes(descriptor, start + int(rows[done]) * row_bytes, into[target : target + row_bytes].data)
         done += 1
 
 
 def read_bytes(descriptor: int, start: int, into: memoryview) -> None:
-    """Fill a buffer from a place in an open file, in as many reads as it takes.
+    """Fill a buffer from an offset in an open file, by as many reads as it takes.
 
     Raises:
         OSError: A read failed.
-        EOFError: The file ends before.
+        EOFError: The file ends before the buffer is full.
     """
     done = 0
     while done < len(into):

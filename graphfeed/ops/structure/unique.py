@@ -40,7 +40,7 @@ def unique_and_compact(
     Args:
         nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
         rank: Only 0.
-        world_size: Only 1: ids are not shared out among ranks.
+        world_size: Only 1: ids are not distributed among ranks.
         async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
 
     Returns:

@@ -68,7 +68,7 @@ def unique_and_compact_csc_formats(
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
         rank: Only 0.
-        world_size: Only 1: ids are not shared out among ranks.
+        world_size: Only 1: ids are not distributed among ranks.
         async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
 
     Returns:

@@ -36,7 +36,7 @@ def test_wrong_arguments_are_named() -> None:
     one = torch.tensor([0])
     with pytest.raises(ValueError, match="from_rows and to_rows must have the same length, but have 1 and 2"):
         copy_rows(torch.zeros(1, 1), one, torch.zeros(1, 1), torch.tensor([0, 0]))
-    with pytest.raises(ValueError, match="rows of source and out must have as many bytes, but have 4 and 8"):
+    with pytest.raises(ValueError, match="rows of source and out must have the same number of bytes, but have 4 and 8"):
         copy_rows(torch.zeros(1, 1), one, torch.zeros(1, 2), one)
     with pytest.raises(TypeError, match=r"to_rows must be torch.int64"):
         copy_rows(torch.zeros(1, 1), one, torch.zeros(1, 1), one.int())

@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_named() -> None:
         with pytest.raises(IndexError, match=f"places must lie in 0 .. 2, but hold {found}"):
             delete_from_columns(torch.tensor([0, 3]), torch.tensor(wrong))
     for unsorted in ([1, 0], [1, 1]):
-        with pytest.raises(ValueError, match="places must ascend, none twice; sort them"):
+        with pytest.raises(ValueError, match="places must ascend, without duplicates; sort them"):
             delete_rows(values, torch.tensor(unsorted))
     with pytest.raises(TypeError, match=r"places must be torch.int64, but is torch.int32"):
         delete_rows(values, torch.tensor([1], dtype=torch.int32))

@@ -30,5 +30,5 @@ def test_columns_are_those_of_the_cpu(cuda: Cuda, dtype: torch.dtype, places: to
 
 
 def test_places_that_fall_are_named(cuda: Cuda) -> None:
-    with cuda.running(), pytest.raises(ValueError, match="places must ascend, none twice"):
+    with cuda.running(), pytest.raises(ValueError, match="places must ascend, without duplicates"):
         ops.delete_rows(cuda.put(torch.zeros(4)), cuda.put(torch.tensor([2, 1])))

@@ -6,17 +6,8 @@ import torch
 
 from graphfeed.storage import Feature, TorchBasedFeature
 from tests.digests import assert_same
+from tests.tensors import DTYPES
 
-DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-]
 ROWS = torch.arange(12).reshape(4, 3)
 
 

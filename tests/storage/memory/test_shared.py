@@ -17,19 +17,10 @@ import torch
 from graphfeed.storage import ItemSet, TorchBasedFeature
 from graphfeed.storage.memory.shared import Shareable, SharedBlock, extract_tensors, insert_tensors
 from tests.digests import assert_same
+from tests.tensors import DTYPES
 
 leaves_nothing = pytest.mark.usefixtures("no_leaks")
 
-DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-]
 LARGE = 100_000
 OWNER = """
 import pickle, sys, torch
