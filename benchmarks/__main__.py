@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, cuda, gather, gpu_cache, loader, sampling
+from benchmarks import cache, channels, cuda, gather, gpu_cache, loader, peers, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -16,6 +16,7 @@ REPORTS = {
     "channels": channels.report,
     "cuda": cuda.report,
     "gpu_cache": gpu_cache.report,
+    "peers": peers.report,
 }
 
 

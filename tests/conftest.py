@@ -35,7 +35,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes longest where processes share the tests, so that all of them end together."""
+    """Mark what compiles CUDA; begin with what takes longest where processes share the tests, so that all end together."""
+    for item in items:
+        if item.path.stem.endswith("_cuda") or "cuda" in getattr(item, "fixturenames", ()):
+            item.add_marker("compile")
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

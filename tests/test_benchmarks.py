@@ -2,15 +2,17 @@
 
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import cache, cuda, graphs, plain
+from benchmarks import cache, cuda, graphs, peers, plain
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
@@ -182,3 +184,26 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out
+
+
+def test_peers_that_are_not_installed_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(peers, "import_module", absent)
+    first, second, *tables = peers.report(quick(tmp_path, 2))
+    assert first == "GraphBolt is left out: No module named 'dgl.graphbolt'\n"
+    assert second == "PyG is left out: No module named 'torch_geometric'\n"
+    assert [table.count("graphfeed, an edge") for table in tables] == [1, 1]
+
+
+def test_peers_are_measured_by_the_edge() -> None:
+    def make(task: peers.Task) -> Iterator[int]:
+        return iter([1, 1, 10, 20])
+
+    task = peers.Task(torch.tensor([0]), torch.tensor([]), torch.tensor([]), 1, None)
+    rows = peers.measure(task, {"graphfeed": make, "other": make}, 2)
+    assert [row.what for row in rows] == [
+        f"{name}, {unit}" for unit in ("a mini-batch", "an edge") for name in ("graphfeed", "other")
+    ]
+    assert peers.per_edge(Times([10.0, 60.0]), [10, 20]).values == [1.0, 3.0]
