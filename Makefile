@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo lint types test bench clean
+.PHONY: install demo lint types quick test bench clean
 
 install: $(INSTALLED)
 
@@ -27,10 +27,16 @@ types: install
 	$(BIN)/mypy
 
 # Each process takes up to 1.5 GB.
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+
+quick: lint
+	$(PYTEST) -q -m "not slow and not compile"
+
 test: lint types
-	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
+	$(PYTEST)
 
 bench: install
+	$(BIN)/python -m benchmarks peers
 	$(BIN)/python -m benchmarks sampling
 	$(BIN)/python -m benchmarks gather
 	$(BIN)/python -m benchmarks loader

@@ -35,7 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what compiles CUDA; begin with what takes longest where processes share the tests, so that all end together."""
+    """Mark what compiles CUDA; begin with what takes longest where processes share the tests."""
     for item in items:
         if item.path.stem.endswith("_cuda") or "cuda" in getattr(item, "fixturenames", ()):
             item.add_marker("compile")
