@@ -9,8 +9,8 @@
 # %% [markdown]
 # # A first pipeline
 #
-# From arrays to a trained net: make a graph, look inside a mini-batch, see what the loader makes of a pipeline, train,
-# stop and resume, write stages of your own. Everything here runs on a CPU and downloads nothing.
+# From arrays to a trained model: make a graph, look inside a mini-batch, see what the loader makes of a pipeline,
+# train, stop and resume, and write stages of your own. Everything here runs on a CPU and downloads nothing.
 
 # %%
 import json
@@ -29,7 +29,7 @@ import graphfeed as gf
 # ## A graph from arrays
 #
 # Zachary's karate club has 34 members and 78 friendships. `from_coo` takes sources and destinations, as NumPy arrays or
-# tensors. An edge carries messages from its source to its destination, so each friendship goes in twice, once a
+# tensors. An edge carries messages from its source to its destination, so each friendship goes in twice, once per
 # direction.
 
 # %%
@@ -43,7 +43,7 @@ graph
 
 # %% [markdown]
 # Features go into a store, under the key (domain, type, name). The type is `None` where the graph has one type of node.
-# Here row $i$ is the number of friends of member $i$, and $i$ itself, so that we can recognise it later.
+# Here row $i$ holds the number of friends of member $i$, and $i$ itself, so that we can recognise it later.
 
 # %%
 degrees = np.bincount(destinations, minlength=34)
@@ -51,7 +51,7 @@ feat = torch.from_numpy(np.stack([degrees, np.arange(34)], axis=1)).float()
 features = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(feat)})
 
 # %% [markdown]
-# The items are what an epoch goes through. Their names say which field of the mini-batch each member fills.
+# An epoch goes through the items. Their names say which field of the mini-batch each tensor fills.
 
 # %%
 sides = torch.tensor([int(club.nodes[node]["club"] == "Officer") for node in club])
@@ -60,7 +60,7 @@ members = gf.ItemSet((torch.arange(34), sides), names=("seeds", "labels"))
 # %% [markdown]
 # A pipeline is a chain of stages. Writing it down computes nothing.
 #
-# Fan-outs are given outermost layer first: we sample 3 friends of each seed, and then 2 of each member found so far.
+# Fan-outs are given outermost hop first: we sample 3 friends of each seed, and then 2 of each member found so far.
 
 # %%
 pipe = gf.ItemSampler(members, batch_size=2, shuffle=True, seed=13)
@@ -71,7 +71,7 @@ print(str(pipe).replace(" -> ", "\n-> "))
 # %% [markdown]
 # ## Inside a mini-batch
 #
-# Any pipeline is iterable, also without a loader.
+# Any pipeline can be iterated without a loader.
 
 # %%
 minibatch = next(iter(pipe))
@@ -81,17 +81,17 @@ minibatch
 # | field | what it is |
 # | --- | --- |
 # | `seeds`, `labels` | two members, and their labels in the same order |
-# | `sampled_subgraphs` | one a layer, the outermost first |
-# | `input_nodes` | the nodes that the outermost layer reads from: those that need features |
+# | `sampled_subgraphs` | one per hop, the outermost first |
+# | `input_nodes` | the nodes that the outermost hop reads from, which need features |
 # | `node_features` | features of `input_nodes`, row by row |
-# | `key` | (seed, epoch, index): which mini-batch this is, and all that its random numbers depend on |
+# | `key` | (seed, epoch, index): which mini-batch this is; its random numbers depend on nothing else |
 #
 # A subgraph holds edges as compressed sparse columns. Column $c$ is the node `original_column_node_ids[c]`; its sampled
 # neighbours are `indices[indptr[c] : indptr[c + 1]]`, which are positions in `original_row_node_ids`. The rows begin
 # with the columns, so the vectors of the destinations are the first of the vectors of the sources.
 
 # %%
-inner = minibatch.sampled_subgraphs[-1]  # the layer at the seeds
+inner = minibatch.sampled_subgraphs[-1]  # the hop at the seeds
 csc = inner.sampled_csc
 for column, node in enumerate(inner.original_column_node_ids.tolist()):
     places = csc.indices[csc.indptr[column] : csc.indptr[column + 1]]
@@ -110,8 +110,8 @@ for subgraph in minibatch.sampled_subgraphs:
 assert minibatch.node_features["feat"][:, 1].tolist() == minibatch.input_nodes.tolist()
 
 # %% [markdown]
-# The picture shows the whole club in grey, and on top of it what this mini-batch has sampled: dark arrows for the layer
-# at the seeds, light ones for the outer layer.
+# The picture shows the whole club in grey, and on top of it what this mini-batch has sampled: dark arrows for the hop
+# at the seeds, light ones for the outer hop.
 
 # %%
 first_hop = inner.original_row_node_ids[len(minibatch.seeds) :].tolist()
@@ -141,8 +141,8 @@ plt.show()
 # %% [markdown]
 # ## What the loader makes of it
 #
-# The training below takes a larger graph: 4,000 nodes in 5 groups, most edges inside a group, and features that tell
-# the group poorly.
+# The training below uses a larger graph: 4,000 nodes in 5 groups. Most edges stay inside a group, and the features say
+# little about it.
 
 # %%
 rng = np.random.default_rng(0)
@@ -166,17 +166,15 @@ def make_pipe(items, fanouts, shuffle):
     """Write a pipeline down."""
     pipe = gf.ItemSampler(items, batch_size=100, shuffle=shuffle)
     pipe = pipe.sample_neighbor(graph, fanouts=fanouts)
-    pipe = pipe.fetch_feature(features, node_feature_keys=["feat"])
-    return pipe.copy_to("cpu")
+    return pipe.fetch_feature(features, node_feature_keys=["feat"])
 
 
 pipe = make_pipe(train_set, [5, 10], shuffle=True)
 loader = gf.DataLoader(pipe, num_workers=2, seed=0)
 
 # %% [markdown]
-# A loader plans the pipeline: it rewrites a copy of it, rule by rule, and leaves yours alone. `explain()` shows the
-# plan, the last stage first. The column on the left is where a stage runs. Below stand the rules that changed
-# something.
+# A loader plans the pipeline: it rewrites a copy, rule by rule, and leaves yours alone. `explain()` shows the plan, the
+# last stage first. The column on the left says where a stage runs. The rules that changed something are listed below.
 
 # %%
 print(loader.explain())
@@ -213,7 +211,7 @@ class SAGELayer(nn.Module):
 
 
 class SAGE(nn.Module):
-    """A layer of the net for each sampled layer."""
+    """One layer of the model per hop."""
 
     def __init__(self):
         super().__init__()
@@ -283,7 +281,7 @@ rest = list(batches)
 print(f"{len(state)} characters of state; {len(seen)} of {len(loader)} mini-batches were made, {len(rest)} are left")
 
 # %% [markdown]
-# Another loader, with another number of workers, goes on from there. It makes only what is left.
+# Another loader, with another number of workers, goes on from there. It makes only the mini-batches that are left.
 
 
 # %%
@@ -311,8 +309,8 @@ for num_workers in (0, 1, 3):
 # %% [markdown]
 # ## Stages of your own
 #
-# A function of a mini-batch is a stage by `transform`. It returns a mini-batch and leaves the one it is given
-# unchanged; `dataclasses.replace` makes the copy.
+# `transform` makes a stage from a function of a mini-batch. The function returns a new mini-batch and leaves its
+# argument unchanged; `dataclasses.replace` makes the copy.
 
 
 # %%
@@ -327,9 +325,9 @@ print(next(iter(scaled)).node_features["feat"].norm(dim=1)[:4])
 
 
 # %% [markdown]
-# A class is a stage with settings: its fields and one method. `name` makes it a method of every pipeline.
+# A stage with settings is a class: its fields and one method. `name` makes it a method of every pipeline.
 #
-# A stage that draws random numbers says so with `needs_key`, and takes them from the mini-batch's key. Then its
+# A stage that draws random numbers says so with `needs_key`, and derives them from the mini-batch's key. Then its
 # mini-batches, too, are the same wherever they are made.
 
 
@@ -351,19 +349,19 @@ class HideColumns(gf.Transform, name="hide_columns"):
 
 own = gf.ItemSampler(train_set, batch_size=100, shuffle=True).sample_neighbor(graph, fanouts=[5, 10])
 own = own.fetch_feature(features, node_feature_keys=["feat"]).transform(scale_rows).hide_columns(share=0.25)
-own = own.copy_to("cpu")
 with gf.DataLoader(own, num_workers=0, seed=0) as inline, gf.DataLoader(own, num_workers=3, seed=0) as threads:
     assert all(equal(*both) for both in zip(inline, threads, strict=True))
     print(threads.explain())
 
 # %% [markdown]
-# Stages written before `copy_to` run in the workers; those behind it stay in the main process.
+# Your own stages run in the workers too. With `copy_to("cuda")` at the end, those before it would still do so, and the
+# copy would run in the main process.
 
 # %% [markdown]
 # ## A graph with types
 #
 # WordNet comes with the package: meanings (synsets) and words, joined by 38 relations. Where a graph has types, every
-# value is a dict by type: nodes by node type, edges by "source:relation:destination", features by (type, name).
+# value is a dict: nodes by node type, edges by "source:relation:destination", features by (type, name).
 
 # %%
 dataset = gf.datasets.wordnet()
