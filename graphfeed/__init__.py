@@ -2,30 +2,60 @@
 
 You chain stages into a pipeline that says what a mini-batch is. The loader decides where and when each stage runs. The
 public names are here; what they do is in the folders below, and ARCHITECTURE.md says what belongs to which.
+
+    >>> import torch
+    >>> import graphfeed as gf
+    >>> graph = gf.from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
+    >>> pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), batch_size=2, shuffle=True)
+    >>> pipe = pipe.sample_neighbor(graph, fanouts=[5, 5])
+    >>> with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+    ...     [minibatch.num_layers() for minibatch in loader]
+    [2, 2]
+
+Pipeline: what a mini-batch is. Most stages have a fluent name; `dir(pipe)` lists them.
+    Datapipe, Transform, Placement: the base classes of stages, and where a stage may run
+    MiniBatch, Key: what flows between stages, and which mini-batch it is
+    ItemSampler, DistributedItemSampler, IterableSource: sources, which make mini-batches of items
+    NeighborSampler, LayerNeighborSampler, InSubgraphSampler: sample a graph around the seeds
+    TemporalNeighborSampler, TemporalLayerNeighborSampler: sample edges that are older than the seeds
+    SubgraphSampler: the base class of a sampler of your own
+    NegativeSampler, UniformNegativeSampler, SeedEdgesExcluder: for link prediction
+    FeatureFetcher, CopyTo: read features, and move mini-batches to a device
+    MiniBatchTransformer, Bufferer: apply a function to each mini-batch, and hold some back
+    find, replace, traverse, to_graph: look at a pipeline and change it
+
+Graph: what is sampled.
+    SamplingGraph, FusedCSCSamplingGraph: the interface of graphs, and a graph in memory
+    from_coo, fused_csc_sampling_graph, load_graph, add_reverse_edges: make a graph
+    SampledSubgraph, CSCFormatBase: the result of one hop of sampling
+    TemporalQuery: the parameters of sampling in time
+
+Features: what is known about nodes and edges.
+    Feature, TorchBasedFeature, DiskBasedFeature: one feature: the interface, in memory, on disk
+    CPUCachedFeature, GPUCachedFeature, cpu_cached_feature, gpu_cached_feature: with a cache in front of it
+    FeatureStore, FeatureKey, BasicFeatureStore, TorchBasedFeatureStore: features by key
+
+Data: what to train on.
+    ItemSet, HeteroItemSet: seeds, labels and so on, by position
+    Dataset, OnDiskDataset, Task, OnDiskTask, preprocess_ondisk_dataset: a graph, its features and its tasks
+    datasets: data sets that come with the package
+
+Loader: where and when mini-batches are made.
+    DataLoader: runs a pipeline with threads, processes and a GPU
+    ProcessExecutor, WorkerLostError: worker processes of a loader
+    seed: fixes the randomness of everything that has no seed of its own
 """
 
-from graphfeed.channels import (
-    ChannelBase,
-    Closed,
-    EndOfEpoch,
-    MpChannel,
-    PeerError,
-    QueueTimeoutError,
-    SampleMessage,
-    SamplerPool,
-    SamplerReceiver,
-    SamplerSender,
-    ShmChannel,
-)
+import difflib
+import importlib
+import typing
+
 from graphfeed.datapipes import (
     Bufferer,
-    CompactPerLayer,
     CopyTo,
     Datapipe,
     DistributedItemSampler,
-    FanoutSampler,
     FeatureFetcher,
-    GBWarning,
     InSubgraphSampler,
     ItemSampler,
     IterableSource,
@@ -34,57 +64,24 @@ from graphfeed.datapipes import (
     MiniBatchTransformer,
     NegativeSampler,
     NeighborSampler,
-    PipelineGraph,
     Placement,
-    SamplePerLayer,
     SeedEdgesExcluder,
     SubgraphSampler,
     TemporalLayerNeighborSampler,
     TemporalNeighborSampler,
-    TemporalSampler,
     Transform,
     UniformNegativeSampler,
-    datapipe_graph_to_adjlist,
-    exclude_seed_edges,
     find,
-    find_dps,
-    functional_datapipe,
-    minibatcher_default,
     replace,
-    replace_dp,
     to_graph,
     traverse,
-    traverse_dps,
-    with_negatives,
 )
-from graphfeed.interop.end_marker import EndMarker
-from graphfeed.interop.feature_fetcher_start_marker import FeatureFetcherStartMarker
-from graphfeed.interop.from_dglgraph import from_dglgraph
-from graphfeed.interop.item_set_dict import ItemSetDict
-from graphfeed.interop.waiter import Waiter
-from graphfeed.loader import (
-    DataLoader,
-    PrefetcherIterDataPipe,
-    ProcessExecutor,
-    WorkerLostError,
-)
-from graphfeed.ops import (
-    Key,
-    draw_key,
-    expand_indptr,
-    index_select,
-    indptr_edge_ids,
-    isin,
-    seed,
-    unique_and_compact,
-)
+from graphfeed.datapipes.pipeline import fluent
+from graphfeed.loader import DataLoader, ProcessExecutor, WorkerLostError
+from graphfeed.ops import Key, seed
 from graphfeed.storage import (
-    CANONICAL_ETYPE_DELIMITER,
-    ORIGINAL_EDGE_ID,
     BasicFeatureStore,
-    BuiltinDataset,
     CPUCachedFeature,
-    CPUFeatureCache,
     CSCFormatBase,
     Dataset,
     DiskBasedFeature,
@@ -93,158 +90,140 @@ from graphfeed.storage import (
     FeatureStore,
     FusedCSCSamplingGraph,
     GPUCachedFeature,
-    GPUFeatureCache,
     HeteroItemSet,
     ItemSet,
     OnDiskDataset,
-    OnDiskFeatureData,
     OnDiskTask,
-    PyGLayerData,
-    PyGLayerHeteroData,
     SampledSubgraph,
-    SampledSubgraphImpl,
     SamplingGraph,
     Task,
     TemporalQuery,
     TorchBasedFeature,
     TorchBasedFeatureStore,
     add_reverse_edges,
-    bytes_to_number_of_items,
-    compact_csc_format,
-    convert_to_hetero,
     cpu_cached_feature,
     datasets,
-    etype_str_to_tuple,
-    etype_tuple_to_str,
     from_coo,
     fused_csc_sampling_graph,
     gpu_cached_feature,
-    load_from_shared_memory,
     load_graph,
-    numpy_save_aligned,
     preprocess_ondisk_dataset,
-    revert_to_homo,
-    seed_type_str_to_ntypes,
-    unique_and_compact_csc_formats,
-    wrap_with_cached_feature,
 )
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "CANONICAL_ETYPE_DELIMITER",
-    "ORIGINAL_EDGE_ID",
     "BasicFeatureStore",
     "Bufferer",
-    "BuiltinDataset",
     "CPUCachedFeature",
-    "CPUFeatureCache",
     "CSCFormatBase",
-    "ChannelBase",
-    "Closed",
-    "CompactPerLayer",
     "CopyTo",
     "DataLoader",
     "Datapipe",
     "Dataset",
     "DiskBasedFeature",
     "DistributedItemSampler",
-    "EndMarker",
-    "EndOfEpoch",
-    "FanoutSampler",
     "Feature",
     "FeatureFetcher",
-    "FeatureFetcherStartMarker",
     "FeatureKey",
     "FeatureStore",
     "FusedCSCSamplingGraph",
-    "GBWarning",
     "GPUCachedFeature",
-    "GPUFeatureCache",
     "HeteroItemSet",
     "InSubgraphSampler",
     "ItemSampler",
     "ItemSet",
-    "ItemSetDict",
     "IterableSource",
     "Key",
     "LayerNeighborSampler",
     "MiniBatch",
     "MiniBatchTransformer",
-    "MpChannel",
     "NegativeSampler",
     "NeighborSampler",
     "OnDiskDataset",
-    "OnDiskFeatureData",
     "OnDiskTask",
-    "PeerError",
-    "PipelineGraph",
     "Placement",
-    "PrefetcherIterDataPipe",
     "ProcessExecutor",
-    "PyGLayerData",
-    "PyGLayerHeteroData",
-    "QueueTimeoutError",
-    "SampleMessage",
-    "SamplePerLayer",
     "SampledSubgraph",
-    "SampledSubgraphImpl",
-    "SamplerPool",
-    "SamplerReceiver",
-    "SamplerSender",
     "SamplingGraph",
     "SeedEdgesExcluder",
-    "ShmChannel",
     "SubgraphSampler",
     "Task",
     "TemporalLayerNeighborSampler",
     "TemporalNeighborSampler",
     "TemporalQuery",
-    "TemporalSampler",
     "TorchBasedFeature",
     "TorchBasedFeatureStore",
     "Transform",
     "UniformNegativeSampler",
-    "Waiter",
     "WorkerLostError",
     "__version__",
     "add_reverse_edges",
-    "bytes_to_number_of_items",
-    "compact_csc_format",
-    "convert_to_hetero",
     "cpu_cached_feature",
-    "datapipe_graph_to_adjlist",
     "datasets",
-    "draw_key",
-    "etype_str_to_tuple",
-    "etype_tuple_to_str",
-    "exclude_seed_edges",
-    "expand_indptr",
     "find",
-    "find_dps",
     "from_coo",
-    "from_dglgraph",
-    "functional_datapipe",
     "fused_csc_sampling_graph",
     "gpu_cached_feature",
-    "index_select",
-    "indptr_edge_ids",
-    "isin",
-    "load_from_shared_memory",
     "load_graph",
-    "minibatcher_default",
-    "numpy_save_aligned",
     "preprocess_ondisk_dataset",
     "replace",
-    "replace_dp",
-    "revert_to_homo",
     "seed",
-    "seed_type_str_to_ntypes",
     "to_graph",
     "traverse",
-    "traverse_dps",
-    "unique_and_compact",
-    "unique_and_compact_csc_formats",
-    "with_negatives",
-    "wrap_with_cached_feature",
 ]
+
+# Names that most programs do not need, and those of other libraries: found on first use, and not listed by dir().
+_NAMES = {
+    "graphfeed.channels": """ChannelBase Closed EndOfEpoch MpChannel PeerError QueueTimeoutError SampleMessage
+        SamplerPool SamplerReceiver SamplerSender ShmChannel""",
+    "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
+        TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
+    "graphfeed.interop.dgl": "from_dglgraph",
+    "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
+        PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
+        numpy_save_aligned replace_dp traverse_dps""",
+    "graphfeed.ops": "draw_key expand_indptr index_select indptr_edge_ids isin unique_and_compact",
+    "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData",
+    "graphfeed.storage": """CANONICAL_ETYPE_DELIMITER CPUFeatureCache GPUFeatureCache ORIGINAL_EDGE_ID
+        OnDiskFeatureData bytes_to_number_of_items compact_csc_format convert_to_hetero etype_str_to_tuple
+        etype_tuple_to_str load_from_shared_memory revert_to_homo seed_type_str_to_ntypes
+        unique_and_compact_csc_formats wrap_with_cached_feature""",
+}
+_FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+fluent.FOUND_IN.update(
+    dict.fromkeys(("mark_end", "mark_feature_fetcher_start", "prefetch", "wait"), "graphfeed.interop.graphbolt")
+)
+
+
+if typing.TYPE_CHECKING:
+    from graphfeed import channels as channels
+    from graphfeed import interop as interop
+    from graphfeed import pyg as pyg
+    from graphfeed.channels import *
+    from graphfeed.datapipes import *
+    from graphfeed.interop.dgl import *
+    from graphfeed.interop.graphbolt import *
+    from graphfeed.ops import draw_key as draw_key
+    from graphfeed.ops import expand_indptr as expand_indptr
+    from graphfeed.ops import index_select as index_select
+    from graphfeed.ops import indptr_edge_ids as indptr_edge_ids
+    from graphfeed.ops import isin as isin
+    from graphfeed.ops import unique_and_compact as unique_and_compact
+    from graphfeed.pyg import *
+    from graphfeed.storage import *
+else:
+    # Hidden from type checkers: they would take any name for one that is there.
+    def __getattr__(name: str) -> typing.Any:
+        if name in _FOUND_IN:
+            return getattr(importlib.import_module(_FOUND_IN[name]), name)
+        if name in ("channels", "interop", "pyg"):
+            return importlib.import_module(f"graphfeed.{name}")
+        near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise AttributeError(f"module 'graphfeed' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return __all__

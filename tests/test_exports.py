@@ -2,14 +2,18 @@
 
 import importlib
 import inspect
+import pickle
 import pkgutil
+import re
 from types import ModuleType
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
 import graphfeed
+from graphfeed.channels import ShmChannel
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.interop.graphbolt import Waiter
 
 MODULES = [importlib.import_module("graphfeed")] + [
     importlib.import_module(info.name)
@@ -18,6 +22,9 @@ MODULES = [importlib.import_module("graphfeed")] + [
 ]
 PACKAGES = [module for module in MODULES if hasattr(module, "__path__")]
 PUBLIC = [(package, name) for package in PACKAGES for name in getattr(package, "__all__", ())]
+
+FOUND_ON_FIRST_USE = [(graphfeed, name) for name in graphfeed._FOUND_IN]
+BY_NAME = PUBLIC + FOUND_ON_FIRST_USE
 
 each_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 
@@ -51,7 +58,7 @@ def test_nothing_public_is_missing(package: ModuleType) -> None:
     assert there - set(getattr(package, "__all__", ())) == set()
 
 
-@pytest.mark.parametrize(("package", "name"), PUBLIC, ids=[f"{package.__name__}.{name}" for package, name in PUBLIC])
+@pytest.mark.parametrize(("package", "name"), BY_NAME, ids=[f"{package.__name__}.{name}" for package, name in BY_NAME])
 def test_a_public_name_is_there_and_described(package: ModuleType, name: str) -> None:
     value = getattr(package, name)
     if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
@@ -62,10 +69,54 @@ def test_a_public_name_is_there_and_described(package: ModuleType, name: str) ->
 
 @pytest.mark.parametrize("stage", stages())
 def test_a_stage_is_public_in_a_file_of_its_name(stage: type[Any]) -> None:
+    """Those for programs of GraphBolt's share a file, and are found at the top."""
+    if stage.__module__ == "graphfeed.interop.graphbolt":
+        assert graphfeed._FOUND_IN[stage.__name__] == stage.__module__
+        return
     assert stage.__module__.rpartition(".")[2].replace("_", "") == stage.__name__.lower()
-    assert stage.__name__ in graphfeed.__all__ or stage.__module__.startswith("graphfeed.loader.")
+    room = importlib.import_module(".".join(stage.__module__.split(".")[:2]))
+    assert stage.__name__ in room.__all__
 
 
-def test_what_a_pipeline_is_written_with_is_at_the_top() -> None:
-    written = {stage.__name__ for stage in stages() if ".datapipes." in stage.__module__}
-    assert written <= set(graphfeed.__all__)
+def test_what_a_pipeline_is_written_with_is_found_at_the_top() -> None:
+    written = {stage for stage in stages() if ".datapipes." in stage.__module__}
+    assert all(getattr(graphfeed, stage.__name__) is stage for stage in written)
+
+
+def test_the_top_shows_about_fifty_names_and_finds_the_others() -> None:
+    assert 45 <= len(graphfeed.__all__) <= 60
+    assert dir(graphfeed) == sorted(graphfeed.__all__)
+    assert graphfeed._FOUND_IN.keys().isdisjoint(graphfeed.__all__)
+
+
+def test_the_top_describes_the_names_that_it_shows_by_subject() -> None:
+    groups = re.findall(r"^(\w+): .*\n((?:    .*\n)+)", graphfeed.__doc__ or "", re.MULTILINE)
+    assert [title for title, _ in groups] == ["Pipeline", "Graph", "Features", "Data", "Loader"]
+    lines = [line.strip() for _, text in groups for line in text.splitlines()]
+    described = [name for line in lines for name in line.partition(":")[0].split(", ")]
+    assert sorted(described) == sorted(set(graphfeed.__all__) - {"__version__"})
+
+
+def test_names_are_found_by_an_import_too() -> None:
+    for name in [*graphfeed.__all__, *graphfeed._FOUND_IN]:
+        names: dict[str, Any] = {}
+        exec(f"from graphfeed import {name}", names)
+        assert names[name] is getattr(graphfeed, name)
+    assert graphfeed.interop is importlib.import_module("graphfeed.interop")
+
+
+def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
+    """The types are checked by mypy, which also says so if an ignored error is none."""
+    assert_type(graphfeed.Waiter, type[Waiter])
+    assert_type(graphfeed.ShmChannel, type[ShmChannel])
+    assert_type(graphfeed.ORIGINAL_EDGE_ID, str)
+    with pytest.raises(AttributeError, match=r"no attribute 'ItemSamplers'; did you mean ItemSampler"):
+        graphfeed.ItemSamplers  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'graphfeed' has no attribute 'xyz'$"):
+        graphfeed.xyz  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_classes_of_the_top_pickle_by_name() -> None:
+    classes = [getattr(graphfeed, name) for name in [*graphfeed.__all__, *graphfeed._FOUND_IN]]
+    classes = [value for value in classes if inspect.isclass(value)]
+    assert pickle.loads(pickle.dumps(classes)) == classes

@@ -42,6 +42,9 @@ print(json.dumps({"changed": changed, "compiled": len(compiled.buffer), "modules
 
 OPTIONAL_OR_SLOW = {
     "cupy",
+    "graphfeed.channels",
+    "graphfeed.interop",
+    "graphfeed.pyg",
     "matplotlib",
     "pandas",
     "pyarrow",

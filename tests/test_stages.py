@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.fluent import FLUENT
+from graphfeed.datapipes.pipeline.fluent import FLUENT, FOUND_IN, find_stage
 from tests.digests import digests
 from tests.pipelines import random_edges
 
@@ -125,8 +125,9 @@ each_stage = pytest.mark.parametrize("kind", BUILDERS, ids=lambda kind: kind.__n
 def stages() -> set[type]:
     """Return the stages that a pipeline is written with: the public ones and those with a fluent name."""
     public = {getattr(gf.datapipes, name) for name in gf.datapipes.__all__}
-    named = {stage for stage in FLUENT.values() if stage.__module__.startswith("graphfeed.")}
-    return {kind for kind in public | named if inspect.isclass(kind) and issubclass(kind, gf.Datapipe)} - BASES
+    named = {find_stage(name) for name in [*FLUENT, *FOUND_IN]}
+    found = {kind for kind in public | named if inspect.isclass(kind) and issubclass(kind, gf.Datapipe)}
+    return {kind for kind in found if kind.__module__.startswith("graphfeed.")} - BASES
 
 
 @cache

@@ -18,17 +18,12 @@ from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
-from graphfeed.datapipes.minibatcher import GBWarning, minibatcher_default
+from graphfeed.datapipes.minibatcher import ItemNameWarning, minibatcher_default
 from graphfeed.datapipes.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
-from graphfeed.datapipes.pipeline.fluent import functional_datapipe
 from graphfeed.datapipes.pipeline.pipeline_graph import (
     PipelineGraph,
-    datapipe_graph_to_adjlist,
-    find_dps,
-    replace_dp,
     to_graph,
-    traverse_dps,
 )
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
@@ -48,8 +43,8 @@ __all__ = [
     "DistributedItemSampler",
     "FanoutSampler",
     "FeatureFetcher",
-    "GBWarning",
     "InSubgraphSampler",
+    "ItemNameWarning",
     "ItemSampler",
     "IterableSource",
     "LayerNeighborSampler",
@@ -67,16 +62,11 @@ __all__ = [
     "TemporalSampler",
     "Transform",
     "UniformNegativeSampler",
-    "datapipe_graph_to_adjlist",
     "exclude_seed_edges",
     "find",
-    "find_dps",
-    "functional_datapipe",
     "minibatcher_default",
     "replace",
-    "replace_dp",
     "to_graph",
     "traverse",
-    "traverse_dps",
     "with_negatives",
 ]

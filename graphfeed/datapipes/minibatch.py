@@ -77,7 +77,7 @@ class MiniBatch:
             ImportError: DGL is not installed.
             ValueError: A subgraph without row or column ids.
         """
-        blocks: list[Any] = import_module("graphfeed.interop.blocks").compute_blocks(self.sampled_subgraphs or [])
+        blocks: list[Any] = import_module("graphfeed.interop.dgl").compute_blocks(self.sampled_subgraphs or [])
         return blocks
 
     def to_pyg_data(self) -> Any:
@@ -92,7 +92,7 @@ class MiniBatch:
             ImportError: PyG is not installed.
             ValueError: Nothing was sampled.
         """
-        return import_module("graphfeed.pyg.pyg_data").make_data(self)
+        return import_module("graphfeed.pyg.data").make_data(self)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor, also of attributes that are no fields, to a device; changes and returns this object.

@@ -13,8 +13,8 @@ LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative
 FIELDS = {field.name for field in fields(MiniBatch)}
 
 
-class GBWarning(UserWarning):
-    """Something is unusual and works all the same; a class of its own so that it can be silenced."""
+class ItemNameWarning(UserWarning):
+    """An item set has no names, or a name that is not a field of a mini-batch."""
 
 
 def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
@@ -32,24 +32,24 @@ def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
         A `MiniBatch`; the batch as it is, if there are no names. A name that is no field is set all the same.
 
     Warns:
-        GBWarning: No names, or a name that is no field.
+        ItemNameWarning: No names, or a name that is no field.
     """
     if names is None:
         warnings.warn(
             "the item set has no names, so its rows are passed on as they are; name them, for example names='seeds'",
-            GBWarning,
+            ItemNameWarning,
             stacklevel=2,
         )
         return batch
     values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names)}
     if not LEGACY_NAMES.isdisjoint(names):
-        values = import_module("graphfeed.interop.legacy_names").translate(values)
+        values = import_module("graphfeed.interop.graphbolt").translate(values)
     minibatch = MiniBatch()
     for name, value in values.items():
         if name not in FIELDS:
             warnings.warn(
                 f"item name {name!r} is no field of MiniBatch; it is set as an attribute",
-                GBWarning,
+                ItemNameWarning,
                 stacklevel=2,
             )
         setattr(minibatch, name, value)

@@ -15,7 +15,6 @@ from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.prefetcher_iter_data_pipe import PrefetcherIterDataPipe
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
@@ -31,7 +30,6 @@ __all__ = [
     "Pin",
     "Plan",
     "Prefetch",
-    "PrefetcherIterDataPipe",
     "ProcessExecutor",
     "RunContext",
     "Sharder",

@@ -1,5 +1,9 @@
-"""PyG: mini-batches as its data objects.
+"""PyG: mini-batches and sampled subgraphs as its data objects.
 
 This room is optional, and needs `torch_geometric` only when it is used. Nothing here samples or fetches; that is done
 by the same stages as for everyone else, in `graphfeed.datapipes`.
 """
+
+from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
+
+__all__ = ["PyGLayerData", "PyGLayerHeteroData"]

@@ -5,10 +5,8 @@ when that happens is decided in `graphfeed.loader`.
 """
 
 from graphfeed.storage import datasets
-from graphfeed.storage.datasets.builtin_dataset import BuiltinDataset
 from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.numpy_save_aligned import numpy_save_aligned
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask
 from graphfeed.storage.datasets.preprocess import preprocess_ondisk_dataset
 from graphfeed.storage.datasets.task import Task
@@ -36,10 +34,7 @@ from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.sampled_subgraph import (
     CSCFormatBase,
-    PyGLayerData,
-    PyGLayerHeteroData,
     SampledSubgraph,
-    SampledSubgraphImpl,
 )
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -57,7 +52,6 @@ __all__ = [
     "CANONICAL_ETYPE_DELIMITER",
     "ORIGINAL_EDGE_ID",
     "BasicFeatureStore",
-    "BuiltinDataset",
     "CPUCachedFeature",
     "CPUFeatureCache",
     "CSCFormatBase",
@@ -75,10 +69,7 @@ __all__ = [
     "OnDiskDataset",
     "OnDiskFeatureData",
     "OnDiskTask",
-    "PyGLayerData",
-    "PyGLayerHeteroData",
     "SampledSubgraph",
-    "SampledSubgraphImpl",
     "SamplingGraph",
     "SamplingRequest",
     "Task",
@@ -98,7 +89,6 @@ __all__ = [
     "gpu_cached_feature",
     "load_from_shared_memory",
     "load_graph",
-    "numpy_save_aligned",
     "preprocess_ondisk_dataset",
     "revert_to_homo",
     "seed_type_str_to_ntypes",

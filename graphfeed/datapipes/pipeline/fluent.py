@@ -1,26 +1,26 @@
 """The fluent names: `pipe.sample_neighbor(...)` is `NeighborSampler(pipe, ...)`. `fluent.pyi` types them."""
 
+import inspect
 from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
-
-Stage = TypeVar("Stage", bound=type)
+from importlib import import_module
+from typing import Any
 
 FLUENT: dict[str, type] = {}
-"""Stage by fluent name, filled by the stages' class statements."""
+"""Each stage by its fluent name; the class statements of the stages fill it."""
+FOUND_IN: dict[str, str] = {}
+"""The modules of stages that are imported when their fluent name is first used; rooms above this one fill it."""
 
 
 def register(name: str, stage: type) -> None:
     """Give a stage its fluent name.
 
     Raises:
-        ValueError: Another stage has it.
+        ValueError: The name belongs to another stage.
     """
     known = FLUENT.get(name)
-    if known is not None and (known.__module__, known.__qualname__) != (
-        stage.__module__,
-        stage.__qualname__,
-    ):
+    if known is None and FOUND_IN.get(name, stage.__module__) != stage.__module__:
+        known = find_stage(name)
+    if known is not None and (known.__module__, known.__qualname__) != (stage.__module__, stage.__qualname__):
         raise ValueError(
             f"fluent name {name!r} of {stage.__qualname__} is taken by {known.__module__}.{known.__qualname__}; "
             "choose another"
@@ -28,28 +28,41 @@ def register(name: str, stage: type) -> None:
     FLUENT[name] = stage
 
 
-def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
-    """Give a stage its fluent name by a decorator; `class MyStage(Transform, name="my_stage")` does the same.
-
-    Raises:
-        ValueError: Another stage has the name.
-    """
-
-    def decorate(stage: Stage) -> Stage:
-        register(name, stage)
-        return stage
-
-    return decorate
+def find_stage(name: str) -> type | None:
+    """Return the stage with a fluent name, importing its module if necessary; None if there is no such stage."""
+    if name not in FLUENT and name in FOUND_IN:
+        import_module(FOUND_IN[name])
+    return FLUENT.get(name)
 
 
 class Fluent:
     """Finds fluent names among the attributes of a pipeline."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return the stage of this name, with this pipeline as its source."""
-        if name in FLUENT:
-            return partial(FLUENT[name], self)
+        """Return the constructor of the stage with this name, with this pipeline as its source."""
+        stage = find_stage(name)
+        if stage is not None:
+            return bind(stage, name, self)
         raise AttributeError(
-            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {sorted(FLUENT)}; "
-            "transform(function) takes any function, and graphfeed.functional_datapipe names a stage of your own"
+            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {sorted({*FLUENT, *FOUND_IN})}; "
+            "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one"
         )
+
+    def __dir__(self) -> list[str]:
+        """Return the attributes and the fluent names."""
+        return sorted({*super().__dir__(), *FLUENT, *FOUND_IN})
+
+
+def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
+    """Return the constructor of a stage without its first parameter, with the stage's documentation and signature."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        return stage(source, *args, **kwargs)
+
+    signature = inspect.signature(stage)
+    parameters = enumerate(signature.parameters.values())
+    rest = [parameter for place, parameter in parameters if place > 0 or parameter.kind is parameter.VAR_POSITIONAL]
+    vars(make)["__signature__"] = signature.replace(parameters=rest, return_annotation=stage)
+    make.__name__, make.__qualname__ = name, f"{type(source).__name__}.{name}"
+    make.__doc__, make.__module__ = stage.__doc__, stage.__module__
+    return make

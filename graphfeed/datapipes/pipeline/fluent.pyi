@@ -1,10 +1,10 @@
-"""The types of the fluent names: each is a stage's constructor without its source. A test holds it to the registry.
+"""The types of the fluent names: each is a stage's constructor without its source. A test compares it to the registry.
 
-A stage of a room that imports from this one is a `Datapipe` here, for imports go one way.
+A stage of a room above this one is a `Datapipe` here, because imports go one way.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
@@ -29,12 +29,11 @@ from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
-Stage = TypeVar("Stage", bound=type)
-
 FLUENT: dict[str, type]
+FOUND_IN: dict[str, str]
 
 def register(name: str, stage: type) -> None: ...
-def functional_datapipe(name: str) -> Callable[[Stage], Stage]: ...
+def find_stage(name: str) -> type | None: ...
 
 class Fluent:
     def buffer(
@@ -152,3 +151,5 @@ class Fluent:
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,
     ) -> MiniBatchTransformer: ...
     def wait(self) -> Datapipe: ...
+
+def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]: ...

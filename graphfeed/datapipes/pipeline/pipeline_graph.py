@@ -2,62 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.optional import import_optional
-from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
-
-DataPipeGraph: TypeAlias = dict[int, tuple[Datapipe, "DataPipeGraph"]]
-"""A stage by its id, with the graphs of the stages that it reads from."""
-
-
-def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph that ends with a stage; `traverse` lists its stages instead.
-
-    Example:
-        >>> from graphfeed import ItemSampler, ItemSet
-        >>> pipe = ItemSampler(ItemSet(3, names="seeds"), 1).transform()
-        >>> ((last, sources),) = traverse_dps(pipe).values()
-        >>> last is pipe, [type(stage).__name__ for stage, _ in sources.values()]
-        (True, ['ItemSampler'])
-    """
-    if not isinstance(datapipe, Datapipe):
-        raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
-    sources: DataPipeGraph = {}
-    for stage in datapipe.inputs:
-        sources.update(traverse_dps(stage))
-    return {id(datapipe): (datapipe, sources)}
-
-
-def last_of(graph: DataPipeGraph) -> Datapipe:
-    """Return the stage that a graph ends with."""
-    ((stage, _),) = graph.values()
-    return stage
-
-
-def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
-    """Return the stages of a class or its subclasses, each once, sources first; `find` takes a pipeline instead."""
-    return find(last_of(graph), dp_type)
-
-
-def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
-    """Return the graph with another stage in place of one; `replace` takes a pipeline instead.
-
-    Stages never change: the graph returned is of new ones, from the replaced stage to the last, and the pipeline to
-    go on with is its last stage, `next(iter(graph.values()))[0]`.
-
-    Raises:
-        ValueError: The graph hasn't got the stage.
-    """
-    return traverse_dps(replace(last_of(graph), old_datapipe, new_datapipe))
-
-
-def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[Datapipe, list[int]]]:
-    """Return each stage of a graph by its id, with the ids of the stages that it reads from; the last stage first."""
-    stages = reversed(traverse(last_of(datapipe_graph)))
-    return {id(stage): (stage, [id(source) for source in stage.inputs]) for stage in stages}
+from graphfeed.datapipes.pipeline.traverse import traverse
 
 
 @dataclass(frozen=True)

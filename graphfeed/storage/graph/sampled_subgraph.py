@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal, NamedTuple, Self, TypeAlias, overload
+from importlib import import_module
+from typing import Any, Literal, Self, TypeAlias, overload
 
 import torch
 
@@ -62,28 +63,6 @@ class CSCFormatBase:
     def __repr__(self) -> str:
         """Return the two tensors, one a line."""
         return tensor_repr(type(self).__name__, vars(self))
-
-
-class PyGLayerData(NamedTuple):
-    """What a bipartite layer of PyG takes."""
-
-    x: tuple[torch.Tensor, torch.Tensor]
-    """Features of the sources, and of the destinations, which the sources begin with."""
-    edge_index: torch.Tensor
-    """int64: sources and destinations, shape (2, E)."""
-    size: tuple[int, int]
-    """How many sources and destinations there are."""
-
-
-class PyGLayerHeteroData(NamedTuple):
-    """What a bipartite layer of PyG takes, by node type and edge type "src:rel:dst"."""
-
-    x: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
-    """Features of the sources and of the destinations, by node type."""
-    edge_index: dict[str, torch.Tensor]
-    """int64: sources and destinations, shape (2, E)."""
-    size: dict[str, tuple[int, int]]
-    """How many sources and destinations there are."""
 
 
 @dataclass(repr=False)
@@ -189,53 +168,27 @@ class SampledSubgraph:
                 ids[edge_type] = delete_rows(ids[edge_type], gone)
         return replace(self, sampled_csc=parts, original_edge_ids=ids)
 
-    def to_pyg(self, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
-        """Return the layer as PyG's bipartite convolutions take it; needs no PyG.
+    def to_pyg(self, x: ByType) -> Any:
+        """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
+
+        PyG itself is not needed.
 
         Args:
-            x: A row for each of the row ids; by node type if the graph has types. A type may be left out.
+            x: One row per row id, by node type if the graph has types. Types may be left out.
+
+        Raises:
+            TypeError: `x` is a dict and the subgraph has no types, or the other way around.
         """
-        if isinstance(self.sampled_csc, CSCFormatBase):
-            if not isinstance(x, torch.Tensor):
-                raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
-            count = len(self.sampled_csc.indptr) - 1
-            return PyGLayerData((x, x[:count]), edge_index(self.sampled_csc), (len(x), count))
-        if not isinstance(x, dict):
-            raise TypeError(f"x must be a dict by node type, as the subgraph has types, but is a {type(x).__name__}")
-        destinations: dict[str, torch.Tensor] = {}
-        sizes: dict[str, tuple[int, int]] = {}
-        for edge_type, csc in self.sampled_csc.items():
-            source, _, destination = edge_type.split(":")
-            count = len(csc.indptr) - 1
-            if destination in x:
-                destinations[destination] = x[destination][:count]
-            rows = pick(self.original_row_node_ids, source)
-            sizes[edge_type] = (len(x.get(source, ()) if rows is None else rows), count)
-        edges = {edge_type: edge_index(csc) for edge_type, csc in self.sampled_csc.items()}
-        return PyGLayerHeteroData((x, destinations), edges, sizes)
+        return import_module("graphfeed.pyg.layer_data").make_layer_data(self, x)
 
     def __repr__(self) -> str:
         """Return the fields, one a line, from the last letter to the first."""
         return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
 
 
-SampledSubgraphImpl = SampledSubgraph
-
-
 def pick(ids: ByType | None, kind: str) -> torch.Tensor | None:
     """Return the ids of one type, where there are any."""
     return ids.get(kind) if isinstance(ids, dict) else None
-
-
-def columns_of(csc: CSCFormatBase) -> torch.Tensor:
-    """Return the column of each edge."""
-    columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
-    return torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
-
-
-def edge_index(csc: CSCFormatBase) -> torch.Tensor:
-    """Return sources and destinations of the edges as positions, int64, shape (2, E)."""
-    return torch.stack([csc.indices.to(torch.int64), columns_of(csc)])
 
 
 def without(

@@ -1,5 +1,8 @@
 import ast
 import inspect
+import pydoc
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -8,12 +11,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline import fluent
-from graphfeed.datapipes.pipeline.fluent import FLUENT, register
+from graphfeed.datapipes.pipeline.fluent import FLUENT, FOUND_IN, find_stage, register
 
 STUB = ast.parse(Path(fluent.__file__).with_suffix(".pyi").read_text())
-OURS = {name: stage for name, stage in FLUENT.items() if stage.__module__.startswith("graphfeed.")}
-
-
+FOUND = {name: find_stage(name) for name in [*FLUENT, *FOUND_IN]}
+OURS = {name: stage for name, stage in FOUND.items() if stage is not None and stage.__module__.startswith("graphfeed.")}
 ROOMS = {"ops", "storage", "datapipes"}
 
 
@@ -117,6 +119,58 @@ def test_a_fluent_name_is_the_constructor() -> None:
     assert (stage.datapipe, stage.graph, stage.fanouts, stage.replace) == (pipe, graph, [1, 2], True)
 
 
+def test_a_stage_is_found_when_its_name_is_first_used() -> None:
+    program = """
+import sys
+import graphfeed as gf
+
+pipe = gf.ItemSampler(gf.ItemSet(2, names="seeds"), 1)
+assert {"mark_end", "prefetch", "sample_neighbor"} <= set(dir(pipe))
+assert "graphfeed.interop" not in sys.modules
+print(pipe.mark_end())
+"""
+    run = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    assert run.stdout == "ItemSampler(item_set=ItemSet(2 items), batch_size=1) -> EndMarker()\n"
+
+
+def test_a_name_of_a_stage_that_was_not_imported_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", {name: stage for name, stage in FLUENT.items() if name != "mark_end"})
+    monkeypatch.setattr(fluent, "import_module", lambda module: register("mark_end", gf.EndMarker))
+    with pytest.raises(ValueError, match=r"'mark_end' of .*Mine is taken by graphfeed.interop.graphbolt.EndMarker"):
+
+        class Mine(gf.Transform, name="mark_end"):
+            pass
+
+    assert make_pipe().mark_end.__doc__ == gf.EndMarker.__doc__
+
+
+def test_dir_and_help_show_the_stages() -> None:
+    pipe: Any = make_pipe()
+    assert OURS.keys() | {"batch_size", "with_seed", "__iter__"} <= set(dir(pipe))
+    assert dir(pipe) == sorted(set(dir(pipe)))
+    constructor = pipe.sample_neighbor
+    assert constructor.__doc__ == gf.NeighborSampler.__doc__
+    assert (constructor.__name__, constructor.__module__) == ("sample_neighbor", gf.NeighborSampler.__module__)
+    assert constructor.__qualname__ == "ItemSampler.sample_neighbor"
+    shown = inspect.signature(constructor)
+    assert list(shown.parameters) == list(inspect.signature(gf.NeighborSampler).parameters)[1:]
+    assert shown.return_annotation is gf.NeighborSampler
+    assert "sample_neighbor(graph: " in pydoc.plain(pydoc.render_doc(constructor))
+
+
+def test_a_stage_of_ones_own_may_take_any_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
+
+    class Anything(gf.Transform, name="anything"):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args)
+            self.kwargs = kwargs
+
+    pipe: Any = make_pipe()
+    assert pipe.anything(times=2).kwargs == {"times": 2}
+    assert str(inspect.signature(pipe.anything)).startswith("(*args")
+
+
 def test_an_unknown_name_is_named_beside_the_stages_there_are() -> None:
     pipe: Any = make_pipe()
     with pytest.raises(
@@ -171,22 +225,3 @@ def test_registering_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     register("also_copy_to", gf.CopyTo)
     pipe: Any = make_pipe()
     assert isinstance(pipe.also_copy_to("cpu"), gf.CopyTo)
-
-
-def test_a_decorator_registers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fluent, "FLUENT", dict(FLUENT))
-
-    @gf.functional_datapipe("tripled")
-    class Tripled(gf.MiniBatchTransformer):
-        def __init__(self, datapipe: gf.Datapipe) -> None:
-            super().__init__(datapipe, self.work)
-
-        def work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
-            assert isinstance(minibatch.seeds, torch.Tensor)
-            return gf.MiniBatch(seeds=minibatch.seeds * 3)
-
-    pipe: Any = make_pipe()
-    assert isinstance(pipe.tripled(), Tripled)
-    assert [batch.seeds.tolist() for batch in pipe.tripled()] == [[0, 3], [6, 9]]
-    with pytest.raises(ValueError, match=r"'copy_to' of .* is taken by"):
-        gf.functional_datapipe("copy_to")(Tripled)

@@ -32,50 +32,6 @@ def diamond() -> Join:
     return Join(source.copy_to("cpu"), source.transform())
 
 
-def names(stages: Any) -> list[str]:
-    return [type(stage).__name__ for stage in stages]
-
-
-def test_the_graph_nests_stages_by_id() -> None:
-    pipe = chain()
-    graph = gf.traverse_dps(pipe)
-    assert graph == {id(pipe): (pipe, {id(pipe.datapipe): (pipe.datapipe, {})})}
-
-
-def test_stages_are_found_by_class_with_its_subclasses_each_once() -> None:
-    graph = gf.traverse_dps(diamond())
-    assert names(gf.find_dps(graph, gf.ItemSampler)) == ["MySampler"]
-    assert names(gf.find_dps(graph, gf.Transform)) == ["MiniBatchTransformer", "CopyTo", "MiniBatchTransformer"]
-    assert gf.find_dps(graph, gf.NeighborSampler) == []
-
-
-def test_replacing_gives_another_graph_and_leaves_the_pipeline() -> None:
-    pipe = diamond()
-    (old,) = gf.find(pipe, gf.ItemSampler)
-    new = gf.ItemSampler(gf.ItemSet(6, names="seeds"), batch_size=2)
-    graph = gf.replace_dp(gf.traverse_dps(pipe), old, new)
-    ((last, _),) = graph.values()
-    assert gf.find_dps(graph, gf.ItemSampler) == [new]
-    assert len(list(last)) == 3
-    assert gf.find(pipe, gf.ItemSampler) == [old]
-    with pytest.raises(ValueError, match="MySampler is no stage of this pipeline"):
-        gf.replace_dp(graph, old, new)
-
-
-def test_neighbours_are_listed_once_a_stage() -> None:
-    pipe = diamond()
-    table = gf.datapipe_graph_to_adjlist(gf.traverse_dps(pipe))
-    assert names(stage for stage, _ in table.values()) == [
-        "Join",
-        "MiniBatchTransformer",
-        "CopyTo",
-        "MiniBatchTransformer",
-        "MySampler",
-    ]
-    assert all(sources == [id(source) for source in stage.inputs] for stage, sources in table.values())
-    assert table[id(pipe)] == (pipe, [id(pipe.left), id(pipe.right)])
-
-
 def test_as_text() -> None:
     assert str(gf.to_graph(diamond())).splitlines() == [
         "Join",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.interop import blocks
+from graphfeed.interop import dgl as interop_dgl
 from tests import pipelines
 from tests.digests import assert_same
 
@@ -64,7 +64,7 @@ def test_typed_blocks() -> None:
 
 @pytest.mark.usefixtures("dgl")
 def test_many_edges_take_int64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "INT32_MAX", 100)
+    monkeypatch.setattr(interop_dgl, "INT32_MAX", 100)
     batch = next(iter(pipelines.homogeneous()))
     assert {part.dtype for block in batch.blocks for part in block.made_of[1]} == {torch.int64}
 

@@ -1,4 +1,4 @@
-"""DGL itself is not needed: what is asked of its graphs is stood in for."""
+"""DGL is not needed: a stand-in has the parts of its graphs that are read."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from graphfeed.interop.from_dglgraph import from_dglgraph
+from graphfeed.interop.dgl import from_dglgraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from tests.digests import assert_same
 

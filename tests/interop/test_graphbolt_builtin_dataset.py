@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.storage import BuiltinDataset
+from graphfeed.interop.graphbolt import BuiltinDataset
 from tests import on_disk
 
 
@@ -18,7 +18,7 @@ def test_from_a_folder_of_either_name(tmp_path: Path, folder: str) -> None:
 
 
 def test_an_error_says_where_to_put_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no dataset 'cora' .* downloads none; .*cora-seeds/metadata\.yaml"):
+    with pytest.raises(FileNotFoundError, match=r"no data set 'cora' .* downloads none; .*cora-seeds/metadata\.yaml"):
         BuiltinDataset("cora", root=tmp_path)
     with pytest.raises(FileNotFoundError, match=r"ogbn-seeds/metadata\.yaml"):
         BuiltinDataset("ogbn-seeds", root=tmp_path)

@@ -1,19 +1,17 @@
 """Mini-batches as PyG's data objects."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.optional import import_optional
-from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph.sampled_subgraph import edge_index
-
-if TYPE_CHECKING:
-    from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.pyg.layer_data import edge_index
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 
 
-def make_data(minibatch: "MiniBatch") -> Any:
-    """Return a mini-batch as PyG's `Data`, or `HeteroData` if the graph has types; see `MiniBatch.to_pyg_data`."""
+def make_data(minibatch: MiniBatch) -> Any:
+    """Return a mini-batch as a PyG `Data`, or `HeteroData` if the graph has types; see `MiniBatch.to_pyg_data`."""
     pyg = import_optional("torch_geometric.data", "to_pyg_data()", "pip install 'graphfeed[pyg]'")
     if minibatch.sampled_subgraphs is None:
         raise ValueError("the mini-batch has no sampled_subgraphs; sample before to_pyg_data()")
@@ -34,10 +32,8 @@ def make_data(minibatch: "MiniBatch") -> Any:
     return data
 
 
-def fill_typed(
-    data: Any, minibatch: "MiniBatch", edges: dict[str, torch.Tensor], nodes: dict[str, torch.Tensor]
-) -> Any:
-    """Fill a `HeteroData`."""
+def fill_typed(data: Any, minibatch: MiniBatch, edges: dict[str, torch.Tensor], nodes: dict[str, torch.Tensor]) -> Any:
+    """Fill a `HeteroData` and return it."""
     for kind, own in edges.items():
         data[tuple(kind.split(":"))].edge_index = own
     names = [kind for kind, _ in minibatch.node_features or {}]
@@ -61,18 +57,18 @@ def fill_typed(
 
 
 def pairs_of(seeds: Any) -> torch.Tensor:
-    """Return edge seeds as PyG keeps them: int64, shape (2, N)."""
+    """Return edge seeds in PyG's layout: int64, shape (2, N)."""
     return torch.as_tensor(seeds).to(torch.int64).T.contiguous()
 
 
 def union_of(subgraphs: list[SampledSubgraph]) -> dict[str, torch.Tensor]:
-    """Return the edges of all layers, each once, by edge type, or under "" where there are no types.
+    """Return the edges of all hops, each once, by edge type; the type of a graph without types is "".
 
-    Rows of a layer begin with those of the layer further in, so that positions mean the same in all layers.
+    The rows of a hop begin with the rows of the next inner hop, so a position means the same node in every hop.
     """
-    layers: dict[str, list[torch.Tensor]] = {}
+    hops: dict[str, list[torch.Tensor]] = {}
     for subgraph in subgraphs:
         csc = subgraph.sampled_csc
         for kind, own in (csc if isinstance(csc, dict) else {"": csc}).items():
-            layers.setdefault(kind, []).append(edge_index(own))
-    return {kind: torch.unique(torch.cat(parts, dim=1), dim=1) for kind, parts in layers.items()}
+            hops.setdefault(kind, []).append(edge_index(own))
+    return {kind: torch.unique(torch.cat(parts, dim=1), dim=1) for kind, parts in hops.items()}

@@ -22,5 +22,5 @@ def test_each_is_waited_for_and_passed_on() -> None:
 
 def test_what_cannot_be_waited_for_is_named() -> None:
     pipe: Any = IterableSource([gf.MiniBatch()])
-    with pytest.raises(TypeError, match=r"a MiniBatch came that has no wait\(\); leave wait\(\) out"):
+    with pytest.raises(TypeError, match=r"a MiniBatch arrived that has no wait\(\); leave wait\(\) out"):
         list(pipe.wait())

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.storage import DiskBasedFeature, numpy_save_aligned
-from graphfeed.storage.datasets.numpy_save_aligned import ALIGNMENT
+from graphfeed.interop.graphbolt import ALIGNMENT, numpy_save_aligned
+from graphfeed.storage import DiskBasedFeature
 from tests.digests import assert_same
 
 

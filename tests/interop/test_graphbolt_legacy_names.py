@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.interop.legacy_names import translate
+from graphfeed.interop.graphbolt import translate
 from tests.digests import assert_same
 
 PAIRS = torch.tensor([[0, 10], [1, 11]])
@@ -75,9 +75,9 @@ def test_what_does_not_fit_is_named() -> None:
         translate({"seeds": PAIRS, "node_pairs": PAIRS})
     with pytest.raises(ValueError, match=r"but have \[\]; negative_srcs and negative_dsts go with node_pairs"):
         translate({"negative_srcs": SOURCES})
-    with pytest.raises(ValueError, match=r"go with node_pairs, but there are seed_nodes"):
+    with pytest.raises(ValueError, match=r"go with node_pairs, but the items have seed_nodes"):
         translate({"seed_nodes": PAIRS[:, 0], "negative_srcs": SOURCES})
-    with pytest.raises(ValueError, match=r"negative_srcs must have shape \(2, k\), a row a pair, but has \(2,\)"):
+    with pytest.raises(ValueError, match=r"negative_srcs must have shape \(2, k\), one row per pair, but has \(2,\)"):
         translate({"node_pairs": PAIRS, "negative_srcs": SOURCES[:, 0]})
     with pytest.raises(ValueError, match=r"must have one shape, but have \[1, 2\] columns"):
         translate({"node_pairs": PAIRS, "negative_srcs": SOURCES, "negative_dsts": DESTINATIONS[:, :1]})

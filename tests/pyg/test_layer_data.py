@@ -3,7 +3,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from graphfeed.storage import CSCFormatBase, PyGLayerData, PyGLayerHeteroData, SampledSubgraph
+from graphfeed.pyg import PyGLayerData, PyGLayerHeteroData
+from graphfeed.storage import CSCFormatBase, SampledSubgraph
 from tests import pipelines
 from tests.digests import assert_same
 

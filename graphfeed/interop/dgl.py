@@ -1,0 +1,128 @@
+"""DGL: sampled subgraphs as its blocks, and graphs from its graphs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.storage.graph.from_coo import from_coo
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+
+__all__ = ["from_dglgraph"]
+
+INT32_MAX = torch.iinfo(torch.int32).max
+
+
+def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
+    """Return one DGL block per subgraph; the subgraphs do not change.
+
+    Ids are int32 where all counts fit, because DGL is faster with them. The source nodes of the first block carry
+    their ids as `dgl.NID`, and the edges of each block carry theirs as `dgl.EID`.
+
+    Raises:
+        ImportError: DGL is not installed.
+        ValueError: A subgraph has no row ids or no column ids.
+    """
+    dgl = import_optional("dgl", "blocks", "pip install dgl, or use sampled_subgraphs and their to_pyg()")
+    blocks = [make_block(dgl, subgraph) for subgraph in subgraphs]
+    for block, subgraph in zip(blocks, subgraphs, strict=True):
+        if isinstance(subgraph.original_edge_ids, dict):
+            for edge_type, ids in subgraph.original_edge_ids.items():
+                block.edges[tuple(edge_type.split(":"))].data[dgl.EID] = ids
+        elif subgraph.original_edge_ids is not None:
+            block.edata[dgl.EID] = subgraph.original_edge_ids
+    rows = subgraphs[0].original_row_node_ids if subgraphs else None
+    if isinstance(rows, dict):
+        for node_type, ids in rows.items():
+            blocks[0].srcnodes[node_type].data[dgl.NID] = ids
+    elif rows is not None:
+        blocks[0].srcdata[dgl.NID] = rows
+    return blocks
+
+
+def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
+    """Return one subgraph as a block without data."""
+    counts = []
+    for name in ("original_row_node_ids", "original_column_node_ids"):
+        ids = getattr(subgraph, name)
+        if ids is None:
+            raise ValueError(f"Missing `{name}` in sampled subgraph; a block needs the number of its nodes")
+        counts.append({kind: len(own) for kind, own in (ids if isinstance(ids, dict) else {"": ids}).items()})
+    csc = subgraph.sampled_csc
+    parts = csc if isinstance(csc, dict) else {"": csc}
+    most = max([*counts[0].values(), *(len(part.indices) for part in parts.values())], default=0)
+    dtype = torch.int32 if most <= INT32_MAX else torch.int64
+    data = {tuple(kind.split(":")): as_csc(part, dtype) for kind, part in parts.items()}
+    if isinstance(csc, dict):
+        return dgl.create_block(data, num_src_nodes=counts[0], num_dst_nodes=counts[1])
+    return dgl.create_block(data[("",)], num_src_nodes=counts[0][""], num_dst_nodes=counts[1][""])
+
+
+def as_csc(csc: CSCFormatBase, dtype: torch.dtype) -> tuple[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Return the edges in the form that DGL takes, with their positions as edge ids."""
+    positions = torch.arange(len(csc.indices), dtype=dtype, device=csc.indices.device)
+    return "csc", (csc.indptr.to(dtype), csc.indices.to(dtype), positions)
+
+
+def from_dglgraph(
+    g: Any, is_homogeneous: bool = False, include_original_edge_id: bool = False
+) -> FusedCSCSamplingGraph:
+    """Make a graph from a `dgl.DGLGraph`; node types and edge types keep their numbers.
+
+    An attribute belongs to all nodes or all edges. Node and edge data therefore become attributes only if every type
+    has them with the same dtype and row shape; the rest is left out. Edge data is sorted together with the edges. DGL
+    itself is not imported.
+
+    Args:
+        g: The graph, or any object with the same `ntypes`, `canonical_etypes`, `num_nodes`, `edges` and `nodes`.
+        is_homogeneous: Whether to drop the types. The ids of one node type then follow those of the type before. If
+            False, a graph of one type is typed as well.
+        include_original_edge_id: Whether to keep DGL's edge ids, by type, as the `original_edge_ids` of sampled
+            subgraphs. Without them, edges are known by their positions in the new graph, and edge features of the DGL
+            graph cannot be fetched.
+
+    Raises:
+        TypeError: `g` is not such a graph.
+
+    Example:
+        >>> import dgl  # doctest: +SKIP
+        >>> from_dglgraph(dgl.graph(([1, 2], [0, 0])), is_homogeneous=True)  # doctest: +SKIP
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
+    """
+    if not all(hasattr(g, name) for name in ("ntypes", "canonical_etypes", "num_nodes", "edges", "nodes")):
+        raise TypeError(f"g must be a dgl.DGLGraph, but is a {type(g).__name__}; from_coo takes edge lists")
+    names = {":".join(kind): kind for kind in g.canonical_etypes}
+    edges = {name: g.edges(etype=kind, order="eid") for name, kind in names.items()}
+    graph = from_coo(
+        edges,
+        {kind: g.num_nodes(kind) for kind in g.ntypes},
+        node_attributes=in_every_type({kind: g.nodes[kind].data for kind in g.ntypes}),
+        edge_attributes=in_every_type({name: g.edges[kind].data for name, kind in names.items()}),
+    )
+    edge_attributes = dict(graph.edge_attributes)
+    if not include_original_edge_id:
+        del edge_attributes[ORIGINAL_EDGE_ID]
+    fields = {**graph.fields(), "edge_attributes": edge_attributes}
+    fields["indices"] = graph.indices.to(next(iter(edges.values()))[0].dtype)
+    if is_homogeneous:
+        fields.update(dict.fromkeys(("node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id")))
+    return fused_csc_sampling_graph(**fields)
+
+
+def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
+    """Return the data that every type has with the same dtype and row shape, by name and then by type."""
+    found = {}
+    for name in shared_names(data.values()):
+        by_type = {kind: own[name] for kind, own in data.items()}
+        if len({(values.dtype, values.shape[1:]) for values in by_type.values()}) == 1:
+            found[name] = by_type
+    return found
+
+
+def shared_names(data: Iterable[Mapping[str, torch.Tensor]]) -> list[str]:
+    """Return the names that all of the mappings have, in the order of the first."""
+    first, *others = [list(own.keys()) for own in data]
+    return [name for name in first if all(name in other for other in others)]

@@ -1,0 +1,335 @@
+"""GraphBolt: the names that exist only so that a program written for GraphBolt runs.
+
+Each is found as `graphfeed.NAME`, or by its fluent name, on first use. A program written for graphfeed needs none.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatcher import LEGACY_NAMES, ItemNameWarning
+from graphfeed.datapipes.pipeline.fluent import register
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
+from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.ops.checks import check_count
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.metadata import FILE_NAME
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
+
+__all__ = [
+    "BuiltinDataset",
+    "EndMarker",
+    "FeatureFetcherStartMarker",
+    "GBWarning",
+    "ItemSetDict",
+    "PrefetcherIterDataPipe",
+    "SampledSubgraphImpl",
+    "Waiter",
+    "datapipe_graph_to_adjlist",
+    "find_dps",
+    "functional_datapipe",
+    "numpy_save_aligned",
+    "replace_dp",
+    "traverse_dps",
+]
+
+GBWarning = ItemNameWarning
+SampledSubgraphImpl = SampledSubgraph
+
+# Stages.
+
+Stage = TypeVar("Stage", bound=type)
+
+
+def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
+    """Give a stage a fluent name with a decorator; `class MyStage(Transform, name="my_stage")` does the same.
+
+    Raises:
+        ValueError: The name belongs to another stage.
+    """
+
+    def decorate(stage: Stage) -> Stage:
+        register(name, stage)
+        return stage
+
+    return decorate
+
+
+class _PassOn(Transform):
+    """Returns each mini-batch unchanged."""
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return the mini-batch."""
+        return minibatch
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate of the stage before, because nothing changes."""
+        return before
+
+
+class EndMarker(_PassOn, name="mark_end"):
+    """Returns each mini-batch unchanged; the loader finds the end of a pipeline without a marker."""
+
+
+class FeatureFetcherStartMarker(_PassOn, name="mark_feature_fetcher_start"):
+    """Returns each mini-batch unchanged; the loader cuts a pipeline by where its stages may run."""
+
+
+class Waiter(_PassOn, name="wait"):
+    """Calls the `wait()` that an earlier stage attached to each mini-batch, and passes the mini-batch on.
+
+    Raises:
+        TypeError: A mini-batch has no `wait()`. Raised while the pipeline runs.
+    """
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return the mini-batch once it is ready."""
+        wait = getattr(minibatch, "wait", None)
+        if not callable(wait):
+            raise TypeError(
+                f"a {type(minibatch).__name__} arrived that has no wait(); leave wait() out of the pipeline, "
+                "unless an earlier stage gives its mini-batches something to wait for"
+            )
+        wait()
+        return minibatch
+
+
+class PrefetcherIterDataPipe(Prefetch, name="prefetch"):
+    """Runs the stages before it in a thread, a few mini-batches ahead of the reader.
+
+    The loader prefetches where that helps. Use this stage to run a pipeline without a loader, or to prefetch more.
+
+    Raises:
+        ValueError: The buffer size is below 1.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> [batch.seeds.tolist() for batch in ItemSampler(ItemSet(3, names="seeds"), 1).prefetch()]
+        [[0], [1], [2]]
+    """
+
+    datapipe: Datapipe
+    buffer_size: int = 10
+    """The number of mini-batches that the thread may run ahead."""
+    timeout_seconds: float = field(default=600.0, repr=False)
+    """The longest time to wait for a mini-batch; after that the reader gets an error."""
+
+    inserted = False
+    passes_on = True
+
+    def __post_init__(self) -> None:
+        check_count("buffer_size", self.buffer_size, 1)
+
+
+# Graphs of stages.
+
+DataPipeGraph: TypeAlias = dict[int, tuple[Datapipe, "DataPipeGraph"]]
+"""A stage by its id, together with the graphs of the stages that it reads from."""
+
+
+def traverse_dps(datapipe: Datapipe) -> DataPipeGraph:
+    """Return the graph of the stages that a pipeline is made of; `traverse` lists them instead.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> pipe = ItemSampler(ItemSet(3, names="seeds"), 1).transform()
+        >>> ((last, sources),) = traverse_dps(pipe).values()
+        >>> last is pipe, [type(stage).__name__ for stage, _ in sources.values()]
+        (True, ['ItemSampler'])
+    """
+    if not isinstance(datapipe, Datapipe):
+        raise TypeError(f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}")
+    sources: DataPipeGraph = {}
+    for stage in datapipe.inputs:
+        sources.update(traverse_dps(stage))
+    return {id(datapipe): (datapipe, sources)}
+
+
+def last_of(graph: DataPipeGraph) -> Datapipe:
+    """Return the stage that a graph ends with."""
+    ((stage, _),) = graph.values()
+    return stage
+
+
+def find_dps(graph: DataPipeGraph, dp_type: type) -> list[Datapipe]:
+    """Return the stages of a class or its subclasses, each once, sources first; `find` takes a pipeline instead."""
+    return find(last_of(graph), dp_type)
+
+
+def replace_dp(graph: DataPipeGraph, old_datapipe: Datapipe, new_datapipe: Datapipe) -> DataPipeGraph:
+    """Return the graph with one stage replaced; `replace` takes a pipeline instead.
+
+    Stages never change. The returned graph holds new stages from the replaced one to the last, and the new pipeline is
+    its last stage: `next(iter(graph.values()))[0]`.
+
+    Raises:
+        ValueError: The stage is not in the graph.
+    """
+    return traverse_dps(replace(last_of(graph), old_datapipe, new_datapipe))
+
+
+def datapipe_graph_to_adjlist(datapipe_graph: DataPipeGraph) -> dict[int, tuple[Datapipe, list[int]]]:
+    """Return each stage by its id, with the ids of the stages that it reads from; the last stage comes first."""
+    stages = reversed(traverse(last_of(datapipe_graph)))
+    return {id(stage): (stage, [id(source) for source in stage.inputs]) for stage in stages}
+
+
+# Items and data sets.
+
+
+class ItemSetDict(HeteroItemSet):
+    """Deprecated: use `HeteroItemSet`, which this is a subclass of.
+
+    Warns:
+        DeprecationWarning: Always.
+    """
+
+    def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
+        warnings.warn("ItemSetDict is deprecated; use HeteroItemSet", DeprecationWarning, stacklevel=2)
+        super().__init__(itemsets)
+
+
+def translate(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a batch with the legacy names `seed_nodes`, `node_pairs` and `negative_*` replaced.
+
+    With negatives, `seeds` are the N pairs followed by their N * k negatives, those of the first pair first. `labels`
+    are ones for the pairs and zeros for the negatives, and `indexes` tell which pair each seed belongs to; labels and
+    indexes in the batch are overwritten. If only one end has negatives, the other end is the pair's own.
+
+    Args:
+        values: The members by name, each a dict by type if the graph has types.
+
+    Raises:
+        ValueError: The batch has seeds under two names, or negatives without `node_pairs`, or negatives of a shape
+            other than (N, k).
+    """
+    result = {name: value for name, value in values.items() if name not in LEGACY_NAMES}
+    given = [name for name in ("seeds", "seed_nodes", "node_pairs") if name in values]
+    if len(given) != 1:
+        raise ValueError(
+            f"items must have seeds under one name, but have {given}; "
+            "negative_srcs and negative_dsts go with node_pairs"
+        )
+    seeds = values[given[0]]
+    ends = [values.get(name) for name in ("negative_srcs", "negative_dsts")]
+    if all(part is None for part in ends):
+        return {"seeds": seeds, **result}
+    if given != ["node_pairs"]:
+        raise ValueError(f"negative_srcs and negative_dsts go with node_pairs, but the items have {given[0]}")
+    if isinstance(seeds, Mapping):
+        made = {
+            kind: append_negatives(own, *(None if part is None else part.get(kind) for part in ends))
+            for kind, own in seeds.items()
+        }
+        columns: Any = [{kind: parts[place] for kind, parts in made.items()} for place in range(3)]
+    else:
+        columns = append_negatives(seeds, *ends)
+    return {**result, "seeds": columns[0], "labels": columns[1], "indexes": columns[2]}
+
+
+def append_negatives(
+    pairs: torch.Tensor, sources: torch.Tensor | None, destinations: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the seeds, labels and indexes of pairs and their negatives."""
+    count = len(pairs)
+    ends = {"negative_srcs": sources, "negative_dsts": destinations}
+    for name, given in ends.items():
+        if given is not None and (given.dim() != 2 or len(given) != count):
+            raise ValueError(f"{name} must have shape ({count}, k), one row per pair, but has {tuple(given.shape)}")
+    ratios = {given.shape[1] for given in ends.values() if given is not None}
+    if len(ratios) > 1:
+        raise ValueError(f"negative_srcs and negative_dsts must have one shape, but have {sorted(ratios)} columns")
+    ratio = ratios.pop() if ratios else 0
+    own = pairs.repeat_interleave(ratio, dim=0)
+    negatives = [own[:, place] if given is None else given.reshape(-1) for place, given in enumerate(ends.values())]
+    seeds = torch.cat([pairs, torch.stack(negatives, dim=1).to(pairs.dtype)])
+    labels = torch.zeros(len(seeds))
+    labels[:count] = 1
+    queries = torch.arange(count)
+    return seeds, labels, torch.cat([queries, queries.repeat_interleave(ratio)])
+
+
+class BuiltinDataset(OnDiskDataset):
+    """One of GraphBolt's data sets, such as "cora" or "ogbn-products", from a folder; nothing is downloaded.
+
+    Args:
+        name: The name of the data set. Its folder has this name, or this name with "-seeds" appended.
+        root: The folder that the data set's folder is in.
+
+    Raises:
+        FileNotFoundError: The folder does not exist. The message says where to put it.
+    """
+
+    def __init__(self, name: str, root: str | os.PathLike[str] = "datasets") -> None:
+        names = [name] if "seeds" in name else [f"{name}-seeds", name]
+        places = [Path(root) / known for known in names]
+        for place in places:
+            if place.is_dir():
+                super().__init__(place)
+                return
+        raise FileNotFoundError(
+            f"there is no data set {name!r} in {Path(root).resolve()}, and graphfeed downloads none; unpack it so that "
+            f"{places[0] / FILE_NAME} exists"
+        )
+
+
+ALIGNMENT = 4096
+PREFIX = 10
+"""Bytes in front of the header's text: the magic string, the version, and the length of the text."""
+
+
+def numpy_save_aligned(file: str | os.PathLike[str] | BinaryIO, arr: Any, allow_pickle: bool = False) -> None:
+    """Save an array like `numpy.save`, with its values aligned to 4096 bytes in the file; any reader can load it.
+
+    NumPy is not patched, so several threads may save at once.
+
+    Args:
+        file: The file to write. A path that does not end in ".npy" gets this suffix.
+        arr: An array, or anything that NumPy converts to one.
+        allow_pickle: Has no effect: arrays of objects are never written.
+
+    Raises:
+        ValueError: The array holds objects.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> numpy_save_aligned(file, [1, 2, 3])
+        >>> file.tell() - 3 * 8
+        4096
+    """
+    array = np.asanyarray(arr)
+    del allow_pickle
+    if array.dtype.hasobject:
+        raise ValueError(f"arr holds objects ({array.dtype}), which would have to be pickled; save numbers")
+    if isinstance(file, (str, os.PathLike)):
+        path = Path(file) if str(file).endswith(".npy") else Path(f"{os.fspath(file)}.npy")
+        with path.open("wb") as opened:
+            write_aligned(opened, array)
+    else:
+        write_aligned(file, array)
+
+
+def write_aligned(file: BinaryIO, array: NDArray[Any]) -> None:
+    """Write a header, padded with spaces up to the alignment, and then the values."""
+    fields = npy.header_data_from_array_1_0(array)
+    usual = io.BytesIO()
+    npy.write_array_header_1_0(usual, fields)
+    text = usual.getvalue()[PREFIX:].rstrip()
+    length = -(-(PREFIX + len(text) + 1) // ALIGNMENT) * ALIGNMENT - PREFIX
+    file.write(npy.magic(1, 0) + length.to_bytes(2, "little") + text.ljust(length - 1) + b"\n")
+    values = array.T if fields["fortran_order"] else array
+    file.write(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)

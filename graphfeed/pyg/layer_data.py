@@ -1,0 +1,59 @@
+"""Sampled subgraphs as the input of PyG's bipartite convolutions."""
+
+from typing import NamedTuple
+
+import torch
+
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+
+
+class PyGLayerData(NamedTuple):
+    """The input of a bipartite layer of PyG."""
+
+    x: tuple[torch.Tensor, torch.Tensor]
+    """Features of the sources and of the destinations; the sources begin with the destinations."""
+    edge_index: torch.Tensor
+    """Sources and destinations, int64, shape (2, E)."""
+    size: tuple[int, int]
+    """The number of sources and of destinations."""
+
+
+class PyGLayerHeteroData(NamedTuple):
+    """The input of a bipartite layer of PyG, by node type and edge type "src:rel:dst"."""
+
+    x: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]
+    """Features of the sources and of the destinations, by node type."""
+    edge_index: dict[str, torch.Tensor]
+    """Sources and destinations, int64, shape (2, E)."""
+    size: dict[str, tuple[int, int]]
+    """The number of sources and of destinations."""
+
+
+def make_layer_data(subgraph: SampledSubgraph, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
+    """Return a subgraph with features of its rows; see `SampledSubgraph.to_pyg`."""
+    csc = subgraph.sampled_csc
+    if isinstance(csc, CSCFormatBase):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
+        count = len(csc.indptr) - 1
+        return PyGLayerData((x, x[:count]), edge_index(csc), (len(x), count))
+    if not isinstance(x, dict):
+        raise TypeError(f"x must be a dict by node type, as the subgraph has types, but is a {type(x).__name__}")
+    rows = subgraph.original_row_node_ids
+    destinations: dict[str, torch.Tensor] = {}
+    sizes: dict[str, tuple[int, int]] = {}
+    for edge_type, own in csc.items():
+        source, _, destination = edge_type.split(":")
+        count = len(own.indptr) - 1
+        if destination in x:
+            destinations[destination] = x[destination][:count]
+        sources = rows[source] if isinstance(rows, dict) and source in rows else x.get(source, ())
+        sizes[edge_type] = (len(sources), count)
+    return PyGLayerHeteroData((x, destinations), {kind: edge_index(own) for kind, own in csc.items()}, sizes)
+
+
+def edge_index(csc: CSCFormatBase) -> torch.Tensor:
+    """Return the edges as positions of their sources and destinations, int64, shape (2, E)."""
+    columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
+    columns = torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
+    return torch.stack([csc.indices.to(torch.int64), columns])
