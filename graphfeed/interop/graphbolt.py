@@ -71,6 +71,8 @@ def functional_datapipe(name: str) -> Callable[[Stage], Stage]:
 class _PassOn(Transform):
     """Returns each mini-batch unchanged."""
 
+    passes_on = True
+
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch."""
         return minibatch

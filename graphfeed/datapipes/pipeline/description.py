@@ -1,4 +1,4 @@
-"""The text of a stage and of a chain, for people: arrays as dtype and shape, defaults left out."""
+"""Stages and chains as text for people: arrays as dtype and shape, without defaults."""
 
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
@@ -12,7 +12,7 @@ MOST_PARTS = 16
 
 
 def describe(value: Any) -> str:
-    """Return a value in a few words."""
+    """Return a short text for a value."""
     if isinstance(value, torch.Tensor):
         if value.numel() <= 1:
             return str(value.tolist())
@@ -33,7 +33,7 @@ def describe(value: Any) -> str:
 
 
 def describe_stage(stage: Any) -> str:
-    """Return a stage with those of its fields that aren't stages and aren't left at their default."""
+    """Return a stage with its fields, except those that are stages or have their default."""
     words = []
     for field in fields(stage) if is_dataclass(stage) else ():
         value = getattr(stage, field.name)
@@ -46,7 +46,7 @@ def describe_stage(stage: Any) -> str:
 
 
 def describe_chain(pipe: Any) -> str:
-    """Return the stages of a pipeline, source first, with arrows; a join shows its branches in brackets."""
+    """Return the stages of a pipeline with arrows between them, source first; brackets hold the branches of a join."""
     before = [describe_chain(stage) for stage in pipe.inputs]
     text = describe_stage(pipe)
     if not before:

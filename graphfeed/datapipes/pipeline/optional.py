@@ -1,19 +1,19 @@
-"""Packages that graphfeed can use and does not need."""
+"""Packages that graphfeed can use but does not need."""
 
 from importlib import import_module
 from types import ModuleType
 
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
-    """Import a module that may be missing.
+    """Import a module whose package may be missing.
 
     Args:
-        module: Its name.
-        purpose: What needs it.
-        remedy: How to get it.
+        module: The name of the module.
+        purpose: What needs the module, for the error message.
+        remedy: How to install the package, for the error message.
 
     Raises:
-        ImportError: Its package is not installed. What else goes wrong in its import comes out as it is.
+        ImportError: The package is not installed. Any other error of the import is raised unchanged.
     """
     try:
         return import_module(module)

@@ -1,4 +1,4 @@
-"""The graph of stages as a table, as text and as a picture."""
+"""The stages of a pipeline as text and as a picture."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from graphfeed.datapipes.pipeline.traverse import traverse
 
 @dataclass(frozen=True)
 class PipelineGraph:
-    """A pipeline to look at: `str()` is text, `mermaid()` and `graphviz()` draw it."""
+    """A view of a pipeline: `str()` returns text; `mermaid()` and `graphviz()` draw it."""
 
     datapipe: Datapipe
     debug: bool = False
     """Whether stages are shown with their fields."""
 
     def label(self, stage: Datapipe) -> str:
-        """Return what is shown of a stage."""
+        """Return the text that stands for a stage."""
         return describe_stage(stage) if self.debug else type(stage).__name__
 
     def numbered(self) -> dict[int, tuple[str, Datapipe]]:
@@ -27,14 +27,14 @@ class PipelineGraph:
         return {id(stage): (f"s{place}", stage) for place, stage in enumerate(traverse(self.datapipe))}
 
     def edges(self) -> Iterator[tuple[str, str]]:
-        """Yield the short names of two stages for each edge, from the source on."""
+        """Yield the short names of the two stages of each edge, the source first."""
         stages = self.numbered()
         for name, stage in stages.values():
             for source in stage.inputs:
                 yield stages[id(source)][0], name
 
     def mermaid(self) -> str:
-        """Return a Mermaid flowchart, as Markdown viewers draw it."""
+        """Return a Mermaid flowchart, which many Markdown viewers draw."""
         boxes = [f'    {name}["{escape(self.label(stage))}"]' for name, stage in self.numbered().values()]
         arrows = [f"    {source} --> {name}" for source, name in self.edges()]
         return "\n".join(["flowchart TD", *boxes, *arrows])
@@ -45,7 +45,7 @@ class PipelineGraph:
         Raises:
             ImportError: The Python package graphviz is not installed.
         """
-        graphviz = import_optional("graphviz", "drawing a pipeline", "pip install graphviz, or take mermaid()")
+        graphviz = import_optional("graphviz", "drawing a pipeline", "pip install graphviz, or use mermaid()")
         picture = graphviz.Digraph(node_attr={"shape": "box"})
         for name, stage in self.numbered().values():
             picture.node(name, graphviz.escape(self.label(stage)))
@@ -54,7 +54,7 @@ class PipelineGraph:
         return picture
 
     def __str__(self) -> str:
-        """Return a line a stage: the last first, each indented below the stage that reads from it."""
+        """Return one line per stage, the last first, each indented below the stage that reads from it."""
         return "\n".join(self._lines(self.datapipe, 0))
 
     def _lines(self, stage: Datapipe, depth: int) -> Iterator[str]:
@@ -67,12 +67,12 @@ class PipelineGraph:
 
 
 def escape(text: str) -> str:
-    """Return a text as it stands inside of a quoted Mermaid label."""
+    """Return a text with the characters escaped that a quoted Mermaid label may not hold."""
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def to_graph(dp: Datapipe, *, debug: bool = False) -> PipelineGraph:
-    """Return a pipeline to look at, as text or as a picture; needs no other package, unless for `graphviz()`.
+    """Return a view of a pipeline, as text or as a picture. Only `graphviz()` needs another package.
 
     Args:
         dp: The pipeline.

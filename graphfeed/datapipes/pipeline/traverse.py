@@ -1,23 +1,23 @@
-"""Walk and change the graph of stages."""
+"""List, find and replace the stages of a pipeline."""
 
 from graphfeed.datapipes.datapipe import Datapipe, stages_of
 
 
 def traverse(pipe: Datapipe) -> list[Datapipe]:
-    """Return every stage once, each after those that it reads from."""
+    """Return every stage of a pipeline once, each after the stages that it reads from."""
     return stages_of(pipe)
 
 
 def find(pipe: Datapipe, kind: type) -> list[Datapipe]:
-    """Return the stages of a class, its subclasses or a protocol, sources first."""
+    """Return the stages that are instances of a class or a protocol, sources first."""
     return [stage for stage in traverse(pipe) if isinstance(stage, kind)]
 
 
 def replace(pipe: Datapipe, old: Datapipe, new: Datapipe) -> Datapipe:
-    """Return the pipeline with another stage in place of one; the given one stays as it is.
+    """Return a copy of a pipeline with one stage replaced; the given pipeline does not change.
 
     Raises:
-        ValueError: The pipeline hasn't got the stage.
+        ValueError: The stage is not in the pipeline.
     """
     if not any(stage is old for stage in traverse(pipe)):
         raise ValueError(f"{type(old).__name__} is no stage of this pipeline; find() returns those that are")

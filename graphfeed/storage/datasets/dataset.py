@@ -1,4 +1,4 @@
-"""A graph with what one trains and tests on it."""
+"""A graph together with its features and item sets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class Dataset:
     all_nodes_set: ItemSet | HeteroItemSet
     """Every node as a seed, for inference."""
     metadata: Mapping[str, Any]
-    """What else is known, such as the number of classes."""
+    """Properties of the task, such as the number of classes."""
 
     @property
     def dataset_name(self) -> str:
-        """The name, as datasets in files call it."""
+        """The name; an `OnDiskDataset` has this property too."""
         return self.name
 
     @property
     def tasks(self) -> list[OnDiskTask]:
-        """The one task, as of a dataset in files."""
+        """The only task; an `OnDiskDataset` has this property too."""
         return [OnDiskTask(dict(self.metadata), self.train_set, self.validation_set, self.test_set)]

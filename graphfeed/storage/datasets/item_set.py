@@ -1,4 +1,4 @@
-"""What is sampled from: items of one kind, or of several types."""
+"""Item sets: the seeds, labels and so on that mini-batches are made of."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,27 +12,25 @@ from graphfeed.ops.checks import ID_DTYPES
 from graphfeed.storage.memory.shared import Shareable
 
 Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
-"""One position or several."""
+"""One position, or several."""
 
 
 def count_rows(items: Any) -> int:
-    """Return the number of items; a number stands for the range below it."""
+    """Return the number of items; an integer n stands for the items 0 .. n - 1."""
     if is_number(items):
         return int(items)
     if isinstance(items, str) or not hasattr(items, "__len__"):
-        raise TypeError(
-            f"items must be a tensor, a sequence or a tuple of those, or a number of items, but is {items!r}"
-        )
+        raise TypeError(f"items must be a tensor, a sequence, a tuple of those, or a number of items, but is {items!r}")
     return len(items)
 
 
 def is_number(items: Any) -> bool:
-    """Tell whether items are a number, which stands for a range."""
+    """Tell whether the items are an integer or a 0-d tensor, which stands for a range."""
     return isinstance(items, int) or (isinstance(items, torch.Tensor) and items.dim() == 0)
 
 
 def as_place(index: Any) -> Any:
-    """Return one position as an int, also that of a NumPy integer or a 0-d tensor; anything else as it is."""
+    """Convert a NumPy integer or a 0-d tensor to an int; return anything else unchanged."""
     if isinstance(index, np.integer) or (isinstance(index, torch.Tensor) and index.dim() == 0):
         return int(index) if isinstance(index, np.integer) or index.dtype in ID_DTYPES else index
     return index
@@ -49,22 +47,22 @@ def as_index(index: object, owner: str) -> torch.Tensor:
 
 
 def check_range(index: torch.Tensor, length: int, owner: str) -> None:
-    """Raise unless every position is one of an item."""
+    """Raise an IndexError unless every position is in range."""
     if index.numel() and not (int(index.min()) >= 0 and int(index.max()) < length):
         wrong = index[(index < 0) | (index >= length)]
         raise IndexError(f"{owner} index out of range: {int(wrong[0])} of {length} items")
 
 
 class ItemSet(Shareable):
-    """Items by position: node ids, edges, labels, whatever the names say.
+    """Items by position, such as node ids, edges or labels.
 
     Args:
-        items: A tensor or any indexable with a length; a tuple of equally long ones; or an int or 0-d tensor n,
-            which stands for 0 .. n - 1.
-        names: The mini-batch field that each member fills, such as "seeds" or ("seeds", "labels").
+        items: A tensor, or any object with a length that can be indexed; a tuple of these with equal lengths; or an
+            int or 0-d tensor n, which stands for 0 .. n - 1.
+        names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels").
 
     Raises:
-        ValueError: Members of unequal length, or another number of names than of members.
+        ValueError: The members have different lengths, or there are more or fewer names than members.
 
     Example:
         >>> ItemSet((torch.arange(3), torch.tensor([7, 8, 9])), names=("seeds", "labels"))[1]
@@ -76,7 +74,7 @@ class ItemSet(Shareable):
         self._items: tuple[Any, ...] = items if self.is_tuple else (items,)
         self._names = (names,) if isinstance(names, str) else None if names is None else tuple(names)
         if not self._items:
-            raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one")
+            raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one tensor")
         lengths = [count_rows(member) for member in self._items]
         if len(set(lengths)) > 1:
             raise ValueError(f"Size mismatch between items: the members have {lengths} rows; make them equally long")
@@ -91,12 +89,12 @@ class ItemSet(Shareable):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names, or None."""
+        """The names of the members, or None."""
         return self._names
 
     @property
     def num_items(self) -> int:
-        """How many members each item has."""
+        """The number of members of each item."""
         return len(self._items)
 
     def __len__(self) -> int:
@@ -104,7 +102,7 @@ class ItemSet(Shareable):
         return self._length
 
     def __getitem__(self, index: Index) -> Any:
-        """Return the row or rows at an int, slice, sequence of ints or tensor of ints; a tuple of them for a tuple."""
+        """Return the rows at an int, slice, sequence of ints or tensor of ints; a tuple of rows for several members."""
         index = as_place(index)
         if isinstance(index, int):
             if not -self._length <= index < self._length:
@@ -119,7 +117,7 @@ class ItemSet(Shareable):
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
         if not is_number(member):
             if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
-                return member.index_select(0, index)  # a third of the time of member[index]
+                return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
         if isinstance(index, slice):
@@ -130,23 +128,23 @@ class ItemSet(Shareable):
         return torch.tensor(index, dtype=dtype)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield item after item."""
+        """Yield one item after the other."""
         return (self[place] for place in range(self._length))
 
     def __repr__(self) -> str:
-        """Return items and names, one a line."""
+        """Return the items and the names, one per line."""
         items = self._items if self.is_tuple or not is_number(self._items[0]) else self._items[0]
         return f"{type(self).__name__}(\n    items={items},\n    names={self._names},\n)"
 
 
 class HeteroItemSet(Shareable):
-    """Item sets by node or edge type, one after the other in the order of the dict.
+    """Item sets by node type or edge type. Positions run through the types in the order of the dict.
 
     Args:
-        itemsets: The item set of each type; all with the same names.
+        itemsets: The item set of each type; all must have the same names.
 
     Raises:
-        ValueError: No type, or different names.
+        ValueError: The dict is empty, or the names differ.
 
     Example:
         >>> items = HeteroItemSet({"user": ItemSet(2, names="seeds"), "item": ItemSet(3, names="seeds")})
@@ -177,20 +175,20 @@ class HeteroItemSet(Shareable):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names that all the item sets share, or None."""
+        """The names that all item sets share, or None."""
         return self._names
 
     @property
     def num_items(self) -> int:
-        """How many members each item has."""
+        """The number of members of each item."""
         return next(iter(self._itemsets.values())).num_items
 
     def __len__(self) -> int:
-        """Return the number of items of all types."""
+        """Return the number of items of all types together."""
         return int(self._starts[-1])
 
     def __getitem__(self, index: Index) -> dict[str, Any]:
-        """Return the rows by type, inside a type in the order asked for; a type without rows is left out."""
+        """Return the rows by type, each in the requested order; types without rows are left out."""
         index = as_place(index)
         if isinstance(index, int):
             if not -len(self) <= index < len(self):
@@ -213,10 +211,10 @@ class HeteroItemSet(Shareable):
         return rows
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield item after item, type after type."""
+        """Yield one item after the other, type by type."""
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        """Return the item sets and the names, one a line."""
+        """Return the item sets and the names, one per line."""
         itemsets = textwrap.indent(str(self._itemsets), " " * len("    itemsets=")).strip()
         return f"{type(self).__name__}(\n    itemsets={itemsets},\n    names={self._names},\n)"

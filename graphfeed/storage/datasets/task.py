@@ -1,4 +1,4 @@
-"""What to train, validate and test on."""
+"""The interface of tasks: the item sets to train, validate and test on."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -8,24 +8,24 @@ from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 
 
 class Task(ABC):
-    """The item sets of a task, and what else is known of it."""
+    """The item sets of a task, and its metadata."""
 
     @property
     @abstractmethod
     def metadata(self) -> Mapping[str, Any]:
-        """What is known, such as the name and the number of classes."""
+        """Properties of the task, such as its name and the number of classes."""
 
     @property
     @abstractmethod
     def train_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to train on."""
+        """The items to train on."""
 
     @property
     @abstractmethod
     def validation_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to validate on."""
+        """The items to validate on."""
 
     @property
     @abstractmethod
     def test_set(self) -> ItemSet | HeteroItemSet | None:
-        """What to test on."""
+        """The items to test on."""

@@ -72,7 +72,7 @@ def test_with_fields() -> None:
 
 def test_without_graphviz_there_is_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "graphviz", None)
-    with pytest.raises(ImportError, match=r"drawing a pipeline needs graphviz, .*: pip install graphviz, or take mer"):
+    with pytest.raises(ImportError, match=r"drawing a pipeline needs graphviz, .*: pip install graphviz, or use mer"):
         gf.to_graph(chain()).graphviz()
 
 
