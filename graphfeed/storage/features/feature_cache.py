@@ -194,11 +194,6 @@ class CPUFeatureCache(RowCache):
         copy_rows(rows, torch.arange(keys.numel()), found.values, first[part])
         self._store(keys, rows, offset, found)
 
-    def _start_again(self) -> None:
-        """Empty the cache in a forked process: another thread of the parent may have left it half-changed."""
-        self._lock = StreamOrderedLock(self._rows)
-        self.clear()
-
 
 def first_places(found: LookedUp) -> torch.Tensor:
     """Return the position at which each of the distinct missing keys appears first."""
@@ -220,11 +215,12 @@ def repeat_rows(found: LookedUp, first: torch.Tensor) -> torch.Tensor:
 CACHES: "weakref.WeakSet[CPUFeatureCache]" = weakref.WeakSet()
 
 
-def start_all_again() -> None:
-    """Empty every cache of a forked process."""
+def empty_all() -> None:
+    """Empty every cache of a forked process: another thread of the parent may have left one half-changed."""
     for cache in CACHES:
-        cache._start_again()
+        cache._lock = StreamOrderedLock(cache._rows)
+        cache.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=start_all_again)
+    os.register_at_fork(after_in_child=empty_all)

@@ -157,8 +157,7 @@ class RowCache(ABC):
 
     def _check_keys(self, keys: torch.Tensor, offset: int) -> None:
         check_vector("keys", keys)
-        least = int(keys.min()) if keys.numel() else 0
-        if least + offset < 0:
+        if keys.numel() and (least := int(keys.min())) + offset < 0:
             raise out_of_range(least, offset)
 
     def _check_rows(self, values: torch.Tensor, keys: torch.Tensor) -> None:
