@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 
 
 class Bufferer(Datapipe, name="buffer"):
@@ -46,7 +45,3 @@ class Bufferer(Datapipe, name="buffer"):
     def __len__(self) -> int:
         """Return the number of mini-batches of an epoch."""
         return length(self.datapipe)
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what was there before."""
-        return before

@@ -1,4 +1,4 @@
-"""Row ids for a layer that has none."""
+"""Give row ids to a hop that has none."""
 
 import copy
 
@@ -9,16 +9,16 @@ from graphfeed.storage.graph.compaction import compact_hop
 
 
 class CompactPerLayer(Transform, name="compact_per_layer"):
-    """Gives the outermost layer its row ids, and positions in them; they become the `input_nodes`.
+    """Gives the outermost hop its row ids, and positions in them; the row ids become the `input_nodes`.
 
-    It follows `sample_per_layer`, which shows an example, or what changed the layer after it.
+    It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
 
     Raises:
-        ValueError: `cooperative`; when it runs: no layer, one that has row ids already, or one without column ids.
+        ValueError: `cooperative`; when it runs: no subgraph, one that has row ids already, or one without column ids.
     """
 
     deduplicate: bool
-    """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
     cooperative: bool = False
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False
@@ -29,7 +29,7 @@ class CompactPerLayer(Transform, name="compact_per_layer"):
         refuse_cooperation(cooperative=self.cooperative)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with row ids in its outermost layer."""
+        """Return the mini-batch with row ids in its outermost hop."""
         if not minibatch.sampled_subgraphs:
             raise ValueError("the mini-batch has no sampled_subgraphs yet; put sample_per_layer before")
         layer, *inner = minibatch.sampled_subgraphs

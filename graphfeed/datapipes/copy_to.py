@@ -9,7 +9,6 @@ import torch
 
 from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops.backend import check_device, is_gpu
 from graphfeed.storage.memory.tensor_tree import move
@@ -48,10 +47,6 @@ class CopyTo(Transform, name="copy_to"):
         if isinstance(minibatch, MiniBatch):
             return copy.copy(minibatch).to(self.device, non_blocking=self.returns_early)
         return move(minibatch, self.device, non_blocking=self.returns_early)
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what was there before."""
-        return before
 
     def __iter__(self) -> Iterator[Any]:
         """Run the pipeline here; keep what is copied from until its copy is done."""

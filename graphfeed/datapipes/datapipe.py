@@ -124,7 +124,7 @@ class Datapipe(Fluent, IterableDataset[Any]):
         Args:
             before: The same of the stage before; None if not known, and where there is none or several.
         """
-        return before if self.inserted else None
+        return before if self.inserted or self.passes_on else None
 
     def changed(self, **fields: Any) -> Self:
         """Return a copy with other values in some fields."""

@@ -1,4 +1,4 @@
-"""All in-edges of the seeds."""
+"""Take all in-edges of the seeds."""
 
 import torch
 
@@ -12,10 +12,10 @@ ALL_IN_EDGES = SamplingRequest([torch.tensor([-1])])
 
 
 class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
-    """Takes all in-edges of the seeds: one layer, as `NeighborSampler` with fan-out -1.
+    """Takes all in-edges of the seeds: one hop, as `NeighborSampler` with fan-out -1.
 
     Raises:
-        TypeError: No graph.
+        TypeError: `graph` is not a graph.
         KeyError: When it runs: seeds of an unknown node type.
         ValueError: When it runs: a seed outside of the graph.
 
@@ -41,7 +41,7 @@ class InSubgraphSampler(SubgraphSampler, name="sample_in_subgraph"):
         seeds_timestamp: ByType | None = None,  # noqa: ARG002
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and the one subgraph; times are not looked at."""
+        """Return the input nodes and the one subgraph; times are ignored."""
         return with_input_nodes(self.graph.sample_hops(seeds, ALL_IN_EDGES, [0]))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:

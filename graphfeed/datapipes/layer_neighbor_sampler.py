@@ -1,4 +1,4 @@
-"""Sample neighbours of the seeds, layer by layer, so that the nodes of a layer choose the same ones."""
+"""Sample neighbours of the seeds, hop by hop, so that the nodes of a hop choose the same ones."""
 
 from dataclasses import replace
 
@@ -11,26 +11,26 @@ from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
-    """Samples as many neighbours as `NeighborSampler` does, but of fewer nodes: LABOR-0, in its sequential variant.
+    """Samples as many edges as `NeighborSampler`, but fewer nodes: LABOR-0, in its sequential variant.
 
-    Each node t has a variate r(t) in each layer, uniform and shared by all columns; a column takes the `fanout`
-    neighbours of smallest r(t), or, with weights, of smallest r(t) over weight. Any subset of a column's neighbours is
-    as likely as any other of its size, so estimates of a column are as good as with `NeighborSampler`; but columns
-    with common neighbours choose the same ones, so fewer nodes need features. With replacement the choices of one
-    column are independent and in proportion to the weights, those of two columns again joint.
+    Each node t has a uniform variate r(t) in each hop, which all columns share. A column takes the `fanout` neighbours
+    with the smallest r(t) or, with weights, the smallest ratio of r(t) to the weight. Every subset of a column's
+    neighbours is as likely as any other of its size, so estimates for a column are as good as with `NeighborSampler`;
+    but columns with common neighbours choose the same ones, so fewer nodes need features. With replacement, the choices
+    of one column are independent and in proportion to the weights, while columns still share their variates.
 
     See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
     A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
 
     Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
-    (`FusedCSCSamplingGraph.prepare_hubs`), so that these need not be read again and again.
+    (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
 
-    The last five options mean what they do for `NeighborSampler`.
+    The last five options mean the same as for `NeighborSampler`.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a layer with a wrong number of them, a `batch_dependency` or threshold below 1, a cache
-            of fewer than 0 edges, or `cooperative`; when it runs: a seed outside of the graph.
+        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a `batch_dependency` or threshold
+            below 1, a cache of fewer than 0 edges, or `cooperative`; when it runs: a seed outside of the graph.
 
     Example:
         >>> import torch
@@ -42,21 +42,20 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     """
 
     deduplicate: bool = True
-    """Whether a node is one row, however many edges lead to it. Else each edge has a row of its own: the columns still
-    choose the same nodes, but nothing is saved by it."""
+    """Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a row of its own: columns
+    still choose the same nodes, but no rows are saved."""
     layer_dependency: bool = False
-    """Whether all layers share their variates: outer ones choose again what inner ones chose, for still fewer nodes."""
+    """Whether all hops share their variates: outer hops choose what inner hops chose, for still fewer nodes."""
     batch_dependency: int = 1
-    """Over how many mini-batches of an epoch a variate lasts. From each to the next a share of one in so many nodes,
-    other ones each time, draw anew: two that are d apart share all but d in so many variates. Every variate is
-    uniform all the same, and a function of the seed, the epoch and the mini-batch's index."""
+    """The number k of mini-batches of an epoch for which a variate lasts. From each mini-batch to the next, one node in
+    k draws a new variate, so two mini-batches that are d apart share all but d in k of their variates. Each variate is
+    still uniform, and a function of the seed, the epoch and the mini-batch's index."""
     overlap_fetch: bool = False
     """As for `NeighborSampler`."""
     num_gpu_cached_edges: int = 0
-    """Of so many edges a GPU keeps copies, once it samples from a pinned graph: of all in-edges of a node. What is
-    sampled stays the same. No effect where the graph lies on the GPU, or seeds on the CPU."""
+    """As for `NeighborSampler`."""
     gpu_cache_threshold: int = 1
-    """When it has sampled a node's in-edges so often, they are copied."""
+    """As for `NeighborSampler`."""
     cooperative: bool = False
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False

@@ -1,4 +1,4 @@
-"""What all negative samplers share, and where users write their own."""
+"""What all negative samplers share, and the base for samplers of users."""
 
 import copy
 from dataclasses import replace
@@ -21,16 +21,16 @@ LABEL_BYTES, INDEX_BYTES = 4, 8
 class NegativeSampler(Transform, name="sample_negative"):
     """Adds negatives to edge seeds: write `_sample_with_etype`, which is called for each seed type.
 
-    Replaces `seeds`, `labels` and `indexes` by what the hook returns; labels and indexes that the mini-batch has are
-    lost. A graph that the hook draws from uses the mini-batch's key by itself. A hook that draws otherwise asks
-    `draw_key` for a key, in the thread that calls it.
+    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
+    uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
+    that calls the hook.
 
     Raises:
-        ValueError: A ratio that is no whole number of 1 or more; when it runs: a mini-batch without seeds.
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds.
     """
 
     negative_ratio: int
-    """How many negatives each edge gets."""
+    """The number of negatives per edge."""
 
     needs_key = True
 
@@ -43,18 +43,18 @@ class NegativeSampler(Transform, name="sample_negative"):
             )
 
     def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
-        """Return seeds, labels and indexes of one seed type.
+        """Return the seeds, labels and indexes of one seed type.
 
-        `with_negatives` makes the usual labels and indexes of positives that are followed by their negatives.
+        `with_negatives` makes the usual labels and indexes for positives that are followed by their negatives.
 
         Args:
             seeds: The positives.
-            etype: Their type; None where the seeds have no types.
+            etype: Their type; None if the seeds have no types.
         """
         raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what the usual seeds, labels and indexes take, in place of the seeds alone."""
+        """Return the estimate with the usual seeds, labels and indexes in place of the seeds alone."""
         if before is None:
             return None
         times = 1 + self.negative_ratio
@@ -79,9 +79,9 @@ class NegativeSampler(Transform, name="sample_negative"):
 
 
 def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
-    """Return seeds with their labels and indexes: positives, then for each in turn all of its negatives.
+    """Return seeds with their labels and indexes; they hold the positives, then the negatives of each in turn.
 
-    Labels are float32, 1 for each positive, then 0. Indexes are int64, the positive that each seed belongs to.
+    Labels are float32: 1 for each positive, then 0. Indexes are int64: the positive that each seed belongs to.
 
     Example:
         >>> with_negatives(torch.tensor([[5, 6], [7, 8], [5, 1], [5, 2], [7, 3], [7, 4]]), 2)[2]

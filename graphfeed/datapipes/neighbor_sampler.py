@@ -1,4 +1,4 @@
-"""Sample neighbours of the seeds, layer by layer."""
+"""Sample neighbours of the seeds, hop by hop."""
 
 from dataclasses import replace
 
@@ -10,20 +10,19 @@ from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor"):
-    """Samples in-neighbours, each layer from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
+    """Samples in-neighbours, each hop from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
 
-    Sets `sampled_subgraphs` and `input_nodes`, for edge seeds also `compacted_seeds`. Without replacement each set of
-    neighbours of a node is equally likely, or follows the weights; a node that occurs twice in a mini-batch is sampled
-    alike. The draws depend on the mini-batch's key, the hop and the node's id alone; a mini-batch that comes from no
-    pipeline has no key, and gets a random one (`seed`).
+    Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
+    set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
+    the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a
+    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
-    The last five options are those of samplers on GPUs. What would change the result is refused; `asynchronous` has no
-    effect.
+    The last five options are those of samplers on GPUs. Values that would change the result are refused.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
-        ValueError: No fan-outs, a layer with a wrong number of them, a cache of fewer than 0 edges, a threshold below
-            1, or `cooperative`; when it runs: a seed outside of the graph.
+        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a cache of fewer than 0 edges, a
+            threshold below 1, or `cooperative`; when it runs: a seed outside of the graph.
 
     Example:
         >>> import torch
@@ -35,14 +34,14 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """
 
     deduplicate: bool = True
-    """Whether a node is one row, however many edges lead to it; else each edge has a row of its own."""
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
     overlap_fetch: bool = False
-    """Whether, behind a copy to a GPU, the loader samples ahead of what follows, on a stream of its own."""
+    """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a stream of its own."""
     num_gpu_cached_edges: int = 0
-    """Of so many edges a GPU keeps copies, once it samples from a pinned graph: of all in-edges of a node. What is
-    sampled stays the same. No effect where the graph lies on the GPU, or seeds on the CPU."""
+    """For how many edges of a pinned graph a GPU keeps copies, always of all in-edges of a node. The mini-batches stay
+    the same. Has no effect if the graph lies on the GPU, or the seeds on the CPU."""
     gpu_cache_threshold: int = 1
-    """When it has sampled a node's in-edges so often, they are copied."""
+    """After how many requests for a node's in-edges they are copied."""
     cooperative: bool = False
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False

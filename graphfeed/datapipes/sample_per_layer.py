@@ -1,4 +1,4 @@
-"""One more layer around what was sampled."""
+"""Sample one more hop around what was sampled."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -17,13 +17,14 @@ from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 class SamplePerLayer(Transform, name="sample_per_layer"):
-    """Samples one layer around the rows of the layer before, or around the seeds: for samplers of several stages.
+    """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
 
-    The layer is put before the others in `sampled_subgraphs`, with the ids of the graph and without row ids, for
-    `compact_per_layer` to give it those. What stands between the two may change it. Each such stage draws apart.
+    The new subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which
+    `compact_per_layer` gives it; stages between the two may change it. Each stage of this kind has draws of its own.
 
     Raises:
-        ValueError: When it runs: no seeds, or a layer before without row ids.
+        KeyError: The graph has no edge attribute `prob_name`.
+        ValueError: Neither one fan-out nor one per edge type; when it runs: no seeds, or a hop before without row ids.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
@@ -36,15 +37,15 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     """
 
     sampler: Callable[..., SampledSubgraph]
-    """A method of a graph, as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace` and `prob_name`."""
+    """A method of a graph such as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace`, `prob_name`."""
     fanout: int | Sequence[int] | torch.Tensor
-    """A number, or one an edge type; -1 takes all neighbours."""
+    """A number, or one per edge type; -1 takes all neighbours."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
     """The edge attribute that holds weights or a mask."""
     overlap_fetch: bool = False
-    """As for `NeighborSampler`; where several stages in a chain have it, they share the stream."""
+    """As for `NeighborSampler`; several stages in a chain that set it share the stream."""
     asynchronous: bool = False
     """Has no effect."""
 
@@ -71,7 +72,7 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         return SamplingRequest(parse_fanouts([self.fanout]), self.replace, self.prob_name)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return the mini-batch with one more layer."""
+        """Return the mini-batch with one more hop."""
         result = copy.copy(minibatch)
         layers = minibatch.sampled_subgraphs or []
         if layers:

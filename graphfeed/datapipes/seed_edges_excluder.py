@@ -1,4 +1,4 @@
-"""Take the edges that are to be predicted out of what was sampled around them."""
+"""Remove the edges that are to be predicted from the subgraphs sampled around them."""
 
 import copy
 from collections.abc import Mapping
@@ -21,19 +21,19 @@ def exclude_seed_edges(
 ) -> MiniBatch:
     """Return the mini-batch without the sampled edges that join the two ends of one of its seeds.
 
-    All edges that join such a pair go from every layer, parallel ones too; row and column ids, and so the input nodes,
-    stay. Labels are not looked at: a negative that happens to be an edge goes as well. Were it left, an edge between
-    two ends would give away that they are a negative.
+    All edges that join such a pair are removed from every hop, parallel edges too. Row and column ids stay, and so do
+    the input nodes. Labels are ignored: a negative that happens to be an edge is removed as well, since otherwise an
+    edge between two ends would give away that they are a negative.
 
     Args:
-        minibatch: Of edge seeds, shape (N, 2), sampled and without edge features yet; stays as it is.
-        include_reverse_edges: Whether edges from the second end to the first go too.
-        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse goes too.
-        async_op: Whether `sampled_subgraphs` holds things whose `wait()` returns the subgraph; it is computed at once.
+        minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
+        include_reverse_edges: Whether edges from the second end to the first are removed too.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse is removed too.
+        async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
 
     Raises:
-        ValueError: No subgraphs, edge features, seeds that are no pairs, or typed seeds whose reverse is to go without
-            a mapping.
+        ValueError: No subgraphs, edge features, seeds that are not pairs, or typed seeds with `include_reverse_edges`
+            and no mapping.
         TypeError: The seeds are by type and the graph isn't, or the other way round; a mapping without types.
 
     Example:
@@ -64,7 +64,7 @@ def exclude_seed_edges(
 
 
 def check_pairs(seeds: ByType) -> None:
-    """Raise unless seeds are edges."""
+    """Raise unless the seeds are edges."""
     for name, part in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
         if part.dim() != 2 or part.shape[1] != 2:
             of_type = f" of type {name!r}" if name else ""
@@ -72,13 +72,13 @@ def check_pairs(seeds: ByType) -> None:
 
 
 class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
-    """Takes sampled edges out that join the two ends of a seed, so that a model can't read what it is to predict.
+    """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
-    See `exclude_seed_edges`, which it calls. It stands between the sampler and `fetch_feature`.
+    See `exclude_seed_edges`, which it calls. It comes after the sampler and before `fetch_feature`.
 
     Raises:
-        ValueError: When it runs: no subgraphs, edge features, seeds that are no pairs, or typed seeds whose reverse is
-            to go without a mapping.
+        ValueError: When it runs: no subgraphs, edge features, seeds that are not pairs, or typed seeds with
+            `include_reverse_edges` and no mapping.
         TypeError: When it runs: the seeds are by type and the graph isn't, or the other way round.
 
     Example:
@@ -92,9 +92,9 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
     """
 
     include_reverse_edges: bool = False
-    """Whether edges from the second end to the first go too."""
+    """Whether edges from the second end to the first are removed too."""
     reverse_etypes_mapping: Mapping[str, str] | None = None
-    """For edges by type: the reverse of each edge type whose reverse goes too."""
+    """For edges by type: the reverse of each edge type whose reverse is removed too."""
     asynchronous: bool = False
     """Has no effect: the loader's workers overlap mini-batches already."""
 
@@ -103,5 +103,5 @@ class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
         return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what was there before: few edges are taken out."""
+        """Return the estimate of the stage before: few edges are removed."""
         return before

@@ -1,4 +1,4 @@
-"""The nodes from which a sampler starts, when the seeds are nodes and when they are edges."""
+"""The nodes that a sampler starts from, for seeds that are nodes and seeds that are edges."""
 
 import torch
 
@@ -9,7 +9,7 @@ from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:
-    """Return the seeds of a mini-batch, or raise where it has none: rows of items without names are no mini-batch."""
+    """Return the seeds of a mini-batch, or raise if it has none, as rows of items without names do."""
     seeds: ByType | None = getattr(minibatch, "seeds", None)
     if seeds is None:
         raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
@@ -24,12 +24,12 @@ def given_seeds(minibatch: MiniBatch) -> ByType:
 def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
     """Return the nodes to sample from, and edge seeds as positions in them.
 
-    Node seeds stay as they are, doubles included. The ends of edge seeds are taken once each, in order of first
-    appearance: row by row where there is one type; else for each edge type in turn first all sources, then all
+    Node seeds stay as they are, duplicates included. The ends of edge seeds are taken once each, in order of first
+    appearance: without types, row by row; with types, for each edge type in turn first all sources, then all
     destinations, into the list of their node type.
 
     Args:
-        seeds: Shape (N,), or (N, k); a dict of those by node type, edge type, or node types joined by ":".
+        seeds: Of shape (N,) or (N, k); a dict of these by node type, edge type, or node types joined by ":".
     """
     if isinstance(seeds, torch.Tensor):
         if seeds.dim() == 1:
@@ -55,13 +55,13 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
 def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType | None, ByType]:
     """Return the nodes to sample from, edge seeds as positions in them, and the time of each node.
 
-    As `node_seeds`, but no two nodes are merged, for a node at two times is two nodes. Edge seeds have a time a row, or
-    one a node in the shape of the seeds. Where there are more edges than times, those after the first are their
-    negatives, `ratio` a time, in the order of the times.
+    As `node_seeds`, but nodes are not deduplicated: the same node at two times counts as two. Edge seeds have one time
+    per row, or one per node in the shape of the seeds. If there are more edges than times, the edges beyond the number
+    of times are negatives, the same number for each time, in the order of the times.
 
     Raises:
         TypeError: Either the seeds or the times are by type, but not both.
-        ValueError: The seeds are not one a time, nor as many again for each negative.
+        ValueError: The number of seeds is neither the number of times nor a multiple of it.
     """
     if isinstance(seeds, torch.Tensor):
         if not isinstance(timestamps, torch.Tensor):
@@ -93,15 +93,17 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
 
 
 def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> torch.Tensor:
-    """Return the time of each seed, in the shape of the seeds: the given ones, then each once for every negative."""
+    """Return the time of each seed, in the shape of the seeds: the given times, then each again per negative."""
     given = len(timestamps)
     if timestamps.dim() > 1 and timestamps.shape[1:] != seeds.shape[1:]:
         raise ValueError(
-            f"{name} has shape {tuple(seeds.shape)}, but its timestamps {tuple(timestamps.shape)}; give one a row, or "
-            "one a node in the shape of the seeds"
+            f"{name} has shape {tuple(seeds.shape)}, but its timestamps {tuple(timestamps.shape)}; "
+            "give one per row, or one per node in the shape of the seeds"
         )
     if len(seeds) != given and (seeds.dim() == 1 or given == 0 or len(seeds) % given):
-        raise ValueError(f"{name} has {len(seeds)} rows, but {given} timestamps; give one a seed, negatives apart")
+        raise ValueError(
+            f"{name} has {len(seeds)} rows, but {given} timestamps; give one per seed, without the negatives"
+        )
     if len(seeds) != given:
         timestamps = torch.cat([timestamps, timestamps.repeat_interleave(len(seeds) // given - 1, dim=0)])
     return timestamps if timestamps.dim() == seeds.dim() else timestamps[:, None].expand(seeds.shape)

@@ -1,4 +1,4 @@
-"""What all samplers of subgraphs share, and where users write their own."""
+"""What all samplers of subgraphs share, and the base for samplers of users."""
 
 import copy
 
@@ -11,15 +11,15 @@ from graphfeed.storage.graph.sampled_subgraph import ByType
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):
-    """Makes subgraphs of the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
+    """Samples subgraphs around the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
 
-    The seeds that the hook gets are nodes: the ends of edge seeds, each once; or, where the mini-batch has timestamps,
-    all of them with their times. Sets `sampled_subgraphs` and `input_nodes` to what the hook returns, for edge seeds
-    also `compacted_seeds`.
+    The seeds that the hook gets are nodes. The ends of edge seeds are given once each; if the mini-batch has
+    timestamps, all of them with their times. The result of the hook becomes `sampled_subgraphs` and `input_nodes`; for
+    edge seeds, `compacted_seeds` is set as well.
 
-    A graph that the hook samples from draws from the mini-batch's key by itself. A hook that draws otherwise asks
-    `draw_key` for a key, in the thread that calls it; so the result depends on the mini-batch alone. A mini-batch that
-    comes from no pipeline has no key, and gets a random one (`seed`).
+    A graph that the hook samples from uses the mini-batch's key by itself. A hook that draws by other means gets its
+    key from `draw_key`, in the thread that calls the hook, so that the result depends on the mini-batch alone. A
+    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
     Raises:
         ValueError: When it runs: a mini-batch without seeds.
@@ -50,12 +50,12 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         seeds_timestamp: ByType | None = None,
         seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes, and a subgraph a layer, the outermost first.
+        """Return the input nodes, and one subgraph per hop, the outermost first.
 
         Args:
             seeds: Node ids; by node type if the seeds are.
-            seeds_timestamp: The time of each, if the mini-batch has timestamps.
-            seeds_pre_time_window: How far back from its time each may look; stages of this package leave it out.
+            seeds_timestamp: The time of each seed, if the mini-batch has timestamps.
+            seeds_pre_time_window: How far back from its time each seed may look; built-in stages don't pass it.
         """
         raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
 

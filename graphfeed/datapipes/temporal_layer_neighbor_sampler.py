@@ -1,4 +1,4 @@
-"""Sample neighbours that were there before the seeds' times so that the nodes of a layer choose the same ones."""
+"""Sample neighbours that existed before the seeds' times so that the nodes of a hop choose the same ones."""
 
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
 from graphfeed.storage.graph.sampling_request import Strategy
@@ -7,14 +7,14 @@ from graphfeed.storage.graph.sampling_request import Strategy
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):
     """Samples in time as `TemporalNeighborSampler` does, but by variates of the neighbours: LABOR-0.
 
-    Each node has a variate in each layer, shared by all columns whatever their times; a column takes the eligible
-    neighbours of smallest variates (see `LayerNeighborSampler`). So columns choose the same neighbours where they may.
-    Rows are not merged all the same, for a node at two times is two; what is saved are reads of features, where a cache
-    holds them. The price is a look at all eligible edges of each row: where hubs have thousands, that takes many times
-    as long as `TemporalNeighborSampler`.
+    Each node has a variate in each hop, which all columns share whatever their times. A column takes the eligible
+    neighbours with the smallest variates (see `LayerNeighborSampler`), so columns choose the same neighbours where they
+    can. Nodes are still not deduplicated; what is saved are reads of features, if a cache holds them. The price is that
+    all eligible edges of each row are read: where nodes have thousands, that takes many times as long as with
+    `TemporalNeighborSampler`.
 
     Raises:
-        KeyError: An attribute that the graph hasn't got; when it runs: seeds of an unknown node type.
+        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
         TypeError: When it runs: times that are not integers.
         ValueError: No attribute with times, or wrong fan-outs; when it runs: a mini-batch without `timestamp`.
 

@@ -1,4 +1,4 @@
-"""Sample neighbours of the seeds that were there before the seeds' times, layer by layer."""
+"""Sample neighbours of the seeds that existed before the seeds' times, hop by hop."""
 
 from typing import Literal
 
@@ -7,27 +7,26 @@ from graphfeed.storage.graph.sampling_request import Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
-    """Samples in-neighbours that were there before a time, so that nothing of the future leaks into a mini-batch.
+    """Samples in-neighbours that existed before a time, so that nothing of the future leaks into a mini-batch.
 
-    The mini-batch's `timestamp` has one integer a seed, by type as the seeds are; of edge seeds one a row, or one a
-    node in the seeds' shape. An edge is eligible if its own time and its source's, where those are named, lie strictly
-    between `time - pre_time_window` and `time` of the node that looks. Both ends are left out, as in GraphBolt (its
-    documentation says otherwise).
+    The mini-batch's `timestamp` has one integer per seed, by type as the seeds are; for edge seeds, one per row, or one
+    per node in the seeds' shape. An edge is eligible if its own time and its source's, if these are named, lie strictly
+    between `time - pre_time_window` and `time` of the seed. Both ends are excluded, as in GraphBolt (its documentation
+    says otherwise).
 
-    Sets `sampled_subgraphs` and `input_nodes`, for edge seeds also `compacted_seeds`. Nodes are never merged, for a
-    node at two times is two: the row ids of a layer are its seeds, then the source of every edge, doubles included,
-    each with its seed's time (or its edge's, by `hop_time`). So there are as many rows as edges, and mini-batches are
-    larger than those of `NeighborSampler`. The draws depend on the mini-batch's key, the hop, the node's id and its
-    time alone.
+    Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
+    the same node at two times counts as two rows. The rows of a hop are its seeds, then the source of every edge, each
+    with its seed's time (or its edge's, by `hop_time`). So every edge makes a row, and mini-batches are larger than
+    those of `NeighborSampler`. The draws depend on the mini-batch's key, the hop, the node's id and its time alone.
 
-    Before the first mini-batch the edges of each column are brought into the order of time; what that costs,
-    `timed_columns` says. A graph made of an edge list in the order of time needs nothing.
+    Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge. A
+    graph made of an edge list that is sorted by time needs neither time nor memory for that.
 
     Raises:
-        KeyError: An attribute that the graph hasn't got; when it runs: seeds of an unknown node type.
+        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
         TypeError: When it runs: times that are not integers.
-        ValueError: No attribute with times, wrong fan-outs, or options that don't go together; when it runs: a
-            mini-batch without `timestamp`, or one that has another number of times than seeds.
+        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
+            mini-batch without `timestamp`, or with another number of times than seeds.
 
     Example:
         >>> import torch
@@ -41,7 +40,7 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
     """
 
     strategy: Literal["uniform", "latest"] = "uniform"
-    """"uniform" draws at random; "latest" takes the most recent edges (of equal ones those that come last)."""
+    """"uniform" draws at random; "latest" takes the most recent edges, among equal times those that come last."""
 
     @property
     def chosen_by(self) -> Strategy:

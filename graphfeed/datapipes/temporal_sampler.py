@@ -1,4 +1,4 @@
-"""What samplers in time share."""
+"""What temporal samplers share."""
 
 from dataclasses import replace
 
@@ -12,22 +12,22 @@ from graphfeed.storage.graph.temporal_query import HopTime
 
 
 class TemporalSampler(FanoutSampler):
-    """A base for samplers that look at the times of nodes and edges: write `chosen_by`.
+    """A base for samplers that respect the times of nodes and edges: write `chosen_by`.
 
     Raises:
-        KeyError: The graph has no such attribute.
-        ValueError: No attribute with times, wrong fan-outs, or options that don't go together; when it runs: a
+        KeyError: The graph doesn't have an attribute that is named.
+        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
             mini-batch without `timestamp`.
     """
 
     node_timestamp_attr_name: str | None = None
-    """The node attribute with integer times, for all node types; a neighbour is there after its time."""
+    """The node attribute with integer times, for all node types; a neighbour exists after its time."""
     edge_timestamp_attr_name: str | None = None
-    """The edge attribute with integer times, for all edge types; an edge is there after its time."""
+    """The edge attribute with integer times, for all edge types; an edge exists after its time."""
     pre_time_window: int | None = None
-    """How far back from its time a node may look, in the unit of the times; None: as far as there is."""
+    """How far back from its time a node may look, in the unit of the times; None: without limit."""
     hop_time: HopTime = "seed"
-    """When a sampled neighbour is looked at in turn: at the time of the seed that led to it, or at that of the edge."""
+    """The time at which the next hop looks at a sampled neighbour: that of the seed that led to it, or of the edge."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,12 +54,12 @@ class TemporalSampler(FanoutSampler):
         seeds_timestamp: ByType | None = None,
         seeds_pre_time_window: ByType | None = None,
     ) -> tuple[ByType, list[SampledSubgraph]]:
-        """Return the input nodes and a subgraph a layer, the outermost first.
+        """Return the input nodes and one subgraph per hop, the outermost first.
 
         Args:
             seeds: Node ids; by node type if the graph has types.
-            seeds_timestamp: The time of each.
-            seeds_pre_time_window: How far back each may look; None: as far as the stage says.
+            seeds_timestamp: The time of each seed.
+            seeds_pre_time_window: How far back each seed may look; None: the stage's own window.
         """
         if seeds_timestamp is None:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Negatives with a random destination."""
+"""Sample negatives with a random destination."""
 
 from zlib import crc32
 
@@ -12,18 +12,18 @@ from graphfeed.storage import SamplingGraph
 
 
 class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
-    """Adds copies of each edge seed with a destination that is drawn uniformly from the nodes of its type.
+    """Adds copies of each edge seed with a destination drawn uniformly from the nodes of its type.
 
-    Nothing checks that a drawn edge is not in the graph. For N edges and ratio k the seeds are those N, then k
-    negatives of the first, k of the second, and so on; labels are N ones, then zeros, float32; indexes say which of the
-    N each belongs to. Edges of several types are treated apart, each with indexes from 0. The draws depend on the
-    mini-batch's key, the edge type and the place in the mini-batch.
+    A drawn pair may happen to be an edge of the graph; this is not checked. For N edges and ratio k, the seeds are
+    these N, then k negatives of the first, k of the second, and so on. The labels are N ones, then zeros, in float32.
+    The indexes say to which of the N each belongs. Each edge type is treated by itself, with indexes from 0. The draws
+    depend on the mini-batch's key, the edge type and the place in the mini-batch.
 
     Raises:
-        TypeError: No graph.
-        ValueError: A ratio that is no whole number of 1 or more; when it runs: seeds that are no pairs, or an id
+        TypeError: `graph` is not a graph.
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, or an id
             outside of the graph.
-        KeyError: When it runs: seeds of an edge type that the graph hasn't got.
+        KeyError: When it runs: seeds of an edge type that the graph doesn't have.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

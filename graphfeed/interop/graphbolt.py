@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatcher import LEGACY_NAMES, ItemNameWarning
 from graphfeed.datapipes.pipeline.fluent import register
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.prefetch import Prefetch
@@ -76,10 +75,6 @@ class _PassOn(Transform):
     def __call__(self, minibatch: Any) -> Any:
         """Return the mini-batch."""
         return minibatch
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate of the stage before, because nothing changes."""
-        return before
 
 
 class EndMarker(_PassOn, name="mark_end"):

@@ -123,7 +123,7 @@ def test_timed_edges_of_several_types() -> None:
 
 def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
     edges = torch.zeros(3, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"^seeds has 3 rows, but 2 timestamps; give one a seed"):
+    with pytest.raises(ValueError, match=r"^seeds has 3 rows, but 2 timestamps; give one per seed"):
         timed_node_seeds(edges, times(1, 2))
     with pytest.raises(ValueError, match=r"^seeds has 4 rows, but 2 timestamps"):
         timed_node_seeds(torch.arange(4), times(1, 2))
@@ -150,5 +150,5 @@ def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:
     assert_same(found, times(10, 11, 20, 21, 10, 11, 20, 21))
     typed = timed_node_seeds({"a:r:b": seeds}, {"a:r:b": own})
     assert_same(typed[2], {"a": times(10, 20, 10, 20), "b": times(11, 21, 11, 21)})
-    with pytest.raises(ValueError, match=r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one a row"):
+    with pytest.raises(ValueError, match=r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row"):
         timed_node_seeds(seeds, torch.zeros(2, 3, dtype=torch.int64))

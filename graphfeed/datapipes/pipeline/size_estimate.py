@@ -1,4 +1,4 @@
-"""What mini-batches are expected to hold behind each stage, from the pipeline alone: sizes for plans, not limits."""
+"""Estimated sizes of mini-batches after each stage, from the pipeline alone; they are not upper bounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,34 +14,34 @@ from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
 Counts: TypeAlias = Mapping[str | None, float]
-"""How many of each type; of the type None where there are no types."""
+"""Numbers of nodes or edges by type; without types, of the type None."""
 OFFSET_BYTES = 8
-"""Of a place among edges, and of where a column starts."""
+"""The size of an edge id, and of the start of a column."""
 
 
 @dataclass(frozen=True)
 class BatchSizeEstimate:
-    """The bytes of a mini-batch's tensors, each counted once, and what decides on those that later stages add."""
+    """The bytes of a mini-batch's tensors, each counted once, and the counts that later tensors depend on."""
 
     num_bytes: float
     seeds: Counts
-    """Nodes that sampling starts from: the seeds, or all ends of seeds that are edges."""
+    """The nodes that sampling starts from: the seeds, or all ends of edge seeds."""
     seed_rows: float
-    """The seeds: as many as those nodes, or fewer where they are edges."""
+    """The number of seeds: that of the nodes, or less for edge seeds."""
     nodes: Counts
-    """Nodes whose features are fetched."""
+    """The nodes whose features are fetched."""
     edges: tuple[Counts, ...] = ()
-    """Of each layer, the outermost first."""
+    """The edges of each hop, the outermost first."""
     id_bytes: int = 8
-    """Of a node id."""
+    """The size of a node id."""
 
     def plus(self, num_bytes: float) -> "BatchSizeEstimate":
-        """Return the same with more bytes."""
+        """Return the estimate with more bytes."""
         return replace(self, num_bytes=self.num_bytes + num_bytes)
 
 
 def measure(minibatch: Any) -> BatchSizeEstimate | None:
-    """Return what a mini-batch of items holds; None of one without seeds."""
+    """Return the size of a mini-batch of items; None if it has no seeds."""
     seeds = minibatch.seeds if isinstance(minibatch, MiniBatch) else None
     if seeds is None:
         return None
@@ -73,19 +73,17 @@ def ends_of(edge_type: str | None) -> tuple[str | None, str | None]:
 def estimate_hops(
     before: BatchSizeEstimate | None, graph: SamplingGraph, request: SamplingRequest
 ) -> BatchSizeEstimate | None:
-    """Return what is there after sampling; None where nothing is known of the seeds, or the graph hasn't their types.
+    """Return the estimate after sampling; None if the seeds are not known, or of types that the graph doesn't have.
 
-    Every node is expected to have the average number of in-edges, of which so many are taken as the fan-out allows;
-    their sources are expected anywhere. Where some nodes are the sources of very many edges, layers have fewer nodes
-    than that; where nodes with many out-edges have many in-edges too, they have more edges. Times and weights of 0 keep
-    edges out, and neighbours that columns share save nodes: none of that is looked at.
+    Assumes that every node has the average number of in-edges, of which the fan-out is taken, and that their sources
+    are uniform. If some nodes are the sources of very many edges, there are fewer nodes than estimated; if these nodes
+    have many in-edges too, there are more edges. Times, weights of 0 and the shared neighbours of LABOR, which all make
+    mini-batches smaller, are ignored.
 
     Args:
-        before: What the seeds are.
-        graph: What is sampled.
-        fanouts: One a layer, the outermost layer first.
-        replace_edges: Whether an edge may be taken more than once.
-        merged: Whether a node is one row, however many edges lead to it.
+        before: The estimate of the seeds.
+        graph: The graph that is sampled.
+        request: The fan-outs, and whether edges are replaced and nodes deduplicated.
     """
     nodes, all_edges = by_type(graph.num_nodes), by_type(graph.num_edges)
     if before is None or not before.seeds.keys() <= nodes.keys():
@@ -93,7 +91,7 @@ def estimate_hops(
     columns = {kind: float(before.seeds.get(kind, 0)) for kind in nodes}
     total = 0.0
     if sum(columns.values()) > before.seed_rows:
-        # Ends of edges are sampled from once each; where each edge has its ends is one more tensor.
+        # The ends of edge seeds are sampled once each; the positions of these ends are one more tensor.
         columns = {kind: distinct(0, count, nodes[kind]) for kind, count in columns.items()}
         total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
     layers: list[Counts] = []
@@ -116,7 +114,7 @@ def estimate_hops(
 
 
 def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Counts:
-    """Return how many in-edges of each type a node gives, of so many that it has."""
+    """Return the number of in-edges of each type that are taken of a node, from the number that it has."""
 
     def limited(degree: float, limit: int) -> float:
         if limit < 0:
@@ -134,7 +132,7 @@ def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Co
 
 
 def distinct(already: float, drawn: float, size: float) -> float:
-    """Return how many of `size` nodes are there when so many were, and so many are drawn among all of them."""
+    """Return how many of `size` nodes are reached when some already are, and others are drawn from all nodes."""
     if size <= 0:
         return already
     return max(already, size - max(size - already, 0.0) * exp(-drawn / size))

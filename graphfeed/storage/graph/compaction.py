@@ -1,4 +1,4 @@
-"""Relabel sampled columns by hand: what samplers of one's own are written with."""
+"""Relabel sampled columns; samplers of a user's own call these functions."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +17,7 @@ Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
 CompactedByType: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]
 
 ONLY = "_"
-"""Both the node type and the relation of columns without types."""
+"""The node type and the relation of columns without types."""
 
 
 @overload
@@ -60,24 +60,23 @@ def unique_and_compact_csc_formats(
 ) -> Any:
     """Relabel sampled columns: the seeds first and verbatim, then each new source once, in order of first appearance.
 
-    The row ids begin with the seeds for every node type that has seeds, also where it is the source of no edge type;
-    so destinations have their features and a self term. They are in the order of the seeds' types, then of the edge
-    types.
+    The row ids begin with the seeds for every node type that has seeds, even if it is the source of no edge type, so
+    that destinations have features and a self term. Node types are in the order of the seeds, then of the edge types.
 
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
-        unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
+        unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
         rank: Only 0.
-        world_size: Only 1: ids are not distributed among ranks.
-        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
+            world_size: Only 1: ids are not distributed over ranks.
+        async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
 
     Returns:
-        The row ids, the columns with positions in them, and where they start and end, `tensor([0, number of rows])`;
+        The row ids, the columns with positions in them, and the bounds of the rows, `tensor([0, number of rows])`;
         each by type if the graph has types.
 
     Raises:
-        TypeError: One of the arguments is by type and the other isn't, or ids of several dtypes.
-        ValueError: The columns are not as many as the seeds, an id is negative, or there are more ranks than one.
+        TypeError: One of the arguments is by type and the other isn't, or the ids have several dtypes.
+        ValueError: The number of columns is not that of the seeds, an id is negative, or there are several ranks.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
@@ -170,20 +169,20 @@ def compact_csc_format(
     dst_nodes: torch.Tensor | Mapping[str, torch.Tensor],
     dst_timestamps: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
 ) -> Any:
-    """Relabel sampled columns without merging nodes: the seeds, then the source of every edge, doubles included.
+    """Relabel sampled columns without deduplication: the seeds, then the source of every edge.
 
     Args:
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
-        dst_nodes: Ids of the columns; by node type if the graph has types. A type that is left out has none.
-        dst_timestamps: A time for each of them, in the same shape.
+        dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
+        dst_timestamps: The time of each column, in the same shape.
 
     Returns:
-        The row ids and the columns with positions in them, of the dtype that they had; with timestamps also the time of
-        each row: the seeds' own, then for each edge that of its destination. Each by type if the graph has types.
+        The row ids, and the columns with positions in them, of the same dtype. With timestamps, also the time of each
+        row: the seeds' own, then for each edge that of its destination. Each by type if the graph has types.
 
     Raises:
-        TypeError: One of the arguments is by type and the other isn't, or ids of several dtypes.
-        ValueError: The columns, or the timestamps, are not as many as the seeds.
+        TypeError: One of the arguments is by type and the other isn't, or the ids have several dtypes.
+        ValueError: The number of columns, or of timestamps, is not that of the seeds.
 
     Example:
         >>> csc = CSCFormatBase(torch.tensor([0, 2, 3]), torch.tensor([8, 5, 8]))
@@ -254,7 +253,7 @@ def compact_hop(
 def by_type(
     csc_formats: CSCFormatBase | ByEdgeType, seeds: torch.Tensor | Mapping[str, torch.Tensor]
 ) -> tuple[dict[str, CSCFormatBase], dict[str, torch.Tensor]]:
-    """Return columns and seeds by type, every node type present, or say why they don't belong together."""
+    """Return columns and seeds by type, with every node type, or raise if they don't belong together."""
     if isinstance(csc_formats, CSCFormatBase):
         if not isinstance(seeds, torch.Tensor):
             raise TypeError(
@@ -285,14 +284,14 @@ def by_type(
 def times_by_type(
     timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return the times of the seeds by type, every node type present, or say why they don't belong to the seeds."""
+    """Return the times of the seeds by type, with every node type, or raise if they don't fit the seeds."""
     times = dict(timestamps) if isinstance(timestamps, Mapping) else {ONLY: timestamps}
     some = next(iter(times.values()), torch.empty(0, dtype=torch.int64))
     complete = {kind: times.get(kind, some[:0]) for kind in seeds}
     for kind, ids in seeds.items():
         if len(complete[kind]) != len(ids):
             raise ValueError(
-                f"dst_timestamps must have {len(ids)} values, one a seed"
+                f"dst_timestamps must have {len(ids)} values, one per seed"
                 f"{'' if kind == ONLY else f' of type {kind!r}'}, but has {len(complete[kind])}"
             )
     return complete

@@ -1,4 +1,4 @@
-"""A graph from edge lists."""
+"""Make a graph from edge lists."""
 
 from collections.abc import Mapping, Sequence
 from operator import index
@@ -18,7 +18,7 @@ Edges: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 
 
 def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return sources and destinations of a pair of tensors, or of one of shape (2, E)."""
+    """Return the sources and destinations from a pair of tensors, or from one of shape (2, E)."""
     if len(edges) != 2:
         shape = tuple(edges.shape) if isinstance(edges, torch.Tensor) else f"{len(edges)} parts"
         raise ValueError(f"{name} must be (sources, destinations) or a tensor of shape (2, E), but has {shape}")
@@ -33,26 +33,26 @@ def from_coo(
     edge_attributes: Mapping[str, Any] | None = None,
     sort_by: str | None = None,
 ) -> FusedCSCSamplingGraph:
-    """Make a graph of edge lists. Each edge keeps its row number as its id, also per edge type.
+    """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
 
-    Edge attributes are brought into the graph's order together with the edges. Costs a counting sort, and 16 bytes an
-    edge beside the graph while it runs.
+    Edge attributes are sorted together with the edges. This takes a counting sort and, while it runs, 16 bytes per edge
+    on top of the graph.
 
     Args:
-        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; with types a dict of those by
-            "source:relation:destination", with the ids of each node type from 0.
-        num_nodes: Number of nodes; with types by node type, which sets the order of the types.
-        node_attributes: Name to tensor; with types name to tensor by node type, all types present.
-        edge_attributes: Name to tensor in the order of the edge list; with types name to tensor by edge type.
-        sort_by: An edge attribute of integers, such as a time, in whose order each node's in-edges are to lie, of equal
-            values in the list's; with types those of each edge type by themselves. Sampling in time then needs no
-            order beside the graph, which saves 16 bytes an edge and a sort at its first mini-batch. Costs a sort of
-            each column, and which edges are sampled depends on where they lie. By default in the list's order.
+        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64. With types, a dict of these by
+            "source:relation:destination", where the ids of each node type begin at 0.
+        num_nodes: The number of nodes; with types, by node type, in the order that the types will have.
+        node_attributes: Tensors by name; with types, by name and node type, with all types.
+        edge_attributes: Tensors in the order of the edge list, by name; with types, by name and edge type.
+        sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
+            types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
+            then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
+            each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
 
     Raises:
-        KeyError: An attribute that lacks a type, or none of the name in `sort_by`.
+        KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
         TypeError: Values to sort by that are not integers.
-        ValueError: An id outside of its type's nodes, lengths that don't match, or a type that is not known.
+        ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
         >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
@@ -82,7 +82,7 @@ def from_coo(
 
 
 def check_count(name: str, count: SupportsIndex) -> int:
-    """Return a number of nodes as an int, or say what is wrong with it."""
+    """Return a number of nodes as an int, or raise if it is not one."""
     if not hasattr(count, "__index__"):
         raise TypeError(f"{name} must be an int, but is a {type(count).__name__}")
     if index(count) < 0:
@@ -91,7 +91,7 @@ def check_count(name: str, count: SupportsIndex) -> int:
 
 
 def stack(name: str, by_type: Mapping[str, torch.Tensor], rows: Mapping[str, int]) -> torch.Tensor:
-    """Return an attribute of all types, one after the other."""
+    """Return an attribute of all types, type after type."""
     if set(by_type) != set(rows):
         raise KeyError(f"{name} must have the types {list(rows)}, but has {list(by_type)}")
     for kind, count in rows.items():
@@ -104,13 +104,13 @@ def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Ten
     """Return an edge attribute in the graph's order."""
     if len(values) != order.numel():
         raise ValueError(
-            f"edge_attributes[{name!r}] must have {order.numel()} rows, one an edge, but has {len(values)}"
+            f"edge_attributes[{name!r}] must have {order.numel()} rows, one per edge, but has {len(values)}"
         )
     return ops.gather_rows(values, order)
 
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
-    """Bring the edges of each column, or of each type in it, into the order of some values."""
+    """Sort the edges of each column, or of each type in it, by some values."""
     found = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
     if found.order is None:
         return columns
@@ -126,7 +126,7 @@ def from_typed_coo(
     edge_attributes: Mapping[str, Mapping[str, torch.Tensor]],
     sort_by: str | None,
 ) -> FusedCSCSamplingGraph:
-    """Stack the types' edge lists, edge type after edge type, and sort them by destination, keeping that order."""
+    """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
     if not edges:
         raise ValueError("edges is empty; give an edge list for at least one edge type")
     num_nodes = {kind: check_count(f"num_nodes[{kind!r}]", count) for kind, count in num_nodes.items()}
@@ -146,7 +146,7 @@ def from_typed_coo(
         ends = [torch.as_tensor(part) for part in split_edges(f"edges[{edge_type!r}]", pair)]
         if len(ends[0]) != len(ends[1]):
             raise ValueError(
-                f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give as many"
+                f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"
             )
         for ids, kind, stacked in zip(ends, (parts[0], parts[2]), (sources, destinations), strict=True):
             check_vector(f"edges[{edge_type!r}]", ids)

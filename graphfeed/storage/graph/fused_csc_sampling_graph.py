@@ -94,20 +94,20 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample in-edges of the seeds: one hop, with the ids of the graph.
 
         Args:
-            seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is left out
-                has none.
-            fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
+            seeds: Node ids of the dtype of `indices`; by node type if the graph has types. A type that is missing has
+                no seeds.
+            fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
             returning_indices_and_original_edge_ids_are_optional: Has no effect: both are always returned.
-            async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
-            key: Key of the hop (`Key.at`); what `draw_key` gives if None.
+            async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
+            key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
-            Every edge type of the graph, each with one column for each seed of its destination type.
+            Every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
-            KeyError: A node type or an attribute that the graph hasn't got.
+            KeyError: The graph doesn't have a node type or an attribute.
             TypeError: Seeds of another dtype, or not by type where the graph has types.
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
@@ -155,16 +155,16 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seed2_contribution: float = 0.0,
         async_op: bool = False,
     ) -> SampledSubgraph | CompletedFuture:
-        """Do as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
+        """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR): columns choose the same neighbours.
 
         Args:
-            seeds: This, `fanouts`, `replace` and `probs_name` are as there.
-            returning_indices_and_original_edge_ids_are_optional: As there.
-            random_seed: One or two whole numbers, of which 64 bits count; calls of equal ones share the variates.
-                What `draw_key` gives if None.
-            seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed. As it grows, each node
-                goes over once, at a point of its own.
-            async_op: As there.
+            seeds: This, `fanouts`, `replace` and `probs_name` mean the same as there.
+            returning_indices_and_original_edge_ids_are_optional: Has no effect.
+            random_seed: One or two whole numbers, of which 64 bits count; calls with equal numbers share the variates.
+                By default, the result of `draw_key`.
+            seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed. As it grows, each node
+                changes over once, at a point of its own.
+            async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
         """
         del returning_indices_and_original_edge_ids_are_optional
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
@@ -185,34 +185,33 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         strategy: Strategy = "uniform",
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds that are before their times: one hop, with the ids of the graph.
+        """Sample in-edges of the seeds that existed before their times: one hop, with the ids of the graph.
 
         An edge is eligible if the time of its source node, and its own, lie strictly between `time - window` and
-        `time`: both ends are left out, as GraphBolt does (its documentation says otherwise). A time whose attribute is
-        not named is not looked at; without both nothing is kept out. Of a node that has several times each is a seed
-        of its own.
+        `time`. Both ends are excluded, as in GraphBolt (its documentation says otherwise). A time whose attribute is
+        not named is ignored; without both, all edges are eligible. A node with several times is several seeds.
 
         Args:
             seeds: Node ids of the dtype of `indices`; by node type if the graph has types.
-            seeds_timestamp: The time of each seed, any integers; by node type as the seeds are.
-            fanouts: Shape (1,) for all edges of a node together, or one an edge type; -1 takes all.
+            seeds_timestamp: The time of each seed, of any integer dtype; by node type as the seeds are.
+            fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
             replace: Whether an edge may be chosen more than once.
-            seeds_pre_time_window: How far back each seed may look, 0 or more; None: as far as there is.
+            seeds_pre_time_window: How far back each seed may look, 0 or more; None: without limit.
             probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
             node_timestamp_attr_name: The node attribute that holds integer times, for all node types.
             edge_timestamp_attr_name: The edge attribute that holds integer times, for all edge types.
-            strategy: "uniform" draws at random; "latest" takes the edges of the highest times, of equal ones those that
-                come last in the graph. With both times an edge counts as late as the later one.
-            key: Key of the hop (`Key.at`); what `draw_key` gives if None.
+            strategy: "uniform" draws at random; "latest" takes the edges with the latest times, among equal times those
+                that come last in the graph. An edge with two times is as late as the later one.
+            key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
 
         Returns:
-            Every edge type of the graph, each with one column for each seed of its destination type.
+            Every edge type of the graph, each with one column per seed of its destination type.
 
         Raises:
-            KeyError: A node type or an attribute that the graph hasn't got.
+            KeyError: The graph doesn't have a node type or an attribute.
             TypeError: Times that are not integers; and what `sample_neighbors` raises.
-            ValueError: Not as many times or windows as seeds, a negative window, or weights or replacement together
-                with "latest"; and what `sample_neighbors` raises.
+            ValueError: The number of times or windows is not that of the seeds, a negative window, or weights or
+                replacement together with "latest"; and what `sample_neighbors` raises.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, strategy, temporal=query)
@@ -233,19 +232,20 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Do as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
+        """Sample as `temporal_sample_neighbors`, but by variates of the neighbours (LABOR), the same at all times.
 
         Args:
-            seeds: This, and what follows up to the attribute names, is as there.
+            seeds: This, and all that follows up to the attribute names, means the same as there.
             seeds_timestamp: The time of each seed.
-            fanouts: One number, or one an edge type.
+            fanouts: One number, or one per edge type.
             replace: Whether an edge may be chosen more than once.
             seeds_pre_time_window: How far back each seed may look.
             probs_name: The edge attribute that holds weights or a mask.
             node_timestamp_attr_name: The node attribute that holds times.
             edge_timestamp_attr_name: The edge attribute that holds times.
-            random_seed: One or two whole numbers; calls of equal ones share the variates (`sample_layer_neighbors`).
-            seed2_contribution: From 0 to 1: which part of the nodes draws by the second seed.
+            random_seed: One or two whole numbers; calls with equal numbers share the variates, as in
+                `sample_layer_neighbors`.
+            seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed.
         """
         query = TemporalQuery(node_timestamp_attr_name, edge_timestamp_attr_name, seeds_pre_time_window)
         request = SamplingRequest((fanouts,), replace, probs_name, "labor", temporal=query)
@@ -352,10 +352,10 @@ def fused_csc_sampling_graph(
     node_attributes: Mapping[str, torch.Tensor] | None = None,
     edge_attributes: Mapping[str, torch.Tensor] | None = None,
 ) -> FusedCSCSamplingGraph:
-    """Make a graph of arrays in compressed sparse columns; they are checked in one pass and not copied.
+    """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied.
 
-    Sampling reads them at random, and is a quarter faster on huge pages. NumPy asks the system for those when it
-    allocates, torch does not: load large arrays by NumPy.
+    Sampling reads the arrays at random, and is a quarter faster on huge pages. NumPy requests these when it allocates
+    memory, torch does not: load large arrays with NumPy.
 
     Args:
         csc_indptr: Column starts, int32 or int64, shape (nodes + 1,).
@@ -364,12 +364,12 @@ def fused_csc_sampling_graph(
         type_per_edge: Edge type of each edge, uint8 to int64, ascending inside each column.
         node_type_to_id: Number of each node type.
         edge_type_to_id: Number of each edge type "source:relation:destination".
-        node_attributes: Name to tensor with a row a node.
-        edge_attributes: Name to tensor with a row an edge, in the order of `indices`.
+        node_attributes: By name, tensors with one row per node.
+        edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
 
     Raises:
         TypeError: Arrays of another dtype.
-        ValueError: Arrays that are no CSC, lengths that don't match, or types that don't agree.
+        ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
 
     Example:
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))

@@ -1,4 +1,4 @@
-"""The arrays of a graph in memory: set, moved, saved and shared, and the checks that they are one."""
+"""The arrays of a graph in memory: set, checked, moved, saved and shared."""
 
 import os
 import threading
@@ -21,7 +21,7 @@ Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
 class Checked:
-    """A field that can be set to what leaves the graph valid; that is checked by a pass over the arrays."""
+    """A field that validates the graph when it is set, with a pass over the arrays."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -31,34 +31,34 @@ class Checked:
         return self if graph is None else vars(graph)[self.name]
 
     def __set__(self, graph: "GraphArrays", value: Any) -> None:
-        """Set the field; where that makes no graph, raise and leave it."""
+        """Set the field; if the graph would be invalid, raise and leave it."""
         graph.set_field(self.name, value)
 
 
 def checked() -> Any:
-    """Return a `Checked` that type checkers take for the field's value."""
+    """Return a `Checked`, typed as the value of the field."""
     return Checked()
 
 
 class GraphArrays(Shareable):
-    """Compressed sparse columns with types and attributes: what a graph holds, without what is asked of it.
+    """Compressed sparse columns with types and attributes: what a graph holds, without the sampling.
 
-    Fields can be set, and stay what they were, with an error, where the whole would be no graph. Arrays that agree
-    with each other alone are for a new graph.
+    Assigning a field validates the graph, and an assignment that would make it invalid raises and changes nothing; so
+    arrays that only fit together make a new graph. In-place edits are not checked.
     """
 
     csc_indptr: torch.Tensor = checked()
     """Column starts, int32 or int64, shape (nodes + 1,)."""
     indices: torch.Tensor = checked()
-    """Source of each edge, int32 or int64, shape (edges,)."""
+    """The source of each edge, int32 or int64, shape (edges,)."""
     node_type_offset: torch.Tensor | None = checked()
-    """First id of each node type, and the number of nodes."""
+    """The first id of each node type, and the number of nodes."""
     type_per_edge: torch.Tensor | None = checked()
-    """Edge type of each edge, ascending inside each column."""
+    """The edge type of each edge, ascending inside each column."""
     node_type_to_id: dict[str, int] | None = checked()
-    """Number of each node type."""
+    """The number of each node type."""
     edge_type_to_id: dict[str, int] | None = checked()
-    """Number of each edge type "source:relation:destination"."""
+    """The number of each edge type "source:relation:destination"."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class GraphArrays(Shareable):
         node_attributes: Mapping[str, torch.Tensor],
         edge_attributes: Mapping[str, torch.Tensor],
     ) -> None:
-        # Tensors stand in this order wherever they lie together; see graph_file.ARRAYS.
+        # Wherever the tensors lie together, they are in this order; see graph_file.ARRAYS.
         self.__dict__.update(
             csc_indptr=in_one_piece(csc_indptr),
             indices=in_one_piece(indices),
@@ -86,7 +86,7 @@ class GraphArrays(Shareable):
 
     @property
     def node_attributes(self) -> Mapping[str, torch.Tensor]:
-        """What each node has, by name: a row a node; setting it replaces all, `add_node_attribute` adds one."""
+        """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""
         attributes: dict[str, torch.Tensor] = self.__dict__["node_attributes"]
         return MappingProxyType(attributes)
 
@@ -96,7 +96,7 @@ class GraphArrays(Shareable):
 
     @property
     def edge_attributes(self) -> Mapping[str, torch.Tensor]:
-        """What each edge has, by name: a row an edge, in the order of `indices`; set as `node_attributes`."""
+        """Tensors with one row per edge, in the order of `indices`, by name; assigned as `node_attributes`."""
         attributes: dict[str, torch.Tensor] = self.__dict__["edge_attributes"]
         return MappingProxyType(attributes)
 
@@ -105,26 +105,26 @@ class GraphArrays(Shareable):
         self.set_field("edge_attributes", edge_attributes or {})
 
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
-        """Add or replace an attribute with a row a node."""
+        """Add or replace an attribute with one row per node."""
         self.node_attributes = {**self.node_attributes, name: tensor}
 
     def add_edge_attribute(self, name: str, tensor: torch.Tensor) -> None:
-        """Add or replace an attribute with a row an edge, in the order of `indices`, not in that of an edge list."""
+        """Add or replace an attribute with one row per edge, in the order of `indices`, not of an edge list."""
         self.edge_attributes = {**self.edge_attributes, name: tensor}
 
     @property
     def total_num_nodes(self) -> int:
-        """Number of nodes of all types."""
+        """The number of nodes of all types."""
         return self.csc_indptr.numel() - 1
 
     @property
     def total_num_edges(self) -> int:
-        """Number of edges of all types."""
+        """The number of edges of all types."""
         return self.indices.numel()
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
-        """Number of nodes; by node type, in the order of their ids, if the graph has types."""
+        """The number of nodes; by node type, in the order of their ids, if the graph has types."""
         if self.node_type_to_id is None or self.node_type_offset is None:
             return self.total_num_nodes
         offsets = self.first_ids()
@@ -132,7 +132,7 @@ class GraphArrays(Shareable):
         return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
 
     def first_ids(self) -> list[int]:
-        """Return `node_type_offset` as numbers, for which a GPU is waited for once."""
+        """Return `node_type_offset` as numbers; waits for a GPU at the first call."""
         assert self.node_type_offset is not None
         if self.node_type_offset.is_cpu:
             return self.node_type_offset.tolist()
@@ -143,18 +143,18 @@ class GraphArrays(Shareable):
 
     @property
     def num_edges(self) -> int | dict[str, int]:
-        """Number of edges; by edge type if the graph has types (then a pass over the edges)."""
+        """The number of edges; by edge type if the graph has types, which takes a pass over the edges."""
         if self.edge_type_to_id is None or self.type_per_edge is None:
             return self.total_num_edges
         counts = torch.bincount(self.type_per_edge, minlength=len(self.edge_type_to_id)).tolist()
         return {kind: counts[number] for kind, number in self.edge_type_to_id.items()}
 
     def node_attribute(self, name: str) -> torch.Tensor:
-        """Return a node attribute; a KeyError lists those that there are."""
+        """Return a node attribute; an unknown name raises a KeyError that lists the names."""
         return look_up(self.node_attributes, name, "Node")
 
     def edge_attribute(self, name: str) -> torch.Tensor:
-        """Return an edge attribute, in the order of `indices`; a KeyError lists those that there are."""
+        """Return an edge attribute, in the order of `indices`; an unknown name raises a KeyError with all names."""
         return look_up(self.edge_attributes, name, "Edge")
 
     def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
@@ -195,15 +195,15 @@ class GraphArrays(Shareable):
         return ops.HubIndex(*index)
 
     def fields(self) -> Fields:
-        """Return all fields by name, as the constructor takes them."""
+        """Return all fields by name, as arguments of the constructor."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def check(self) -> None:
-        """Raise unless the arrays are a graph, and what belongs to it fits; costs a pass over each.
+        """Raise unless the arrays are a valid graph; takes a pass over each.
 
         Raises:
             TypeError: Arrays of another dtype.
-            ValueError: Arrays that are no CSC, lengths that don't match, or types that don't agree.
+            ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
         """
         ops.check_csc(self.csc_indptr, self.indices)
         check_types(
@@ -218,7 +218,7 @@ class GraphArrays(Shareable):
         check_attributes("edge", self.edge_attributes, self.total_num_edges)
 
     def set_field(self, name: str, value: Any) -> None:
-        """Set a field, if the whole stays a graph."""
+        """Set a field, if the graph stays valid."""
         other = type(self)(**{**self.fields(), name: value})
         is_attribute = name.endswith("_attributes")
         try:
@@ -231,7 +231,7 @@ class GraphArrays(Shareable):
             error.add_note(f"the graph keeps its {name}; to change arrays together make another graph")
             raise
         if not is_attribute:
-            # What was made of the array that goes, such as running sums of weights, goes with it.
+            # Whatever was computed from the old array, such as running sums of weights, is dropped with it.
             stale = vars(self).keys() - vars(other).keys()
             self.__dict__.update(vars(other))
             for own in stale:
@@ -239,36 +239,36 @@ class GraphArrays(Shareable):
         self.__dict__[name] = vars(other)[name]
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the graph on another device; "pinned" is page-locked CPU memory. What lies there is not copied."""
+        """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> None:
-        """Page-lock the arrays where they lie, for a GPU to read them, until the graph dies; nothing is copied.
+        """Page-lock the arrays in place until the graph is deleted, so that a GPU can read them; nothing is copied.
 
-        Pickling a large graph moves it to shared memory, which is not page-locked: pin after that.
+        Pickling a large graph moves it to shared memory, which is not page-locked: pin the graph after that.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
-            ValueError: An array is not on the CPU, or in pieces.
+            ValueError: An array is not on the CPU, or not contiguous.
         """
         check_can_pin("pin_memory_")
-        for tensor in tensors_in(vars(self)):  # with what was made of the fields
+        for tensor in tensors_in(vars(self)):  # including what was computed from the fields
             ops.pin_in_place(tensor, self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to a file that `load_graph` maps, with its attributes; whole, or what was there stays."""
+        """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place."""
         save_fields(Path(path), self.fields())
 
     def copy_to_shared_memory(self, name: str) -> Self:
-        """Return a copy in shared memory, which other processes of this machine and user open by its name.
+        """Return a copy in shared memory, which other processes of the same user and machine can open by its name.
 
-        `load_from_shared_memory(name)` maps it; what one process writes into its arrays, all see. The name lasts until
-        the copy is garbage or its process ends, unless that is killed; who has loaded it keeps it. Worker processes
-        need no name: a graph pickles as a handle by itself.
+        `load_from_shared_memory(name)` maps it; a write to its arrays is visible to all processes. The name lasts until
+        the copy is garbage-collected or its process ends (except by a kill); whoever has loaded the graph keeps it.
+        Worker processes need no name: a graph pickles as a handle.
 
         Raises:
             FileExistsError: The name is taken.
-            ValueError: A name with other characters than letters, digits and any of "_.+-".
+            ValueError: The name has characters other than letters, digits and any of "_.+-".
         """
         path = publish(name, self.fields())
         owner, inode = os.getpid(), path.stat().st_ino
@@ -289,7 +289,7 @@ class GraphArrays(Shareable):
         return graph
 
     def __repr__(self) -> str:
-        """Return the numbers of nodes, edges and types; costs no pass over the edges."""
+        """Return the numbers of nodes, edges and types, without a pass over the edges."""
         types = ""
         if self.node_type_to_id is not None and self.edge_type_to_id is not None:
             types = f", node_types={list(self.node_type_to_id)}, edge_types={len(self.edge_type_to_id)}"
@@ -297,12 +297,12 @@ class GraphArrays(Shareable):
 
 
 def in_one_piece(values: Any) -> Any:
-    """Return a tensor whose values lie together; what is none is left for the checks."""
+    """Return a contiguous tensor; a value that is not a tensor is left for the checks."""
     return values.contiguous() if isinstance(values, torch.Tensor) else values
 
 
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
-    """Return an attribute by name, or say which there are."""
+    """Return an attribute by name, or raise an error that lists the names."""
     if name not in attributes:
         raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
     return attributes[name]
@@ -316,7 +316,7 @@ def check_types(
     node_type_to_id: Mapping[str, int] | None,
     edge_type_to_id: Mapping[str, int] | None,
 ) -> None:
-    """Raise unless the types are given all or not at all, and agree with each other and with the edges."""
+    """Raise unless all or none of the types are given, and they agree with each other and with the edges."""
     num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
     given = {
         "node_type_offset": node_type_offset,
@@ -344,7 +344,7 @@ def check_types(
             if part not in node_type_to_id:
                 raise ValueError(f"Unrecognized node type {part!r} in {kind!r}; there are {list(node_type_to_id)}")
     if type_per_edge.numel() != num_edges:
-        raise ValueError(f"type_per_edge must have {num_edges} values, one an edge, but has {type_per_edge.numel()}")
+        raise ValueError(f"type_per_edge must have {num_edges} values, one per edge, but has {type_per_edge.numel()}")
     check_vector("node_type_offset", node_type_offset)
     offsets = node_type_offset.tolist()
     bounds = (offsets[0], offsets[-1]) if offsets else ()
@@ -361,7 +361,7 @@ def check_types(
 
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
-    """Raise unless each attribute is a tensor with a row for each node, or for each edge."""
+    """Raise unless each attribute is a tensor with one row per node or per edge."""
     for name, values in attributes.items():
         if not isinstance(values, torch.Tensor):
             raise TypeError(f"{domain}_attributes[{name!r}] must be a torch.Tensor, but is a {type(values).__name__}")

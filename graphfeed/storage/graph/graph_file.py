@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 
 
 def arrays_of(fields: Mapping[str, Any]) -> Iterator[tuple[str, str | None, torch.Tensor]]:
-    """Yield each array of a graph with its field, and its name if it is an attribute."""
+    """Yield each array of a graph with its field, and with its name if it is an attribute."""
     for field in ARRAYS:
         if fields[field] is not None:
             yield field, None, fields[field]
@@ -47,7 +47,7 @@ def arrays_of(fields: Mapping[str, Any]) -> Iterator[tuple[str, str | None, torc
 
 
 def round_up(count: int) -> int:
-    """Return the next place where an array may begin."""
+    """Return the next offset at which an array may begin."""
     return -(-count // ALIGNMENT) * ALIGNMENT
 
 
@@ -97,20 +97,20 @@ def read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], list[Place]
 
 
 def check_numbers(name: str, value: Any) -> None:
-    """Raise unless a value numbers types, or is None."""
+    """Raise unless a value is None or maps types to numbers."""
     if value is not None and not (isinstance(value, dict) and all(type(number) is int for number in value.values())):
         raise ValueError(f"{name} is {value}")
 
 
 def place_of(entry: dict[str, Any], begin: int, size: int) -> Place:
-    """Return where an array lies, if that is inside of the file."""
+    """Return where an array lies, or raise if that is outside of the file."""
     shape, offset, dtype = entry["shape"], entry["offset"], entry["dtype"]
     if entry["field"] not in ARRAYS + ATTRIBUTES or (entry["field"] in ATTRIBUTES) != isinstance(entry["name"], str):
         raise ValueError(f"there is no field {entry['field']} {entry['name']}")
     if dtype not in DTYPES or not all(type(count) is int and count >= 0 for count in [offset, *shape]):
         raise ValueError(f"{entry['field']} is {dtype} of shape {shape} at {offset}")
     end = begin + offset + int(np.prod(shape, dtype=object)) * getattr(torch, dtype).itemsize
-    # Where one dimension is 0, the others are bounded by what torch can multiply.
+    # If one dimension is 0, the others are bounded by what torch can multiply.
     if offset % ALIGNMENT or end > size or int(np.prod([max(count, 1) for count in shape], dtype=object)) > MOST_VALUES:
         raise ValueError(f"{entry['field']} ends at {end}, the file at {size}")
     return Place(begin + offset, tuple(shape), dtype)
@@ -132,7 +132,7 @@ def assemble(header: Mapping[str, Any], tensors: list[torch.Tensor]) -> Fields:
 
 
 def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
-    """Write a graph to a file that takes the place of what was there, whole or not at all."""
+    """Write a graph to a file atomically: it replaces an old file as a whole, or not at all."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("xb") as file:
@@ -145,17 +145,17 @@ def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
 
 
 def map_fields(path: Path) -> Fields:
-    """Map a graph's file; what is written into its tensors stays in this process."""
+    """Map the file of a graph; writes to its tensors stay in this process."""
     with path.open("rb") as file:
         header, places, size = read_header(file, path)
         return assemble(header, tensors_of(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY), places))
 
 
 def name_to_path(name: str) -> Path:
-    """Return where a graph of a name lies: in the memory file system, or in the temporary folder if there is none.
+    """Return the path of a graph in the memory file system, or in the temporary folder if there is none.
 
     Raises:
-        ValueError: A name that can't be a file's.
+        ValueError: The name can't be that of a file.
     """
     if not re.fullmatch(r"[\w.+-]{1,200}", name):
         raise ValueError(f"name must be 1 to 200 letters, digits or any of '_.+-', but is {name!r}")
@@ -164,7 +164,7 @@ def name_to_path(name: str) -> Path:
 
 
 def publish(name: str, fields: Mapping[str, Any]) -> Path:
-    """Write a graph to shared memory, where it has its name from the moment on that it is whole.
+    """Write a graph to shared memory; it gets its name when it is complete.
 
     Raises:
         FileExistsError: The name is taken.
@@ -186,10 +186,10 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def open_shared(name: str) -> tuple[Fields, SharedBlock]:
-    """Map a graph in shared memory; what one process writes into its tensors, all see.
+    """Map a graph in shared memory; a write to its tensors is visible to all processes.
 
     Raises:
-        FileNotFoundError: There is none of the name.
+        FileNotFoundError: There is no graph of that name.
     """
     path = name_to_path(name)
     try:
@@ -208,6 +208,6 @@ def open_shared(name: str) -> tuple[Fields, SharedBlock]:
 
 
 def unpublish(path: Path, owner: int, inode: int) -> None:
-    """Take a name away, if this process gave it, not one that it was forked from, and nobody else has it by now."""
+    """Remove a name, if this very process gave it (not its parent) and it still refers to the same graph."""
     if os.getpid() == owner and path.exists() and path.stat().st_ino == inode:
         path.unlink()

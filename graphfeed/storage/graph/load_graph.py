@@ -1,4 +1,4 @@
-"""Graphs that are there already: in a file, or in shared memory."""
+"""Open a graph that exists already, in a file or in shared memory."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,14 @@ from graphfeed.storage.graph.graph_file import map_fields
 
 
 def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
-    """Map a graph that its `save` wrote; pages are read when they are needed, and shared by all who map the file.
+    """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
 
-    The arrays are checked, which takes a pass over the file; nothing is unpickled. What is written into the graph's
-    tensors stays in this process and never reaches the file. When it goes to a worker process it is copied to shared
-    memory.
+    The arrays are checked, which takes a pass over the file; nothing is unpickled. Writes to the graph's tensors stay
+    in this process and never reach the file. A graph that is sent to a worker process is copied to shared memory.
 
     Raises:
-        FileNotFoundError: There is no file.
-        ValueError: It is no graph, not all of one, or of another version of the format.
+        FileNotFoundError: The file doesn't exist.
+        ValueError: The file is not a graph, is incomplete, or has another version of the format.
 
     Example:
         >>> import tempfile
@@ -36,14 +35,14 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
 
 
 def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
-    """Map a graph that another process of this machine and user put into shared memory.
+    """Map a graph that another process of the same user and machine put into shared memory.
 
-    Costs a few system calls, whatever the size: `copy_to_shared_memory` wrote what was checked, so only the header is
-    checked here. What one process writes into the arrays, all see.
+    This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
+    checked. A write to the arrays is visible to all processes.
 
     Raises:
-        FileNotFoundError: There is none of the name.
-        ValueError: What lies there is no graph of this version.
+        FileNotFoundError: There is no graph of that name.
+        ValueError: The memory holds no graph of this version.
 
     Example:
         >>> from graphfeed import from_coo

@@ -1,4 +1,4 @@
-"""Edges together with those that run the other way."""
+"""Add the reverse of each edge."""
 
 from collections.abc import Mapping
 
@@ -11,13 +11,13 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
     """Return the edges, followed by each with its ends swapped.
 
     Args:
-        edges: Shape (N, 2); or a dict of those by edge type, which stays as it is.
-        reverse_etypes_mapping: For edges by type: the reverse of each edge type. Edges of a type are appended, swapped,
-            to its reverse type, which is made where it isn't there; types that the mapping or the edges lack are
-            left alone. Only the edges given are swapped, never those that an entry before has appended.
+        edges: A tensor of shape (N, 2), or a dict of these by edge type, which is not changed.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type. The swapped edges of a type are
+            appended to its reverse type, which is created if needed. Types that the mapping or the edges lack are left
+            alone. Only the given edges are swapped, never those that were appended.
 
     Returns:
-        Shape (2N, 2); or a new dict.
+        A tensor of shape (2N, 2), or a new dict.
 
     Raises:
         ValueError: Edges of another shape.
@@ -43,6 +43,6 @@ def add_reverse_edges(edges: ByType, reverse_etypes_mapping: Mapping[str, str] |
 
 
 def check_edges(name: str, edges: torch.Tensor) -> None:
-    """Raise unless edges are pairs."""
+    """Raise unless the edges are pairs."""
     if edges.dim() != 2 or edges.shape[1] != 2:
         raise ValueError(f"Only tensor with shape N*2 is supported now, but {name} has {list(edges.shape)}")

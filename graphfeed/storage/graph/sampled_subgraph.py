@@ -1,4 +1,4 @@
-"""What one hop of sampling gives: a small graph, and the ids that its nodes and edges have in the large one."""
+"""The result of one hop of sampling: a small graph, and the ids of its nodes and edges in the large one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -30,9 +30,9 @@ class CSCFormatBase:
     """
 
     indptr: torch.Tensor
-    """Where each column's edges start, shape (columns + 1,)."""
+    """The start of each column's edges, shape (columns + 1,)."""
     indices: torch.Tensor
-    """Row of each edge."""
+    """The row of each edge."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -61,16 +61,16 @@ class CSCFormatBase:
         return all_pinned(self)
 
     def __repr__(self) -> str:
-        """Return the two tensors, one a line."""
+        """Return the two tensors, one per line."""
         return tensor_repr(type(self).__name__, vars(self))
 
 
 @dataclass(repr=False)
 class SampledSubgraph:
-    """One layer of a mini-batch: in-edges of the columns, rows and columns relabelled.
+    """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
 
     A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
-    the graph is present, also where it has no edge or no node here.
+    the graph is present, even if it has no edge or no node here.
 
     Raises:
         TypeError: `sampled_csc` is neither a CSCFormatBase nor a dict.
@@ -78,13 +78,13 @@ class SampledSubgraph:
     """
 
     sampled_csc: CSCFormatBase | dict[str, CSCFormatBase]
-    """Edges: columns are destinations; `indices` are positions in the row ids of the source type."""
+    """The edges: columns are destinations, and `indices` are positions in the row ids of the source type."""
     original_column_node_ids: ByType | None = None
-    """Ids of the destinations: the seeds of this layer."""
+    """The ids of the destinations: the seeds of this hop."""
     original_row_node_ids: ByType | None = None
-    """Ids of the sources; begins with the column ids."""
+    """The ids of the sources; they begin with the column ids."""
     original_edge_ids: ByType | None = None
-    """Id of each edge: its row in its type's edge list where the graph knows it, else its position in the graph."""
+    """The id of each edge: its row in the edge list of its type if the graph knows it, else its position."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sampled_csc, (CSCFormatBase, dict)):
@@ -120,7 +120,7 @@ class SampledSubgraph:
     def exclude_edges(
         self, edges: ByType, assume_num_node_within_int32: bool = True, async_op: bool = False
     ) -> Self | CompletedFuture:
-        """Return the subgraph without some edges; row and column ids stay as they are, also those without edges.
+        """Return the subgraph without some edges; row and column ids stay, even those that have no edges left.
 
         Args:
             edges: Sources and destinations by their ids in the graph, shape (N, 2), by edge type if the graph has
@@ -182,24 +182,24 @@ class SampledSubgraph:
         return import_module("graphfeed.pyg.layer_data").make_layer_data(self, x)
 
     def __repr__(self) -> str:
-        """Return the fields, one a line, from the last letter to the first."""
+        """Return the fields, one per line, in reverse alphabetical order."""
         return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
 
 
 def pick(ids: ByType | None, kind: str) -> torch.Tensor | None:
-    """Return the ids of one type, where there are any."""
+    """Return the ids of one type, if there are any."""
     return ids.get(kind) if isinstance(ids, dict) else None
 
 
 def without(
     csc: CSCFormatBase, rows: torch.Tensor | None, columns: torch.Tensor | None, edges: torch.Tensor
 ) -> tuple[CSCFormatBase, torch.Tensor]:
-    """Return the columns without some edges, and the places of those that went.
+    """Return the columns without some edges, and the positions of the edges that were removed.
 
     Args:
         csc: The edges.
-        rows: Ids of the rows; None where `indices` are ids.
-        columns: Ids of the columns; None where they are 0, 1, 2, ...
+        rows: Ids of the rows; None if `indices` are ids.
+        columns: Ids of the columns; None if they are 0, 1, 2, ...
         edges: Ids of sources and destinations, shape (N, 2).
     """
     device = csc.indptr.device

@@ -19,7 +19,7 @@ from graphfeed.storage.graph.temporal_query import TemporalQuery
 def temporal_sample_hops(
     graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
 ) -> list[SampledSubgraph]:
-    """Sample all hops, in one call that releases the GIL where there is a kernel for it.
+    """Sample all hops, in one call that releases the GIL if there is a kernel for them.
 
     With types, with a window per seed, or with a window where both nodes and edges have times: hop after hop.
     """
@@ -197,7 +197,7 @@ def times_of(
 
 
 def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, *, by_type: bool) -> Tensors:
-    """Return the times of the edges by rank, and their order: as places or, where there are any, as links."""
+    """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
     kinds = graph.type_per_edge if by_type else None
     times, order = ops.order_by_time(graph.csc_indptr, times_of(graph, node, edge), kinds)
     if order is None or not order.is_cpu or graph.indices.is_pinned():
@@ -230,7 +230,7 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
     for label, part, count in parts:
         stacked.append(ops.as_times(label, part))
         if stacked[-1].numel() != count:
-            raise ValueError(f"{label} must have {count} values, one a seed, but has {stacked[-1].numel()}")
+            raise ValueError(f"{label} must have {count} values, one per seed, but has {stacked[-1].numel()}")
     return stacked[0] if len(stacked) == 1 else torch.cat(stacked)
 
 

@@ -3,16 +3,16 @@
 from typing import Any
 
 CANONICAL_ETYPE_DELIMITER = ":"
-"""Stands between the parts of an edge type, 'source:relation:destination'."""
+"""Separates the parts of an edge type, 'source:relation:destination'."""
 ONLY_NODE_TYPE = "_N"
-"""What the node type of a graph without types is called where a dict by type is asked for."""
+"""The node type of a graph without types, wherever a dict by type is needed."""
 
 
 def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, str]:
     """Return an edge type as a tuple; a tuple stays as it is.
 
     Raises:
-        ValueError: Another number of parts than three.
+        ValueError: The number of parts is not three.
 
     Example:
         >>> etype_str_to_tuple("user:likes:item")
@@ -28,8 +28,8 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
     """Return an edge type as a string.
 
     Raises:
-        TypeError: It is no tuple.
-        ValueError: Another number of parts than three, or a ":" in one, which could not be told apart again.
+        TypeError: The value is not a tuple.
+        ValueError: The number of parts is not three, or a part has a ":", which would separate parts.
 
     Example:
         >>> etype_tuple_to_str(("user", "likes", "item"))
@@ -52,15 +52,15 @@ def check_parts(name: str, value: object, count: int) -> None:
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
     """Return the node type of each column of edge or hyperlink seeds.
 
-    A type of as many parts as the seeds have columns names a node type a column; so seeds of three columns under an
-    edge type name the relation as a node type, which the graph then refuses by name.
+    If the type has as many parts as the seeds have columns, each part is a node type. So for seeds of three columns, an
+    edge type names its relation as a node type, which the graph then reports as unknown.
 
     Args:
-        seed_type: An edge type 'source:relation:destination' for two columns, else node types joined by ":".
+        seed_type: For two columns, an edge type 'source:relation:destination'; otherwise, node types joined by ":".
         seed_size: The number of columns.
 
     Raises:
-        ValueError: The type names another number of nodes than there are columns.
+        ValueError: The number of node types in the name is not that of the columns.
 
     Example:
         >>> seed_type_str_to_ntypes("user:likes:item", 2), seed_type_str_to_ntypes("user:item:shop", 3)
@@ -78,10 +78,10 @@ def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:
 
 
 def convert_to_hetero(item: Any) -> dict[str, Any]:
-    """Return a value by node type, with the one type's name."""
+    """Return a value as a dict by node type, with a single type."""
     return {ONLY_NODE_TYPE: item}
 
 
 def revert_to_homo(d: Any) -> Any:
-    """Return the value of a dict that `convert_to_hetero` made; any other dict, and any other value, as it is."""
+    """Return the value from a dict made by `convert_to_hetero`; any other value is returned as it is."""
     return d[ONLY_NODE_TYPE] if isinstance(d, dict) and list(d) == [ONLY_NODE_TYPE] else d

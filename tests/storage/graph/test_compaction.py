@@ -161,9 +161,9 @@ def test_parts_that_do_not_belong_together(
 
 
 def test_times_and_ids_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one a seed, but has 2"):
+    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed, but has 2"):
         gf.compact_csc_format(csc([[1]]), torch.tensor([1]), torch.tensor([1, 2]))
-    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one a seed of type 'a', but has 0"):
+    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed of type 'a', but has 0"):
         gf.compact_csc_format({"a:r:a": csc([[1]])}, {"a": torch.tensor([1])}, {})
     for wrong in (csc([[-1]]), csc([[-2]])):
         with pytest.raises(ValueError, match="ids must be 0 or more, but there is -"):

@@ -170,7 +170,7 @@ def test_more_edge_types_than_a_byte_counts() -> None:
         (TYPED, {"user": 2, "item": 2}, "edges['user:likes:item'] (ids of 'item') must lie in 0 .. 1, but holds 2"),
         (TYPED, {"user": 2}, "edges has type 'user:likes:item'; an edge type is 'source:relation:destination' with"),
         ({"user:user": (SOURCES, SOURCES)}, {"user": 5}, "edges has type 'user:user'; an edge type is"),
-        ({"user:x:user": (SOURCES, SOURCES[:1])}, {"user": 5}, "has 5 sources and 1 destinations; give as many"),
+        ({"user:x:user": (SOURCES, SOURCES[:1])}, {"user": 5}, "has 5 sources and 1 destinations; give one per edge"),
         ({}, {"user": 5}, "edges is empty; give an edge list for at least one edge type"),
     ],
 )
@@ -195,7 +195,7 @@ def test_what_has_another_type_is_named(edges: Any, num_nodes: Any, message: str
 
 
 def test_an_attribute_of_another_length_is_named() -> None:
-    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 5 rows, one an edge, but has 4"):
+    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 5 rows, one per edge, but has 4"):
         from_coo((SOURCES, DESTINATIONS), 5, edge_attributes={"w": torch.ones(4)})
     with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one for each node, but has 4"):
         from_coo((SOURCES, DESTINATIONS), 5, node_attributes={"w": torch.ones(4)})

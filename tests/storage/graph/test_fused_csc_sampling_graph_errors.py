@@ -56,7 +56,7 @@ def test_arrays_that_are_no_graph(error: type[Exception], indptr: Any, indices: 
         ("edge_type_to_id", {"user:user": 0}, "edge_type_to_id has 'user:user'; an edge type is 'source:relation:"),
         ("edge_type_to_id", {"user:knows:user": 0, "user:likes:item": 0}, "must number its types 0 .. 1, but is {'us"),
         ("edge_type_to_id", {"user:knows:user": 0}, "type_per_edge must lie in 0 .. 0, but holds 2"),
-        ("type_per_edge", torch.tensor([0]), "type_per_edge must have 6 values, one an edge, but has 1"),
+        ("type_per_edge", torch.tensor([0]), "type_per_edge must have 6 values, one per edge, but has 1"),
         ("type_per_edge", torch.tensor([0, 0, 2, 3, 1, 1]), "type_per_edge must lie in 0 .. 2, but holds 3"),
         (
             "type_per_edge",

@@ -155,7 +155,7 @@ def sample(graph: gf.FusedCSCSamplingGraph = GRAPH, **options: Any) -> gf.Sample
     ("options", "error", "words"),
     [
         ({"seeds_timestamp": None}, ValueError, "seeds_timestamp must be provided for temporal neighbor sampling"),
-        ({"seeds_timestamp": MOMENTS[:2]}, ValueError, "seeds_timestamp must have 4 values, one a seed, but has 2"),
+        ({"seeds_timestamp": MOMENTS[:2]}, ValueError, "seeds_timestamp must have 4 values, one per seed, but has 2"),
         ({"seeds_timestamp": MOMENTS / 2}, TypeError, "seeds_timestamp must be torch.int64, but is torch.float32"),
         ({"seeds_pre_time_window": ONE}, ValueError, "seeds_pre_time_window must have 4 values"),
         ({"seeds_pre_time_window": -SEEDS}, ValueError, "windows must be 0 or more, but one is -7"),
@@ -180,7 +180,7 @@ def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception
     [
         ({"seeds_timestamp": MOMENTS}, TypeError, "seeds_timestamp must be a dict by node type, as seeds is"),
         ({"seeds_timestamp": {"c": MOMENTS}}, KeyError, "seeds_timestamp has node type 'c', but the graph has"),
-        ({"seeds_timestamp": {"b": MOMENTS}}, ValueError, "seeds_timestamp['a'] must have 4 values, one a seed"),
+        ({"seeds_timestamp": {"b": MOMENTS}}, ValueError, "seeds_timestamp['a'] must have 4 values, one per seed"),
         ({"seeds": SEEDS}, TypeError, "seeds must be a dict by node type"),
     ],
 )
