@@ -28,7 +28,7 @@ Graph: what is sampled.
     SamplingGraph, FusedCSCSamplingGraph: the interface of graphs, and a graph in memory
     from_coo, fused_csc_sampling_graph, load_graph, add_reverse_edges: make a graph
     SampledSubgraph, CSCFormatBase: the result of one hop of sampling
-    TemporalQuery: the parameters of sampling in time
+    SamplingRequest, TemporalQuery: how neighbours are sampled, and at which time
 
 Features: what is known about nodes and edges.
     Feature, TorchBasedFeature, DiskBasedFeature: one feature: the interface, in memory, on disk
@@ -96,6 +96,7 @@ from graphfeed.storage import (
     OnDiskTask,
     SampledSubgraph,
     SamplingGraph,
+    SamplingRequest,
     Task,
     TemporalQuery,
     TorchBasedFeature,
@@ -146,6 +147,7 @@ __all__ = [
     "ProcessExecutor",
     "SampledSubgraph",
     "SamplingGraph",
+    "SamplingRequest",
     "SeedEdgesExcluder",
     "SubgraphSampler",
     "Task",

@@ -107,7 +107,7 @@ def seeds(*names: str, pairs: bool = False) -> gf.Datapipe:
 
 
 NODE_SEEDS, EDGE_SEEDS, TIMED_SEEDS = seeds("seeds"), seeds("seeds", pairs=True), seeds("seeds", "timestamp")
-TIME = {"edge_timestamp_attr_name": "time"}
+TIME: dict[str, Any] = {"edge_timestamp_attr_name": "time"}
 PIPELINES: dict[str, gf.Datapipe] = {
     "neighbor": NODE_SEEDS.sample_neighbor(GRAPH, [3, -1]),
     "neighbor, replace": NODE_SEEDS.sample_neighbor(GRAPH, [3, 2], replace=True),
