@@ -21,7 +21,7 @@ from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 from graphfeed.ops.cpu.jit import kernel
-from graphfeed.ops.cpu.sampling.bottom_k import COLUMNS_AHEAD, LINE, LINES_AHEAD, ask_for
+from graphfeed.ops.cpu.sampling.bottom_k import CACHE_LINE, COLUMNS_AHEAD, prefetch_column
 
 FANOUTS = (5, 10, 15)
 """Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
@@ -101,7 +101,7 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     columns = [columns_of(batch, indptr) for batch in shared]
     indexed = np.zeros(len(indptr) - 1, np.bool_)
     if not (variant.weighted or variant.replace):
-        indexed[np.asarray(ops.index_hubs(*map(torch.from_numpy, (indptr, sources))).columns)] = True
+        indexed[np.asarray(ops.build_high_degree_index(*map(torch.from_numpy, (indptr, sources))).columns)] = True
     scanned = [[nodes[~indexed[nodes]] for nodes in hops] for hops in columns]
     places = [places_of(pipe(batch), sources) for batch in batches]
     arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
@@ -172,12 +172,12 @@ def sum_columns(indptr: Array, sources: Array, nodes: Array) -> int:
 
 @kernel
 def read_columns(indptr: Array, sources: Array, nodes: Array) -> int:
-    """Read each cache line of some columns once, and ask for the beginning of the next one but one before."""
-    step = LINE // sources.itemsize
+    """Read each cache line of some columns once, and prefetch the beginning of a column before its turn."""
+    step = CACHE_LINE // sources.itemsize
     total = 0
     for number in range(len(nodes)):
         coming = nodes[min(number + COLUMNS_AHEAD, len(nodes) - 1)]
-        ask_for(sources, indptr[coming], min(indptr[coming + 1] - indptr[coming], LINES_AHEAD * step))
+        prefetch_column(sources, indptr[coming], indptr[coming + 1] - indptr[coming])
         for edge in range(indptr[nodes[number]], indptr[nodes[number] + 1], step):
             total += sources[np.uintp(edge)]
     return total

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, mix, shared_state
+from graphfeed.ops.random import GOLDEN, MASK, NODE, bounded, draw, fold, mix, variate
 from graphfeed.ops.sampling.permute import SORTED_UP_TO
 
 FEISTEL_ROUNDS = 6
@@ -136,7 +136,7 @@ def labor_sample_neighbors(
         return 1 if units is None else units[edge]
 
     def bits(edge: int) -> int:
-        return shared_state(*draws, indices[edge])
+        return variate(*draws, indices[edge])
 
     def events(edge: int, count: int) -> list[tuple[Fraction, int]]:
         draws = [bits(edge), *(mix(bits(edge) + number * GOLDEN) for number in range(1, count))]
@@ -249,8 +249,8 @@ def compact(seeds: Sequence[Ints], neighbors: Sequence[Ints], sources: Ints) -> 
     return rows, local
 
 
-class Layer(NamedTuple):
-    """One hop, as `ops.Layer`."""
+class SampledHop(NamedTuple):
+    """One hop, as `ops.SampledHop`."""
 
     columns: list[int]
     rows: list[int]
@@ -267,7 +267,7 @@ def sample_hops(
     keys: Ints,
     replace: bool = False,
     units: Ints | None = None,
-) -> list[Layer]:
+) -> list[SampledHop]:
     """Sample hop after hop, each from all nodes found so far, and relabel."""
     layers = []
     columns = list(seeds)
@@ -276,7 +276,7 @@ def sample_hops(
         positions = join(picked)
         (rows,), (local,) = compact([columns], [[indices[edge] for edge in positions]], [0])
         offsets = running_sum(len(column) for column in picked)
-        layers.append(Layer(columns, rows, offsets, local, positions))
+        layers.append(SampledHop(columns, rows, offsets, local, positions))
         columns = rows
     return layers
 

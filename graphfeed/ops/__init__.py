@@ -23,19 +23,18 @@ from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import gather_rows, index_select
 from graphfeed.ops.rows.read_rows import read_bytes, read_rows
-from graphfeed.ops.sampling.cached_edge_values import NOT_KEPT, KeptEdges, read_edges
-from graphfeed.ops.sampling.high_degree_index import HubIndex, index_hubs
-from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_hops, labor_sample_neighbors
+from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
+from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
+from graphfeed.ops.sampling.labor_sample_hops import labor_sample_hops
+from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
 from graphfeed.ops.sampling.permute import permute
-from graphfeed.ops.sampling.sample_hops import Layer, sample_hops
+from graphfeed.ops.sampling.sample_hops import SampledHop, sample_hops
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
 from graphfeed.ops.sampling.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
-from graphfeed.ops.sampling.temporal_labor_sample_neighbors import (
-    temporal_labor_sample_hops,
-    temporal_labor_sample_neighbors,
-)
+from graphfeed.ops.sampling.temporal_labor_sample_hops import temporal_labor_sample_hops
+from graphfeed.ops.sampling.temporal_labor_sample_neighbors import temporal_labor_sample_neighbors
 from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_hops
-from graphfeed.ops.sampling.temporal_sample_neighbors import TimedColumns, temporal_sample_neighbors
+from graphfeed.ops.sampling.temporal_sample_neighbors import TemporalGraph, temporal_sample_neighbors
 from graphfeed.ops.sampling.time_order import (
     TimeOrder,
     as_times,
@@ -61,24 +60,25 @@ from graphfeed.ops.structure.match_pairs import match_pairs
 from graphfeed.ops.structure.unique import unique_and_compact
 
 __all__ = [
-    "NOT_KEPT",
+    "NOT_CACHED",
     "POLICIES",
     "CacheSets",
+    "CachedEdgeValues",
     "Columns",
     "Compacted",
     "CompletedFuture",
     "Found",
-    "HubIndex",
-    "KeptEdges",
+    "HighDegreeIndex",
     "Key",
-    "Layer",
     "Picks",
     "PolicyState",
+    "SampledHop",
+    "TemporalGraph",
     "TimeOrder",
-    "TimedColumns",
     "TypedPicks",
     "as_times",
     "assign_slots",
+    "build_high_degree_index",
     "check_csc",
     "check_edge_types",
     "check_joined",
@@ -98,7 +98,6 @@ __all__ = [
     "find_keys",
     "gather_rows",
     "group_by_type",
-    "index_hubs",
     "index_select",
     "indptr_edge_ids",
     "isin",

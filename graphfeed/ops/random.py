@@ -3,10 +3,10 @@
 Every draw is `hash(seed, epoch, mini-batch, stage, hop, node, draw number)`. The first five are folded into one
 64-bit key here; a kernel folds the node into a state and counts its draws from there (`ops/cpu/random.py`). The
 mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
-OOPSLA 2014). Integers only, so that every back end gives the same bits.
+OOPSLA 2014). There are only integers, so that every back end computes the same bits.
 
-What neighbours are compared by in layer-neighbour sampling is drawn in two halves. The upper one, which decides alone
-unless two are equal, takes 32-bit arithmetic only, so that a processor mixes eight or more nodes at a time.
+The variate by which LABOR compares neighbours is drawn in two halves. The upper half decides alone unless two are
+equal. It takes only 32-bit arithmetic, so that SIMD instructions mix eight or more nodes at a time.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ EDGE_TYPE = 0x8CB92BA72F3D8DD7
 """Odd multiplier that sets the edge types of one node apart."""
 TIME = 0xE7037ED1A0B428DB
 """Odd multiplier that sets the times of one node apart."""
-TURN = 0xA0761D6478BD642F
-"""Sets the point at which a node goes from one key to the next apart from its draws."""
+SWITCH = 0xA0761D6478BD642F
+"""The key of a node's switch point: where, as the threshold grows, it goes over from one key to the next."""
 UPPER = 0x9E3779B1
 """Odd multiplier that spreads the upper halves of node ids."""
 LAST = 0xD35A2D97
-"""Odd multiplier at the end of short bits, from Hash Prospector (Wellons, public domain)."""
+"""Odd multiplier at the end of high bits, from Hash Prospector (Wellons, public domain)."""
 UNNAMED_HOPS = 1 << 32
-"""The first hop number of draws that nobody has given a number."""
+"""The first hop number of draws without a number of their own."""
 
 
 def mix(value: int) -> int:
@@ -59,8 +59,8 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None, time: i
         key: The key of one hop, as `Key.at` gives it.
         node: Id in the graph's single id space.
         number: 0 for the first draw of the node, 1 for the next.
-        edge_type: Id of the edge type where each type has a fan-out of its own.
-        time: When the node is looked at, where that matters.
+        edge_type: Id of the edge type if each type has a fan-out of its own.
+        time: The time of the query in temporal sampling.
     """
     state = mix(key ^ (node * NODE))
     if time is not None:
@@ -70,11 +70,11 @@ def draw(key: int, node: int, number: int, edge_type: int | None = None, time: i
     return mix(state + (number + 1) * GOLDEN)
 
 
-def short_bits(key: int, node: int) -> int:
-    """Return 32 random bits of a node, by two products of 32 bits; one to one for ids below 2**32.
+def high_bits(key: int, node: int) -> int:
+    """Return the upper 32 bits of a node's variate, from two products of 32 bits; one to one for ids below 2**32.
 
-    The lower half of the key is added without carries and the upper one is a factor, so that the bits of two nodes,
-    however near, are as good as independent. Keys must be mixed: such as differ little give bits that do.
+    The lower half of the key is added without carries and the upper half is a factor, so that the bits of two nodes are
+    as good as independent, however near their ids are. Keys must be mixed: similar keys give similar bits.
     """
     bits = ((node ^ key) & SHORT) + (node >> 32) * UPPER & SHORT
     bits = (bits ^ (bits >> 16)) * (key >> 32 | 1) & SHORT
@@ -82,20 +82,20 @@ def short_bits(key: int, node: int) -> int:
     return bits ^ (bits >> 15)
 
 
-def shared_state(keys: tuple[int, int], share: int, node: int) -> int:
+def variate(keys: tuple[int, int], switch_threshold: int, node: int) -> int:
     """Return the 64 random bits of a neighbour that all columns share; its further draws count from there.
 
-    The upper half are short bits, the lower one those of the node's state.
+    The upper half are its `high_bits`, the lower one those of the node's state.
 
     Args:
         keys: This key, and the one that comes after it.
-        share: Which part of the nodes, in units of 2**-64, has gone over to the second key, to 32 bits. As it grows,
-            each goes over once, so that two shares leave the bits of most nodes alone, and those of each node are
-            uniform.
+        switch_threshold: Which part of the nodes draws by the second key, in units of 2**-64; its upper 32 bits count.
+            As it grows, each node goes over once. So two near thresholds leave the bits of most nodes alone, while
+            those of each node are uniform.
         node: Id in the graph's single id space.
     """
-    key = keys[short_bits(TURN, node) < share >> 32]
-    return short_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & SHORT
+    key = keys[high_bits(SWITCH, node) < switch_threshold >> 32]
+    return high_bits(mix(key), node) << 32 | mix(key ^ (node * NODE)) & SHORT
 
 
 def bounded(bits: int, bound: int) -> int:
@@ -123,21 +123,21 @@ class Key:
 
 
 class Unkeyed:
-    """What draws without a key come from, in this process."""
+    """The generator of draws without a key, in this process."""
 
     generator: ClassVar[torch.Generator | None] = None
     """None is torch's default generator."""
 
 
 def seed(val: int | None) -> None:
-    """Fix, for this process, the randomness that nobody has given a seed.
+    """Seed, for this process, all randomness that has no seed of its own.
 
-    That is the seed of a `DataLoader` where neither it nor the item sampler has one, and the draws of stages and graphs
-    that get no key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. torch's
-    generators are neither set nor used any more.
+    That is the seed of a `DataLoader` if neither it nor the item sampler has one, and the draws of stages and graphs
+    without a key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. From then on
+    torch's generators are neither set nor used.
 
     Args:
-        val: Any whole number, of which 64 bits count; None goes back to torch's default generator, as at the start.
+        val: Any whole number, of which 64 bits count. None goes back to torch's default generator, as at the start.
 
     Example:
         >>> seed(7)
@@ -156,7 +156,7 @@ def draw_unkeyed() -> int:
 
 
 class Draws:
-    """The keys of one stage for one mini-batch, which gets a random key at the first draw if it has none."""
+    """The keys of one stage for one mini-batch. A mini-batch without a key gets a random one at the first draw."""
 
     def __init__(self, key: Key | None, stage: int) -> None:
         self.own = key
@@ -171,7 +171,7 @@ class Draws:
         return self.own
 
     def at(self, hop: int | None) -> int:
-        """Return the key of a hop; of the next one that has no number if None."""
+        """Return the key of a hop; if None, of the next hop without a number."""
         if hop is None:
             hop = self.unnamed
             self.unnamed += 1
@@ -192,17 +192,16 @@ def drawing(key: Key | None, stage: int) -> Iterator[None]:
 
 
 def minibatch_key() -> Key:
-    """Return the key of the mini-batch that this thread makes; outside of a stage a random one."""
+    """Return the key of the mini-batch that this thread is making; outside of a stage, a random key."""
     draws = CURRENT.get()
     return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key
 
 
 def draw_key(hop: int | None = None) -> int:
-    """Return the key of a hop of the stage that this thread is at, for the mini-batch that it makes.
+    """Return the key of a hop of the stage that this thread is running, for the mini-batch that it is making.
 
-    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, asks for it where it draws. Keys differ by hop; without
-    a number the first call in a hook gets one key, the second another. Outside of a stage the key is a random one
-    (`seed`).
+    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Keys differ by hop. Without a
+    number, each call in a hook returns another key. Outside of a stage the key is random (see `seed`).
     """
     draws = CURRENT.get()
     return draw_unkeyed() if draws is None else draws.at(hop)

@@ -15,7 +15,7 @@ struct Dimensions {
 };
 static Dimensions gridDim, blockDim, blockIdx, threadIdx;
 
-static const unsigned WARP_SIZE = 32;
+static const unsigned THREADS_PER_WARP = 32;
 static const size_t STACK_BYTES = 1 << 16;
 
 struct Fiber {
@@ -44,12 +44,12 @@ static void yield() {
 // Offer a value to the warp; `read` looks at what all lanes have offered.
 template <class Read>
 static auto exchange(unsigned mask, unsigned long long value, Read read) {
-    unsigned own = threadIdx.x, first = own / WARP_SIZE * WARP_SIZE;
+    unsigned own = threadIdx.x, first = own / THREADS_PER_WARP * THREADS_PER_WARP;
     fibers[own].offered = value;
     fibers[own].exchanges++;
     yield();
     bool together = mask == 0xFFFFFFFFu;
-    for (unsigned lane = first; lane < first + WARP_SIZE; lane++) {
+    for (unsigned lane = first; lane < first + THREADS_PER_WARP; lane++) {
         together = together && lane < fibers.size() && fibers[lane].exchanges == fibers[own].exchanges;
     }
     if (!together) {
@@ -64,7 +64,7 @@ static auto exchange(unsigned mask, unsigned long long value, Read read) {
 static unsigned __ballot_sync(unsigned mask, bool vote) {
     return exchange(mask, vote, [](unsigned first) {
         unsigned votes = 0;
-        for (unsigned lane = 0; lane < WARP_SIZE; lane++) votes |= (unsigned)fibers[first + lane].offered << lane;
+        for (unsigned lane = 0; lane < THREADS_PER_WARP; lane++) votes |= (unsigned)fibers[first + lane].offered << lane;
         return votes;
     });
 }

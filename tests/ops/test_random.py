@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops import Key
-from graphfeed.ops.random import GOLDEN, MASK, bounded, draw, fold, mix, shared_state, short_bits
+from graphfeed.ops.random import GOLDEN, MASK, bounded, draw, fold, high_bits, mix, variate
 from tests.ops.chance import check_counts, check_unrelated
 from tests.ops.graphs import KEYS
 
@@ -25,20 +25,20 @@ def test_bits_are_those_of_every_release() -> None:
 
 
 def test_shared_bits_are_those_of_every_release() -> None:
-    assert short_bits(mix(1), 2) == 0xF9AE7DE2
-    assert short_bits(mix(1), 2**40 + 2) == 0x3433D3B7
-    assert shared_state((1, 2), 2**63, 3) == 0x4A078689F124104D
-    assert shared_state((1, 2), 2**63, 4) == 0xF5BA627C474C33BD
+    assert high_bits(mix(1), 2) == 0xF9AE7DE2
+    assert high_bits(mix(1), 2**40 + 2) == 0x3433D3B7
+    assert variate((1, 2), 2**63, 3) == 0x4A078689F124104D
+    assert variate((1, 2), 2**63, 4) == 0xF5BA627C474C33BD
 
 
 def test_short_bits_are_one_to_one() -> None:
-    assert len({short_bits(mix(5), node) for node in range(TRIALS)}) == TRIALS
+    assert len({high_bits(mix(5), node) for node in range(TRIALS)}) == TRIALS
 
 
 @pytest.mark.parametrize("flipped", [*range(0, 32, 3), 32, 40])
 def test_each_short_bit_turns_half_of_the_time_with_a_bit_of_the_node(flipped: int) -> None:
     places = [(mix(number), mix(~number) >> 32) for number in range(TRIALS)]
-    turned = [short_bits(key, node) ^ short_bits(key, node ^ 1 << flipped) for key, node in places]
+    turned = [high_bits(key, node) ^ high_bits(key, node ^ 1 << flipped) for key, node in places]
     for bit in range(32):
         count = sum(bits >> bit & 1 for bits in turned)
         assert abs(count - TRIALS / 2) < 5 * (TRIALS / 4) ** 0.5
@@ -47,7 +47,7 @@ def test_each_short_bit_turns_half_of_the_time_with_a_bit_of_the_node(flipped: i
 @pytest.mark.parametrize("apart", [1, 2, 3, 10, 64, 0x30003, 0xA000A, 0x180018, 1 << 31, 1 << 32])
 def test_short_bits_of_two_nodes_are_unrelated(apart: int) -> None:
     keys = [mix(number + apart) for number in range(TRIALS)]
-    left, right = ([short_bits(key, node) * BUCKETS >> 32 for key in keys] for node in (7, 7 + apart))
+    left, right = ([high_bits(key, node) * BUCKETS >> 32 for key in keys] for node in (7, 7 + apart))
     check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)
 
 
@@ -56,12 +56,12 @@ def test_shared_bits_of_keys_that_are_near_are_unrelated(flipped: int) -> None:
     keys, nodes = (5, 0), range(TRIALS)
     other = (5 ^ 1 << flipped, 0)
     for shift in (60, 28):
-        left, right = ([shared_state(own, 0, node) >> shift & 15 for node in nodes] for own in (keys, other))
+        left, right = ([variate(own, 0, node) >> shift & 15 for node in nodes] for own in (keys, other))
         check_unrelated(torch.tensor(left), torch.tensor(right), 16)
 
 
 def test_halves_of_shared_bits_are_unrelated() -> None:
-    drawn = [shared_state((3, 0), 0, node) for node in range(TRIALS)]
+    drawn = [variate((3, 0), 0, node) for node in range(TRIALS)]
     left, right = ([bits >> shift & 15 for bits in drawn] for shift in (60, 28))
     check_unrelated(torch.tensor(left), torch.tensor(right), 16)
 

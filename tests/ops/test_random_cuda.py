@@ -13,14 +13,15 @@ from tests.ops.emulated_cuda import Cuda, import_launch
 from tests.ops.graphs import KEYS
 
 PROBE = """
-extern "C" __global__ void probe(u64 key, u64 second, u64 share, i64 node, i64 type, i64 number, i64 bound, u64 *out) {
+extern "C" __global__ void probe(u64 key, u64 second, u64 switch_threshold, i64 node, i64 type, i64 number,
+                                 i64 bound, u64 *out) {
     u64 state = node_state(key, node);
-    Shared shared = {key, second, share};
+    Variates variates = {key, second, switch_threshold};
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
     out[0] = draw_bits(state, number);
     out[1] = draw_bits(typed_state(state, type), number);
     out[2] = (u64)draw_below(state, number, bound);
-    out[3] = shared.state(node);
+    out[3] = variates.of(node);
     out[4] = waiting_time(state);
 }
 """
@@ -54,5 +55,5 @@ def test_the_device_draws_the_same_bits(
     assert bits == random.draw(key, node, number)
     assert typed == random.draw(key, node, number, edge_type)
     assert below == random.bounded(bits, bound)
-    assert shared == random.shared_state((key, second), share, node)
+    assert shared == random.variate((key, second), share, node)
     assert time >= random.mix(key ^ (node * random.NODE)) >> 16

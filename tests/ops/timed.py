@@ -32,11 +32,11 @@ class TimedGraph:
     times: list[int]
     windows: list[int] | None
 
-    def columns(self, dtype: torch.dtype, *, weighted: bool = False, by_type: bool = False) -> ops.TimedColumns:
+    def columns(self, dtype: torch.dtype, *, weighted: bool = False, by_type: bool = False) -> ops.TemporalGraph:
         """Return the arrays that the ops take."""
         indptr, types = torch.tensor(self.indptr, dtype=dtype), torch.tensor(self.types, dtype=torch.uint8)
         weights = torch.tensor(self.weights, dtype=torch.float64)
-        plain = ops.TimedColumns(indptr, torch.tensor(self.indices, dtype=dtype), types=types, num_types=NUM_TYPES)
+        plain = ops.TemporalGraph(indptr, torch.tensor(self.indices, dtype=dtype), types=types, num_types=NUM_TYPES)
         if self.stamps and not self.stamps[0]:
             return plain._replace(cumulative=ops.cumulate_weights(indptr, weights) if weighted else None)
         last = torch.tensor([max(own) for own in self.stamps], dtype=torch.int64)
@@ -47,7 +47,7 @@ class TimedGraph:
         cumulative = ops.cumulate_weights(indptr, weights[places]) if weighted else None
         return plain._replace(times=found.times, order=found.order, earliest=earliest, cumulative=cumulative)
 
-    def linked(self, columns: ops.TimedColumns) -> ops.TimedColumns:
+    def linked(self, columns: ops.TemporalGraph) -> ops.TemporalGraph:
         """Return the arrays with the sources beside the order, if there is one."""
         if columns.order is None:
             return columns
@@ -103,9 +103,9 @@ def timed_graphs(draw: st.DrawFn, most: int = 700) -> TimedGraph:
     )
 
 
-def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: ops.TimedColumns) -> ops.TimedColumns:
+def put_columns(put: Callable[[torch.Tensor], torch.Tensor], columns: ops.TemporalGraph) -> ops.TemporalGraph:
     """Return columns with their arrays where a function puts them."""
-    return ops.TimedColumns._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
+    return ops.TemporalGraph._make(put(field) if isinstance(field, torch.Tensor) else field for field in columns)
 
 
 def split(picks: ops.Picks) -> list[list[int]]:

@@ -23,20 +23,22 @@ if sys.platform != "win32":
     import fcntl
 
 AHEAD = 32
-"""How many iterations ahead a loop prefetches a value that it reads by a random index."""
+"""How many iterations ahead a loop prefetches a value that it reads by a random index.
 
-
+Far enough for a read from memory to arrive meanwhile, and near enough for the value to be in the cache still. With 8,
+neighbour sampling takes 1.36 times as long (ogbn-products shaped graph).
+"""
 PARTS = (*sorted(Path(__file__).parent.rglob("*.py")), Path(random.__file__))
 SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
-"""What all kernels are made of."""
+"""Stands for the source of all kernels."""
 WAIT_SECONDS = 120.0
-"""How long a process waits for another one that compiles the same kernel, before it compiles it too."""
+"""How long a process waits for another that compiles the same kernel, before it compiles the kernel as well."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile at the first call, keep the machine code on disk, release the interpreter lock while it runs."""
+    """Compile at the first call, keep the machine code on disk, and release the interpreter lock while it runs."""
     compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    # By itself Numba takes machine code for new as long as the kernel's own file is, whatever became of its parts.
+    # By itself, Numba reuses machine code while the kernel's own file is unchanged, whatever became of its parts.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if cache_file is not None:
         cache_file._source_stamp = SOURCES
@@ -47,14 +49,14 @@ def kernel(function: Callable[..., Any]) -> Any:
 def share(compiled: Any, cache_file: Any) -> None:
     """Let processes that start together compile a kernel once, not once each.
 
-    Numba itself lets them, and numbers what they write alike: the index of one may come to name what another wrote.
+    Numba lets all of them write, under equal numbers: the index of one may come to name what another wrote.
     """
     index = Path(cache_file._index_path)
     compile_or_load, load, save = compiled.compile, cache_file.load, cache_file.save
 
     def compile_in_turn(signature: Any) -> Any:
         types_lock = index.with_suffix(f".{crc32(repr(signature).encode()):08x}.lock")
-        # In this order: other threads may have to compile, too, for the one that has the second lock.
+        # In this order, since the thread that holds the second lock may need another thread to compile.
         with global_compiler_lock, only_one(types_lock):
             return compile_or_load(signature)
 
@@ -71,29 +73,29 @@ def share(compiled: Any, cache_file: Any) -> None:
 
 @contextmanager
 def only_one(lock: Path) -> Iterator[None]:
-    """Let one process at a time in, where the file system has locks; the lock goes with the process that holds it."""
+    """Let one process in at a time, if the file system has locks; a lock ends with the process that holds it."""
     if sys.platform == "win32":
         yield
         return
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:  # others' folder: what lies there is read, and nothing is written
+    except OSError:  # somebody else's folder: its files are read, and none are written
         yield
         return
     try:
         give_up = time.monotonic() + WAIT_SECONDS
-        with suppress(OSError):  # no locks here
+        with suppress(OSError):  # the file system has no locks
             while not locked(descriptor) and time.monotonic() < give_up:
                 time.sleep(0.01)
         yield
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
         os.close(descriptor)
 
 
 def locked(descriptor: int) -> bool:
-    """Lock an open file, unless another process has."""
+    """Lock an open file, unless another process has locked it; return whether that worked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -102,18 +104,18 @@ def locked(descriptor: int) -> bool:
 
 
 def device_function(function: Callable[..., Any]) -> Any:
-    """Compile a part that kernels call, and that LLVM may inline."""
+    """Compile a part that kernels call; LLVM may inline it."""
     return numba.njit(nogil=True, error_model="numpy")(function)
 
 
 def always_inline(function: Callable[..., Any]) -> Any:
-    """Compile a part that is always_inline into its callers: for the inside of hot loops, where a call would show."""
+    """Compile a part that is always inlined into its callers, for the inside of hot loops."""
     return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line of `array[index]`; the index must be an intp."""
+    """Prefetch the cache line of `array[index]`; the index must be an intp."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         view = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -128,20 +130,15 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def without_refcount(typing_context: Any, array: Any) -> Any:
-    """Return the array without its count of references, for as long as somebody else keeps it: the caller, say.
-
-    Each part that an array is passed to, and each slice of it, counts up and down by atomic instructions, which a
-    loop over small columns spends most of its time with. Nothing is counted for what has been lent.
-    """
+def lowest_bit(typing_context: Any, value: Any) -> Any:
+    """Return the position of the lowest set bit of a uint64, which must not be 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        view.meminfo = cgutils.get_null_value(view.meminfo.type)
-        view.parent = cgutils.get_null_value(view.parent.type)
-        return view._getvalue()
+        kind = ir.FunctionType(ir.IntType(64), [ir.IntType(64), ir.IntType(1)])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.cttz.i64")
+        return builder.call(function, [arguments[0], ir.IntType(1)(1)])
 
-    return array(array), generate
+    return types.int64(types.uint64), generate
 
 
 @intrinsic

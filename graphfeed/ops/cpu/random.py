@@ -9,7 +9,7 @@ GOLDEN = np.uint64(random.GOLDEN)
 NODE = np.uint64(random.NODE)
 EDGE_TYPE = np.uint64(random.EDGE_TYPE)
 TIME = np.uint64(random.TIME)
-TURN = np.uint64(random.TURN)
+SWITCH = np.uint64(random.SWITCH)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
 UPPER = np.uint64(random.UPPER)
@@ -33,7 +33,7 @@ def node_state(key, node):
 
 @always_inline
 def timed_state(key, node, time):
-    """Fold a node id into the key of a hop, and the time at which the node is looked at."""
+    """Fold a node id and the time of the query into the key of a hop."""
     return mix(node_state(key, node) ^ (np.uint64(time) * TIME))
 
 
@@ -44,8 +44,8 @@ def typed_state(state, edge_type):
 
 
 @always_inline
-def short_bits(key, node):
-    """Return 32 random bits of a node, as a uint64."""
+def high_bits(key, node):
+    """Return the upper 32 bits of a node's variate, as a uint64; the key must be mixed."""
     bits = np.uint32((np.uint64(node) ^ key) + (np.uint64(node) >> HALF) * UPPER)
     bits = np.uint32((bits ^ (bits >> np.uint32(16))) * (np.uint32(key >> HALF) | np.uint32(1)))
     bits = np.uint32((bits ^ (bits >> np.uint32(15))) * LAST)
@@ -53,12 +53,12 @@ def short_bits(key, node):
 
 
 @always_inline
-def shared_state(first, second, share, node):
-    """Return the bits of a neighbour that all columns share, under the second key for a share of the nodes."""
+def variate(first, second, switch_threshold, node):
+    """Return the 64 bits of a neighbour that all columns share (see `ops.random.variate`)."""
     key = first
-    if share >> HALF != 0 and short_bits(TURN, node) < share >> HALF:
+    if switch_threshold >> HALF != 0 and high_bits(SWITCH, node) < switch_threshold >> HALF:
         key = second
-    return short_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
+    return high_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
 
 
 @always_inline

@@ -1,7 +1,7 @@
 // The device code of every op. Its results equal those of ops/cpu bit for bit: decisions are made on integers, and
 // atomics stand only where the result doesn't depend on their order.
 //
-// Every parameter is 8 bytes wide. Ids come as a pointer and the bytes of one id, for int32 and int64 share a kernel.
+// Every parameter is 8 bytes wide. Ids come as a pointer and the bytes of one id, since int32 and int64 share a kernel.
 // Loops stride by the grid, so that a launch of any size does all the work.
 
 typedef long long i64;
@@ -10,20 +10,20 @@ typedef unsigned long long u64;
 #define EACH(item, count) \
     for (i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x; item < (count); item += (i64)gridDim.x * blockDim.x)
 
-const unsigned WARP = 0xFFFFFFFFu;
-const i64 LANES = 32;
+const unsigned ALL_LANES = 0xFFFFFFFFu;
+const i64 WARP_SIZE = 32;
 
-// All lanes of a warp have the same item; blocks are whole warps.
+// All lanes of a warp have the same item; blocks consist of whole warps.
 #define EACH_WARP(item, count)                                                            \
-    for (i64 item = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / LANES; item < (count); \
-         item += (i64)gridDim.x * blockDim.x / LANES)
+    for (i64 item = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / WARP_SIZE; item < (count); \
+         item += (i64)gridDim.x * blockDim.x / WARP_SIZE)
 
-__device__ inline i64 lane() { return threadIdx.x & (LANES - 1); }
+__device__ inline i64 lane() { return threadIdx.x & (WARP_SIZE - 1); }
 
-// The sum of the values of this lane and those before it; all lanes of the warp must ask.
+// The sum of the values of this lane and of those before it; all lanes of the warp must call this together.
 __device__ inline i64 sum_up_to_lane(i64 value) {
-    for (i64 step = 1; step < LANES; step *= 2) {
-        i64 before = (i64)__shfl_sync(WARP, (u64)value, (int)(lane() < step ? lane() : lane() - step));
+    for (i64 step = 1; step < WARP_SIZE; step *= 2) {
+        i64 before = (i64)__shfl_sync(ALL_LANES, (u64)value, (int)(lane() < step ? lane() : lane() - step));
         if (lane() >= step) value += before;
     }
     return value;
@@ -43,14 +43,14 @@ struct Ints {
     }
 };
 
-const i64 NOT_KEPT = -(1ll << 62);
+const i64 NOT_CACHED = -(1ll << 62);
 
-// Where values of edges seem to begin for who reads one column: at the copy of it, or where they lie.
+// A base from which positions in the graph reach the values of one column: in its cached copy, or in the graph.
 template <class Value>
-__device__ inline const Value *begin_at(
-    const Value *values, const Value *kept, const i64 *shifts, i64 column, i64 width) {
-    if (!values || !kept || shifts[column] == NOT_KEPT) return values;
-    return (const Value *)((u64)kept + (u64)(shifts[column] * width));
+__device__ inline const Value *column_values(
+    const Value *values, const Value *cached, const i64 *cache_offsets, i64 column, i64 width) {
+    if (!values || !cached || cache_offsets[column] == NOT_CACHED) return values;
+    return (const Value *)((u64)cached + (u64)(cache_offsets[column] * width));
 }
 
 __device__ inline void store(void *data, i64 width, i64 at, i64 value) {

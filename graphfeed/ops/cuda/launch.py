@@ -15,11 +15,10 @@ import torch
 from graphfeed.ops.cuda.source import device_code
 
 THREADS = 256
-"""In a block: eight warps, which any device can run several blocks of at once."""
-LANES = 32
-"""In a warp."""
+"""Per block: eight warps, so that any device can run several blocks at once."""
+WARP_SIZE = 32
 MAX_BLOCKS = 1 << 16
-"""Kernels stride by the grid, so that more would only take longer to start."""
+"""Kernels stride by the grid, so more blocks would only take longer to start."""
 OPTIONS = ("--std=c++17", "--fmad=false")
 """Products are rounded before they are added, as on the CPU."""
 
@@ -30,8 +29,8 @@ def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = No
     Args:
         kernel: Its name in a `.cu` file.
         size: How many threads there is work for; nothing is started for 0.
-        arguments: In the kernel's order: tensors (contiguous; one without values, or None, is a null pointer),
-            integers, and NumPy's uint64.
+        arguments: In the kernel's order: contiguous tensors, integers, and NumPy's uint64. An empty tensor and None
+            become a null pointer.
         max_threads: The launch is no larger than this, in whole blocks.
     """
     if size == 0:
@@ -43,9 +42,9 @@ def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = No
 
 
 def upload(table: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a small tensor of the CPU's on a device, without waiting for what runs there.
+    """Copy a small tensor from the CPU to a device, without waiting for what runs there.
 
-    CUDA sets such memory aside before the call returns, so that the tensor may change or go then.
+    CUDA stages such memory before the call returns, so the tensor may change or be freed then.
     """
     return table.to(device, non_blocking=True)
 

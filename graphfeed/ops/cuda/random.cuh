@@ -6,9 +6,9 @@ __device__ const u64 GOLDEN = 0x9E3779B97F4A7C15ull;
 __device__ const u64 NODE = 0xD1B54A32D192ED03ull;
 __device__ const u64 EDGE_TYPE = 0x8CB92BA72F3D8DD7ull;
 __device__ const u64 TIME = 0xE7037ED1A0B428DBull;
-__device__ const u64 TURN = 0xA0761D6478BD642Full;
+__device__ const u64 SWITCH = 0xA0761D6478BD642Full;
 __device__ const u64 UPPER = 0x9E3779B1ull;
-__device__ const u64 MOST = ~0ull;
+__device__ const u64 MAX_U64 = ~0ull;
 
 __device__ inline u64 mix(u64 value) {
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -18,7 +18,9 @@ __device__ inline u64 mix(u64 value) {
 
 __device__ inline u64 node_state(u64 key, i64 node) { return mix(key ^ ((u64)node * NODE)); }
 
-__device__ inline u64 timed_state(u64 key, i64 node, i64 time) { return mix(node_state(key, node) ^ ((u64)time * TIME)); }
+__device__ inline u64 timed_state(u64 key, i64 node, i64 time) {
+    return mix(node_state(key, node) ^ ((u64)time * TIME));
+}
 
 __device__ inline u64 typed_state(u64 state, i64 edge_type) { return mix(state + ((u64)edge_type + 1) * EDGE_TYPE); }
 
@@ -28,19 +30,20 @@ __device__ inline i64 draw_below(u64 state, i64 number, i64 bound) {
     return (i64)__umul64hi(draw_bits(state, number), (u64)bound);
 }
 
-__device__ inline u64 short_bits(u64 key, i64 node) {
+__device__ inline u64 high_bits(u64 key, i64 node) {
     unsigned bits = (unsigned)(((u64)node ^ key) + ((u64)node >> 32) * UPPER);
     bits = (bits ^ (bits >> 16)) * ((unsigned)(key >> 32) | 1u);
     bits = (bits ^ (bits >> 15)) * 0xD35A2D97u;
     return bits ^ (bits >> 15);
 }
 
-struct Shared {
-    u64 first, second, share;
-    __device__ u64 state(i64 node) const {
-        bool gone = share >> 32 != 0 && short_bits(TURN, node) < share >> 32;
-        u64 key = gone ? second : first;
-        return short_bits(mix(key), node) << 32 | (unsigned)mix(key ^ ((u64)node * NODE));
+// The variates of LABOR, which all columns share.
+struct Variates {
+    u64 first, second, switch_threshold;
+    __device__ u64 of(i64 node) const {
+        bool switched = switch_threshold >> 32 != 0 && high_bits(SWITCH, node) < switch_threshold >> 32;
+        u64 key = switched ? second : first;
+        return high_bits(mix(key), node) << 32 | (unsigned)mix(key ^ ((u64)node * NODE));
     }
 };
 

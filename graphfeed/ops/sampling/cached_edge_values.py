@@ -1,4 +1,4 @@
-"""Values of edges of which a GPU holds copies, column by column."""
+"""Values of edges, some of whose columns a GPU has cached."""
 
 from typing import NamedTuple, Self
 
@@ -10,23 +10,23 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
 
-NOT_KEPT = -(1 << 62)
-"""Stands for the distance of a column that has no copy."""
+NOT_CACHED = -(1 << 62)
+"""The cache offset of a column that is not cached."""
 
 
-class KeptEdges(NamedTuple):
-    """A value an edge of a graph, and for one hop copies of some of its columns.
+class CachedEdgeValues(NamedTuple):
+    """A value per edge of a graph, and for one hop the cached copies of some of its columns.
 
-    Ops of one hop take it in place of the values. On a GPU they read the copies where there are such; on the CPU there
-    is no use for them.
+    Ops of one hop take it in place of the values. On a GPU they read the copies where there are any; on the CPU they
+    read the values.
     """
 
     values: torch.Tensor
     """Of an integer dtype, in the order of the graph's edges."""
-    kept: torch.Tensor
+    cached: torch.Tensor
     """Copies of the values of some columns, each in one piece."""
-    shifts: torch.Tensor
-    """int64, one a column of the hop: how far its copy lies from its values, or `NOT_KEPT`."""
+    cache_offsets: torch.Tensor
+    """int64, one per column of the hop: its position in `cached` minus that in `values`, or `NOT_CACHED`."""
 
     def contiguous(self) -> Self:
         """Return the same in one piece each."""
@@ -38,19 +38,19 @@ class KeptEdges(NamedTuple):
         return array
 
 
-EdgeValues = torch.Tensor | KeptEdges
+EdgeValues = torch.Tensor | CachedEdgeValues
 
 
 def values_of(edges: EdgeValues) -> torch.Tensor:
     """Return the values of all edges of the graph."""
-    return edges.values if isinstance(edges, KeptEdges) else edges
+    return edges.values if isinstance(edges, CachedEdgeValues) else edges
 
 
-def read_edges(edges: KeptEdges, offsets: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Return `edges.values[positions]`, read from the copies of columns where there are such.
+def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return `edges.values[positions]`, read from the cached columns where there are any.
 
-    A GPU reads values in pinned memory over the bus, by no more threads than `set_max_uva_threads` allows. Costs one
-    read a position, and a search for its column.
+    A GPU reads values in pinned memory over the bus, with no more threads than `set_max_uva_threads` allows. A position
+    costs one read, and a search for its column.
 
     Args:
         edges: What to read; the copies lie where the positions do.
@@ -58,21 +58,25 @@ def read_edges(edges: KeptEdges, offsets: torch.Tensor, positions: torch.Tensor)
         positions: int64.
 
     Raises:
-        TypeError: Copies of another dtype than the values, or shifts that are not int64.
-        ValueError: Not as many shifts as columns, or values that lie elsewhere than the positions and are not pinned.
+        TypeError: The copies have another dtype than the values, or the cache offsets are not int64.
+        ValueError: There is not one cache offset per column, or the values lie on another device than the positions
+            and are not pinned.
 
     Example:
-        >>> edges = KeptEdges(torch.tensor([5, 6, 7, 8]), torch.tensor([7, 8]), torch.tensor([NOT_KEPT, -2]))
+        >>> edges = CachedEdgeValues(torch.tensor([5, 6, 7, 8]), torch.tensor([7, 8]), torch.tensor([NOT_CACHED, -2]))
         >>> read_edges(edges, torch.tensor([0, 1, 2]), torch.tensor([1, 3])).tolist()
         [6, 8]
     """
-    values, kept, shifts = edges
-    check_vector("shifts", shifts, (torch.int64,))
-    if kept.dtype != values.dtype:
-        raise TypeError(f"kept must be {values.dtype} as values, but is {kept.dtype}")
-    if shifts.numel() != offsets.numel() - 1:
-        raise ValueError(f"shifts must have {offsets.numel() - 1} values, one a column, but has {shifts.numel()}")
-    module = kernels("sampling.cached_edge_values", positions, values=values, kept=kept, shifts=shifts)
+    values, cached, cache_offsets = edges
+    check_vector("cache_offsets", cache_offsets, (torch.int64,))
+    if cached.dtype != values.dtype:
+        raise TypeError(f"cached must be {values.dtype} as values, but is {cached.dtype}")
+    if cache_offsets.numel() != offsets.numel() - 1:
+        raise ValueError(
+            f"cache_offsets must have {offsets.numel() - 1} values, one per column, but has {cache_offsets.numel()}"
+        )
+    others = {"values": values, "cached": cached, "cache_offsets": cache_offsets}
+    module = kernels("sampling.cached_edge_values", positions, **others)
     out = buffers.empty(positions.numel(), values.dtype, positions.device)
-    module.read_edges(*as_kernel_args(positions, values, kept, offsets, positions, shifts, out))
+    module.read_edges(*as_kernel_args(positions, values, cached, offsets, positions, cache_offsets, out))
     return out

@@ -1,4 +1,4 @@
-"""A keyed pseudo-random permutation of `0 .. size - 1`, any part of it at the cost of that part."""
+"""A keyed pseudo-random permutation of `0 .. size - 1`, of which any part costs no more than itself."""
 
 from functools import lru_cache
 
@@ -10,27 +10,27 @@ from graphfeed.ops.backend import load
 from graphfeed.ops.random import fold
 
 SORTED_UP_TO = 4096
-"""Up to this size the permutation is a sort by keyed hash: each order equally likely, to 64 bits."""
+"""Up to this size the permutation is a sort by keyed hash, so that each order is equally likely to 64 bits."""
 
 
 @lru_cache(maxsize=64)
 def round_keys(key: int, count: int) -> NDArray[np.uint64]:
-    """Return the keys of a network's rounds, which all mini-batches of an epoch share."""
+    """Return the keys of a network's rounds; all mini-batches of an epoch share them."""
     return np.array([fold(key, number) for number in range(count)], dtype=np.uint64)
 
 
 def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
-    """Return places `start .. stop - 1` of a random order of `0 .. size - 1`.
+    """Return positions `start .. stop - 1` of a random order of `0 .. size - 1`.
 
-    Large sizes go through a balanced Feistel network of six rounds, walking the cycle until the value lies inside
-    (Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002): no state, no array of `size`; 20 to 70
-    nanoseconds a place.
+    Large sizes go through a balanced Feistel network of six rounds, which is repeated until the value lies inside
+    (cycle walking; Black and Rogaway: Ciphers with arbitrary finite domains, CT-RSA 2002). There is no state and no
+    array of `size` items. A position costs 20 to 70 nanoseconds.
 
     Args:
-        start: First place.
-        stop: After the last place, at most `size`.
+        start: The first position.
+        stop: After the last position, at most `size`.
         size: How many items there are.
-        key: 64 bits; another key, another order.
+        key: 64 bits; each key gives another order.
 
     Returns:
         int64, shape (stop - start,).

@@ -1,4 +1,4 @@
-"""Node pairs that are taken for edges that are not there."""
+"""Sample node pairs that stand for missing edges."""
 
 import numpy as np
 import torch
@@ -11,21 +11,22 @@ from graphfeed.ops.checks import ID_DTYPES
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
     """Return the pairs, followed by copies of each with a destination that is drawn uniformly.
 
-    Draw `i` is a function of the key and of `i` alone. Nothing checks that a drawn pair is no edge. Costs one pass over
-    the result.
+    Draw `i` is a function of the key and of `i` alone. A drawn pair may be an edge: nothing checks that. The cost is
+    one pass over the result.
 
     Args:
         pairs: int32 or int64, shape (N, 2): sources and destinations.
-        negative_ratio: How many copies of each pair, 1 or more.
+        negative_ratio: How many copies there are of each pair, 1 or more.
         num_destinations: Destinations are drawn from `0 .. num_destinations - 1`.
         key: Key of the draws (`Key.at`).
 
     Returns:
-        Shape (N * (1 + negative_ratio), 2), the copies in the order of the pairs, all of one pair in a row.
+        Shape (N * (1 + negative_ratio), 2), the copies in the order of the pairs, those of one pair side by side.
 
     Raises:
-        TypeError: Pairs of another dtype.
-        ValueError: Another shape, a ratio below 1, no destinations to draw from, or more than the dtype can tell apart.
+        TypeError: The pairs have another dtype.
+        ValueError: The pairs have another shape, the ratio is below 1, there are no destinations to draw from, or more
+            than the dtype can represent.
     """
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(

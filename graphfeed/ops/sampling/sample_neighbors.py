@@ -10,7 +10,8 @@ from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 
-LOOK_BACK = 48
+MAX_LOOK_BACK = 48
+"""Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
 NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
 NO_TABLE = torch.empty(0, dtype=torch.int64)
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
@@ -26,23 +27,30 @@ class Picks(NamedTuple):
 
 
 def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None) -> None:
-    """Raise unless the fan-outs of one hop are one number, or one a type where there are types, each -1 or more."""
+    """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
         raise ValueError(
-            f"fanouts of a layer must hold 1 number, or {num_types} (one an edge type), but holds {fanouts.numel()}"
+            f"fanouts of a hop must hold 1 number, or {num_types} (one per edge type), but holds {fanouts.numel()}"
         )
     if fanouts.numel() and int(fanouts.min()) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {int(fanouts.min())}")
     if fanouts.numel() > 1 and types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one an edge type, but the graph has no edge types")
+        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
 
 
 def make_table(largest_fanout: int) -> torch.Tensor:
-    """Return the scratch in which kernels look up the picks of a column when the fan-out is large."""
-    if largest_fanout <= LOOK_BACK:
+    """Return the hash table in which kernels look up the picks of a column; empty if fan-outs are small."""
+    if largest_fanout <= MAX_LOOK_BACK:
         return NO_TABLE
     return torch.full((1 << (2 * largest_fanout).bit_length(),), -1, dtype=torch.int64)
+
+
+def make_table_for(offsets: torch.Tensor, fanouts: torch.Tensor) -> torch.Tensor:
+    """Return the hash table for the picks of one hop, which start at `offsets`; on a GPU each column has its own."""
+    if on_gpu(offsets) or offsets.numel() == 1:
+        return NO_TABLE
+    return make_table(min(int(fanouts.max()) if fanouts.numel() else 0, int(offsets.diff().max())))
 
 
 def sample_neighbors(
@@ -59,26 +67,26 @@ def sample_neighbors(
 ) -> Picks:
     """Choose in-edges of each seed.
 
-    Without replacement `min(fanout, eligible)` distinct edges, every such set equally likely or, given weights, drawn
-    one after the other in proportion to them; with replacement `fanout` edges if there is an eligible one; with
-    fan-out -1 each eligible edge once. An edge is eligible unless its weight is 0. The draws depend on the key and
-    the node's id alone. Costs one random read a seed and, weighted, log2(degree) a pick.
+    Without replacement these are `min(fanout, eligible)` distinct edges. Every such set is equally likely; with weights
+    the edges are drawn one after the other in proportion to them. With replacement there are `fanout` edges if any is
+    eligible. Fan-out -1 takes each eligible edge once. An edge is eligible unless its weight is 0. The draws depend on
+    the key and the node's id alone. A seed costs one random read and, with weights, up to log2(degree) per pick.
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
         seeds: Node ids, int32 or int64.
-        fanouts: One number, or one an edge type.
+        fanouts: One number, or one per edge type.
         key: Key of this hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
-        cumulative: Fixed-point weights, as `cumulate_weights` gives them; these and the types may be `KeptEdges` of
-            the seeds' columns.
+        cumulative: Fixed-point weights, as `cumulate_weights` returns them. These and the types may be
+            `CachedEdgeValues` of the seeds' columns.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
-        checked: Whether the seeds are known to be in the graph; else they are looked through, and a GPU waited for.
+        checked: Whether the seeds are known to be in the graph. Checking them takes a pass, and waits for a GPU.
 
     Raises:
-        TypeError: A tensor of another dtype.
-        ValueError: A seed outside of the graph, a fan-out below -1, or a wrong number of them.
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of the graph, a fan-out is below -1, or the number of fan-outs is wrong.
     """
     check_vector("indptr", indptr)
     check_vector("seeds", seeds)
@@ -96,10 +104,7 @@ def sample_neighbors(
     wanted = (nodes, fanout, replace)
     module.count_neighbors(*graph, *wanted, counted)
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
-    table = NO_TABLE
-    if not on_gpu(seeds):
-        most = int(offsets.diff().max()) if seeds.numel() else 0
-        table = make_table(min(int(fanout.max(initial=0)), most))
+    table = make_table_for(offsets, fanouts)
     module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *as_kernel_args(seeds, table, positions))
     return Picks(offsets, positions)
 
@@ -108,11 +113,11 @@ class TypedPicks(NamedTuple):
     """Sampled edges, edge type by edge type."""
 
     indptr: torch.Tensor
-    """The column starts of every edge type, one after the other, each from 0."""
+    """The column starts of every edge type, one type after the other, each from 0."""
     bounds: torch.Tensor
     """int64, one longer than there are edge types: where each type's part of `indptr` starts; on the CPU."""
     positions: torch.Tensor
-    """int64: positions in the graph's edge arrays, by type, inside it by column, inside that ascending."""
+    """int64: positions in the graph's edge arrays, by type, then by column, then ascending."""
     starts: torch.Tensor
     """int64, one longer than there are edge types: where each type's edges start; on the CPU."""
 
@@ -124,11 +129,11 @@ def group_by_type(
     destinations: torch.Tensor,
     dtype: torch.dtype,
 ) -> TypedPicks:
-    """Split picks by edge type; costs one random read a pick.
+    """Split picks by edge type, at one random read per pick.
 
     Args:
-        picks: What was sampled; its positions are sorted in place inside each column.
-        types: Edge type of each edge of the graph, perhaps with copies of the columns.
+        picks: What was sampled. Its positions are sorted in place within each column.
+        types: Edge type of each edge of the graph, perhaps with copies of some columns.
         column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
             CPU.
         destinations: int64: destination node type of each edge type; on the CPU.

@@ -1,4 +1,4 @@
-"""Sample all hops of a mini-batch in time on a graph of one type; no two nodes are merged."""
+"""Sample all hops of a mini-batch in time, on a graph of one type; nodes are not deduplicated."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,108 +6,76 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from graphfeed.ops import buffers
 from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.sample_hops import FIRST_EDGES, Layer, Outputs
+from graphfeed.ops.sampling.sample_hops import FIRST_EDGES, Outputs, SampledHop
 from graphfeed.ops.sampling.sample_neighbors import Picks, make_table
-from graphfeed.ops.sampling.temporal_sample_neighbors import EMPTY, TimedColumns, TimedHop, check_method, pick_in_time
+from graphfeed.ops.sampling.temporal_sample_neighbors import EMPTY, HopQuery, TemporalGraph, check_method, pick_in_time
 from graphfeed.ops.sampling.time_order import earliest_times
 
 NO_WINDOW = -1
 
 
-class TimedOutputs(Outputs):
-    """The flat arrays that the kernel writes, with the time of each row."""
-
-    def __init__(
-        self, seeds: NDArray[Any], times: NDArray[np.int64], indptr_dtype: Any, fanouts: Sequence[int]
-    ) -> None:
-        edges, rows, nodes = 0, seeds.size, seeds.size
-        for fanout in fanouts:
-            rows = nodes
-            edges += nodes * max(fanout, 1)
-            nodes += nodes * max(fanout, 1)
-        sizes = (min(size, FIRST_EDGES) + 1 for size in (edges, rows))
-        super().__init__(len(fanouts), seeds, indptr_dtype, *sizes)
-        self.times = buffers.POOL.empty(self.nodes.size, np.int64)
-        self.times[: seeds.size] = times
-        self.bases = buffers.POOL.empty(self.starts.size, np.int64)
-
-    @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """In the order in which kernels take them."""
-        return (
-            self.nodes, self.times, self.node_counts, self.bases, self.starts, self.degrees, self.indptr,
-            self.edge_counts, self.positions, self.neighbors,
-        )  # fmt: skip
-
-    def grow(self, hop: int) -> None:
-        """Make room for a hop that did not fit, keeping what is there."""
-        super().grow(hop)
-        for name, size in (("times", self.nodes.size), ("bases", self.starts.size)):
-            old = getattr(self, name)
-            new = buffers.POOL.empty(size, np.int64)
-            new[: old.size] = old
-            setattr(self, name, new)
-
-    def run(self, kernel: Callable[[int], int], num_hops: int) -> list[Layer]:
-        """Run a kernel until all hops are there, growing where an array is too short.
-
-        Args:
-            kernel: Takes the hop to go on from, and returns the hop reached.
-            num_hops: How many there are.
-        """
-        hop = kernel(0)
-        while hop < num_hops:
-            self.grow(hop)
-            hop = kernel(hop)
-        return self.layers()
+def temporal_outputs(graph: TemporalGraph, seeds: torch.Tensor, times: torch.Tensor, fanouts: Sequence[int]) -> Outputs:
+    """Return the arrays that the kernels write, with room for what the fan-outs allow."""
+    edges, columns, nodes = 0, seeds.numel(), seeds.numel()
+    for fanout in fanouts:
+        columns = nodes
+        edges += nodes * max(fanout, 1)
+        nodes += nodes * max(fanout, 1)
+    room, columns = min(edges, FIRST_EDGES) + 1, min(columns, FIRST_EDGES) + 1
+    return Outputs(seeds.numpy(), graph.indptr.numpy().dtype, len(fanouts), room, columns, times.numpy())
 
 
-def stack_timed_hops(
-    sample: Callable[[TimedColumns, TimedHop, Any], Picks],
-    columns: TimedColumns,
-    first: TimedHop,
+def hop_arrays(graph: TemporalGraph) -> tuple[Any, ...]:
+    """Return the graph as the kernels of all hops take it; with links they need no order."""
+    graph = graph if graph.links is None else graph._replace(order=None)
+    names = "indptr", "indices", "times", "order", "links", "edge_times", "cumulative"
+    return graph.as_kernel_args(graph.indptr, *names)
+
+
+def stack_temporal_hops(
+    sample: Callable[[TemporalGraph, HopQuery, Any], Picks],
+    graph: TemporalGraph,
+    first: HopQuery,
     fanouts: Sequence[int],
     keys: Sequence[Any],
     window: int | None,
-) -> list[Layer]:
-    """Make all hops of one-hop kernels, as a GPU has them.
+) -> list[SampledHop]:
+    """Make all hops with kernels for one hop, as there are on a GPU.
 
     Args:
-        sample: Takes the graph, what one hop is asked for, and its key.
-        columns: The graph.
-        first: The seeds, their times, and how all hops are sampled.
-        fanouts: One number a hop, the seeds' own hop first.
+        sample: Takes the graph, the query of one hop, and its key.
+        graph: The graph.
+        first: The seeds, their times, and whether edges are replaced.
+        fanouts: One number per hop, the seeds' own hop first.
         keys: The key of each hop.
         window: Of all columns.
     """
-    columns = columns._replace(earliest=None)
-    layers: list[Layer] = []
+    graph = graph._replace(earliest=None)
+    hops: list[SampledHop] = []
     seeds, times = first.seeds, first.limits
     for fanout, key in zip(fanouts, keys, strict=True):
         firsts = EMPTY if window is None else earliest_times(times, torch.full_like(times, window))
-        hop = first._replace(seeds=seeds, firsts=firsts, limits=times, fanouts=torch.tensor([fanout]))
-        offsets, positions = sample(columns, hop, key)
-        rows = torch.cat([seeds, take_rows(columns.indices, positions)])
-        places = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
-        layers.append(Layer(seeds, rows, offsets.to(columns.indptr.dtype), places, positions))
-        if len(layers) < len(fanouts):
+        query = first._replace(seeds=seeds, firsts=firsts, limits=times, fanouts=torch.tensor([fanout]))
+        offsets, positions = sample(graph, query, key)
+        rows = torch.cat([seeds, take_rows(graph.indices, positions)])
+        local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
+        hops.append(SampledHop(seeds, rows, offsets.to(graph.indptr.dtype), local, positions))
+        if len(hops) < len(fanouts):
             found = (
                 torch.repeat_interleave(times, offsets.diff(), output_size=positions.numel())
-                if columns.edge_times is None
-                else take_rows(columns.edge_times, positions)
+                if graph.edge_times is None
+                else take_rows(graph.edge_times, positions)
             )
             seeds, times = rows, torch.cat([times, found])
-    return layers
+    return hops
 
 
 def temporal_sample_hops(
-    columns: TimedColumns,
+    graph: TemporalGraph,
     seeds: torch.Tensor,
     times: torch.Tensor,
     fanouts: Sequence[int],
@@ -116,70 +84,63 @@ def temporal_sample_hops(
     replace: bool = False,
     latest: bool = False,
     window: int | None = None,
-) -> list[Layer]:
+) -> list[SampledHop]:
     """Sample hop after hop by `temporal_sample_neighbors`, each from all rows so far; every edge makes a row.
 
-    The rows of a hop are its columns, then the source of each edge, doubles included. A row that an edge made has the
-    time of that edge's column, or of the edge itself where `columns.edge_times` are given. Costs beside the reads of
-    `sample_hops` a binary search a column, of which many run at once, and, where the graph is not in the order of
-    time, one more random read an edge; there is no map from node to position (see `python -m benchmarks sampling`). On
-    a GPU made of single hops.
+    The rows of a hop are its columns and then the source of each edge, duplicates included. A row that an edge made
+    has the time of that edge's column, or of the edge itself if there are `graph.edge_times`. Beside the reads of
+    `sample_hops` a column costs a binary search, of which many run at once. If the graph is not sorted by time, an
+    edge costs one more random read. There is no map from node to position (see `python -m benchmarks sampling`). On a
+    GPU the result is made hop by hop.
 
     Args:
-        columns: The graph; types, and a window together with `earliest`, are for single hops.
-        seeds: Node ids, of the dtype of `columns.indices`.
-        times: int64, one a seed.
-        fanouts: One number a hop, the seeds' own hop first.
+        graph: The graph; types, and a window together with `earliest`, are for single hops.
+        seeds: Node ids, of the dtype of `graph.indices`.
+        times: int64, one per seed.
+        fanouts: One number per hop, the seeds' own hop first.
         keys: The key of each hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
         latest: Whether to take the latest edges instead of random ones.
-        window: An edge has to be less than so much before its column's time, 0 or more; None takes all before it.
+        window: An edge has to be less than this before its column's time, 0 or more; None takes all before it.
 
     Returns:
-        A `Layer` a hop, the seeds' own first.
+        A `SampledHop` per hop, the seeds' own first.
 
     Raises:
-        TypeError: A tensor of another dtype.
-        ValueError: A seed outside of the graph, a fan-out below -1, another number of times or keys, or a window below
-            0.
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of the graph, a fan-out is below -1, the number of times or keys is wrong, or
+            the window is negative.
     """
-    check_method(columns, replace, latest)
-    check_timed_hops(columns, seeds, times, fanouts, len(keys), window)
+    check_method(graph, replace, latest)
+    check_temporal_hops(graph, seeds, times, fanouts, len(keys), window)
     if on_gpu(seeds):
-        first = TimedHop(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
-        return stack_timed_hops(partial(pick_in_time, latest=latest), columns, first, fanouts, keys, window)
-    module = columns.kernels("sampling.temporal_sample_hops", seeds)
-    out = TimedOutputs(seeds.numpy(), times.numpy(), columns.indptr.numpy().dtype, fanouts)
-    columns = columns if columns.links is None else columns._replace(order=None)
-    graph = columns.as_kernel_args(seeds, "indptr", "indices", "times", "order", "links", "edge_times", "cumulative")
-    table = make_table(min(max(fanouts), columns.indices.numel())).numpy()
+        first = HopQuery(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
+        return stack_temporal_hops(partial(pick_in_time, latest=latest), graph, first, fanouts, keys, window)
+    module = graph.kernels("sampling.temporal_sample_hops", seeds)
+    table = make_table(min(max(fanouts), graph.indices.numel())).numpy()
     hop_fanouts, hop_keys = np.array(fanouts, dtype=np.int64), np.array(keys, dtype=np.uint64)
-    wanted = (hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table)
-
-    def run(hop: int) -> int:
-        reached: int = module.temporal_sample_hops(*graph, *wanted, hop, *out.arrays)
-        return reached
-
-    return out.run(run, len(fanouts))
+    wanted = hop_fanouts, replace, latest, NO_WINDOW if window is None else window, hop_keys, table
+    run = partial(module.temporal_sample_hops, hop_arrays(graph), *wanted)
+    return temporal_outputs(graph, seeds, times, fanouts).fill(run)
 
 
-def check_timed_hops(
-    columns: TimedColumns,
+def check_temporal_hops(
+    graph: TemporalGraph,
     seeds: torch.Tensor,
     times: torch.Tensor,
     fanouts: Sequence[int],
     num_keys: int,
     window: int | None,
 ) -> None:
-    """Raise unless all hops have what they need."""
+    """Raise unless the parameters of all hops fit the graph and each other."""
     if window is not None and window < 0:
         raise ValueError(f"window must be 0 or more, but is {window}; None takes all that is before a time")
-    check_vector("seeds", seeds, (columns.indices.dtype,))
+    check_vector("seeds", seeds, (graph.indices.dtype,))
     check_vector("times", times, (torch.int64,))
     if times.numel() != seeds.numel():
-        raise ValueError(f"times must have {seeds.numel()} values, one a seed, but has {times.numel()}")
+        raise ValueError(f"times must have {seeds.numel()} values, one per seed, but has {times.numel()}")
     if num_keys != len(fanouts):
-        raise ValueError(f"keys must hold {len(fanouts)} numbers, one a hop, but holds {num_keys}")
+        raise ValueError(f"keys must hold {len(fanouts)} numbers, one per hop, but holds {num_keys}")
     if not fanouts or min(fanouts) < -1:
-        raise ValueError(f"fanouts must be a number a hop, each -1 (all neighbours) or more, but is {list(fanouts)}")
-    check_ids("seeds", seeds, columns.indptr.numel() - 1)
+        raise ValueError(f"fanouts must be a number per hop, each -1 (all neighbours) or more, but is {list(fanouts)}")
+    check_ids("seeds", seeds, graph.indptr.numel() - 1)

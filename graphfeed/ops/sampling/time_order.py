@@ -1,4 +1,4 @@
-"""The edges of each column in the order of their times, so that those before a time are a prefix."""
+"""Sort the edges of each column by time, so that those before a given time are a prefix."""
 
 import sys
 from typing import NamedTuple
@@ -12,25 +12,25 @@ from graphfeed.ops.sampling.sample_neighbors import NO_TYPES
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
-"""Where the upper half of an int64 lies among its two int32."""
+"""Which of the two int32 of an int64 is its upper half."""
 INT64 = torch.iinfo(torch.int64)
 
 
 class TimeOrder(NamedTuple):
-    """Each column's edges by time, of equal times by place."""
+    """Each column's edges by time, with ties by place."""
 
     times: torch.Tensor
-    """int64, one an edge: the times in this order."""
+    """int64, one per edge: the times in this order."""
     order: torch.Tensor | None
-    """int32 or int64, one an edge: its place in its column; None where the graph has its edges in this order."""
+    """int32 or int64, one per edge: its place in its column; None if the graph has its edges in this order."""
 
 
 def as_times(name: str, times: object) -> torch.Tensor:
     """Return times as int64.
 
     Raises:
-        TypeError: Times that are not integers: what is a little before another time must not be rounded up to it.
-        ValueError: More than one dimension.
+        TypeError: The times are not integers. (A time a little before another must not be rounded up to it.)
+        ValueError: There is more than one dimension.
     """
     if isinstance(times, torch.Tensor) and times.is_floating_point():
         raise TypeError(
@@ -43,11 +43,11 @@ def as_times(name: str, times: object) -> torch.Tensor:
 
 
 def earliest_times(times: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
-    """Return the first time that lies inside of an open window before each time: `time - window + 1`, at least.
+    """Return the first time that lies inside of an open window before each time: `time - window + 1`, without overflow.
 
     Args:
         times: int64.
-        windows: int64, one a time, 0 or more; in a window of 0 there is no time.
+        windows: int64, one per time, 0 or more; a window of 0 is empty.
     """
     steps = (windows - 1).clamp(min=0)
     return torch.where(times < INT64.min + steps, INT64.min, times - steps)
@@ -56,18 +56,18 @@ def earliest_times(times: torch.Tensor, windows: torch.Tensor) -> torch.Tensor:
 def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor | None = None) -> TimeOrder:
     """Return the edges of each column by time.
 
-    Made once a graph. Where they are in that order already, as in a graph made of an edge list in the order of time,
-    it costs one pass and no memory; else a sort of each column, and 12 bytes an edge. A GPU sorts all edges
-    at once, and needs some 50 bytes an edge meanwhile.
+    This is done once per graph. If the edges are sorted already, as in a graph made of an edge list in the order of
+    time, it takes one pass and no memory; else a sort of each column, and 12 bytes per edge. A GPU sorts all edges at
+    once, and needs about 50 bytes per edge meanwhile.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).
-        times: int64, one an edge.
-        types: Edge types, ascending inside each column, where the edges of each type are to be in order by themselves.
+        times: int64, one per edge.
+        types: Edge types, ascending inside each column, if the edges of each type are to be sorted by themselves.
 
     Raises:
-        TypeError: Times that are not int64.
-        ValueError: Another length.
+        TypeError: The times are not int64.
+        ValueError: The number of times is wrong.
 
     Example:
         >>> order_by_time(torch.tensor([0, 3, 5]), torch.tensor([3, 1, 2, 5, 4])).order
@@ -76,7 +76,7 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     check_vector("indptr", indptr)
     check_vector("times", times, (torch.int64,))
     if times.numel() != int(indptr[-1]):
-        raise ValueError(f"times must have {int(indptr[-1])} values, one an edge, but has {times.numel()}")
+        raise ValueError(f"times must have {int(indptr[-1])} values, one per edge, but has {times.numel()}")
     kinds = NO_TYPES if types is None else types
     module = kernels("sampling.time_order", times, indptr=indptr, types=kinds)
     columns = as_kernel_args(times, indptr, times.contiguous(), kinds)
@@ -92,7 +92,8 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
 def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tensor) -> torch.Tensor | None:
     """Put the source of each edge beside its place, so that one random read finds both.
 
-    Costs one pass over the edges and 8 bytes for each; `order` is in the result (`linked_order`).
+    This takes one pass over the edges and 8 bytes per edge; the result contains `order` (see `linked_order`). Without
+    it, mini-batches on an ogbn-products shaped graph that is not sorted by time take 1.12 to 1.22 times as long.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).
@@ -100,7 +101,7 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
         order: As `TimeOrder` has it; all on the CPU.
 
     Returns:
-        int64, one an edge: its place in its column times 2**32, plus its source; None where these are too large.
+        int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large.
 
     Example:
         >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0], dtype=torch.int32))
@@ -114,12 +115,12 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
 
 
 def linked_order(links: torch.Tensor) -> torch.Tensor:
-    """Return the order that `link_sources` was given, as a view of what it returned."""
+    """Return the order that links were made of, as a view of them."""
     return links.view(torch.int32)[UPPER_HALF::2]
 
 
 def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Return the position in the graph of each edge, in the order that `order_by_time` gave.
+    """Return the position in the graph of each edge, in the order that `order_by_time` returned.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).

@@ -1,4 +1,4 @@
-"""Sampling weights as fixed-point running sums, so that every later decision is made on integers."""
+"""Sampling weights as fixed-point running sums, so that every later decision compares integers."""
 
 import torch
 
@@ -11,23 +11,23 @@ WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the running sum of each column's weights in units of 2**-31 of the column's largest.
 
-    A weight above 0 counts at least one unit, so that it stays eligible. In a mask all True weigh alike. Made once a
-    graph; costs a pass over the edges and 8 bytes an edge.
+    A weight above 0 counts at least one unit, so that its edge stays eligible. In a mask all True values weigh the
+    same. This is done once per graph; it takes a pass over the edges and 8 bytes per edge.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).
-        weights: One an edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
+        weights: One per edge: bool, float16, bfloat16, float32 or float64; finite and not negative.
 
     Returns:
-        int64, one an edge; where the weights lie, also if that is pinned memory.
+        int64, one per edge, on the device of the weights; in pinned memory if they are.
 
     Raises:
-        ValueError: Another length, or a weight that is negative, infinite or not a number.
+        ValueError: The number of weights is wrong, or a weight is negative, infinite or not a number.
     """
     check_vector("indptr", indptr)
     check_vector("weights", weights, WEIGHT_DTYPES)
     if weights.numel() != int(indptr[-1]):
-        raise ValueError(f"weights must have {int(indptr[-1])} values, one an edge, but has {weights.numel()}")
+        raise ValueError(f"weights must have {int(indptr[-1])} values, one per edge, but has {weights.numel()}")
     exact = weights if weights.dtype in (torch.bool, torch.float64) else weights.to(torch.float32)
     if exact.is_floating_point() and exact.numel():
         low, high = (float(value) for value in torch.aminmax(exact))

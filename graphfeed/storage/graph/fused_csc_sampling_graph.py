@@ -291,10 +291,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 ids,
                 [int(fanout) for fanout in reversed(request.fanouts)],
                 [keys for keys, _ in draws],
-                share=draws[0][1],
+                switch_threshold=draws[0][1],
                 replace=request.replace,
                 cumulative=None if request.probs_name is None else self.cumulative_weights(request.probs_name),
-                hubs=self.high_degree_index() if indexed else None,
+                index=self.high_degree_index() if indexed else None,
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
@@ -331,7 +331,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             checked = self.node_type_to_id is not None
             if request.strategy == "labor":
                 return ops.labor_sample_neighbors(
-                    self.csc_indptr, edges.indices, ids, fanouts, keys, share=share, replace=request.replace,
+                    self.csc_indptr, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
                     cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
                 )  # fmt: skip
             return ops.sample_neighbors(

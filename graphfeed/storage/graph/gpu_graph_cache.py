@@ -40,7 +40,7 @@ class GPUGraphCache:
         self._used = 0
         self._kept = {name: values.new_empty(self._size, device=device) for name, values in self._edges.items()}
         # The distance from a column's values to its copy; for a column without a copy, the number of its requests.
-        self._shifts = torch.full((csc_indptr.numel() - 1,), ops.NOT_KEPT, dtype=torch.int64, device=device)
+        self._shifts = torch.full((csc_indptr.numel() - 1,), ops.NOT_CACHED, dtype=torch.int64, device=device)
         self._lock = StreamOrderedLock(self._shifts, *self._kept.values())
 
     @property
@@ -65,16 +65,16 @@ class GPUGraphCache:
         with self._lock.acquire():
             if self._used < self._size:
                 self._copy_due_columns(ids)
-            shifts = take_rows(self._shifts, ids).clamp_(min=ops.NOT_KEPT)
+            shifts = take_rows(self._shifts, ids).clamp_(min=ops.NOT_CACHED)
         return EdgeArrays(
-            **{name: ops.KeptEdges(values, self._kept[name], shifts) for name, values in self._edges.items()}
+            **{name: ops.CachedEdgeValues(values, self._kept[name], shifts) for name, values in self._edges.items()}
         )
 
     def _copy_due_columns(self, ids: torch.Tensor) -> None:
         """Count requests, and copy the columns that are due and fit, in order of first appearance."""
         known = take_rows(self._shifts, ids)
-        self._shifts[ids.long()] = torch.where(known <= ops.NOT_KEPT, known - 1, known)
-        asked = ids[known <= ops.NOT_KEPT - self._threshold + 1]
+        self._shifts[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
+        asked = ids[known <= ops.NOT_CACHED - self._threshold + 1]
         if asked.numel() == 0:
             return
         due = ops.compact(asked[:0], asked).rows.long()

@@ -182,7 +182,7 @@ class GraphArrays(Shareable):
         assert sums is not None
         return sums
 
-    def high_degree_index(self) -> ops.HubIndex | None:
+    def high_degree_index(self) -> ops.HighDegreeIndex | None:
         """Return an index of the largest columns, made at the first call.
 
         It takes 8 bytes per node and, at most, one entry for every third edge. None on a GPU and for a graph with
@@ -191,8 +191,8 @@ class GraphArrays(Shareable):
         if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
         sources = (self.csc_indptr, self.indices)
-        index: Any = self.derived("high-degree index", sources, lambda: tuple(ops.index_hubs(*sources)))
-        return ops.HubIndex(*index)
+        index: Any = self.derived("high-degree index", sources, lambda: tuple(ops.build_high_degree_index(*sources)))
+        return ops.HighDegreeIndex(*index)
 
     def fields(self) -> Fields:
         """Return all fields by name, as arguments of the constructor."""

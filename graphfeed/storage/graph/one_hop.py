@@ -8,7 +8,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.cached_edge_values import EdgeValues, KeptEdges, values_of
+from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 
@@ -86,12 +86,12 @@ def read(edges: EdgeArrays, picks: ops.Picks, typed: ops.TypedPicks | None = Non
         return take_rows(edges.indices, positions), ids
     # Copies are found by column: they are read in the order of the columns, and grouped by type after that.
     sources, ids = (
-        ops.read_edges(part, *picks) if isinstance(part, KeptEdges) else picks.positions
+        ops.read_edges(part, *picks) if isinstance(part, CachedEdgeValues) else picks.positions
         for part in (edges.indices, edges.edge_ids)
     )
     if typed is None:
         return sources, ids
-    assert isinstance(edges.types, KeptEdges)
+    assert isinstance(edges.types, CachedEdgeValues)
     order = ops.read_edges(edges.types, *picks).argsort(stable=True)
     return sources[order], ids[order]
 
@@ -130,7 +130,7 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
     return complete
 
 
-def subgraphs_of(graph: GraphArrays, layers: Sequence[ops.Layer]) -> list[SampledSubgraph]:
+def subgraphs_of(graph: GraphArrays, layers: Sequence[ops.SampledHop]) -> list[SampledSubgraph]:
     """Return the hops of a fused op as subgraphs, the outermost first."""
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     return [

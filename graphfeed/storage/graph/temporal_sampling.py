@@ -102,7 +102,7 @@ def temporal_sample_one_hop(
         wanted = (columns._replace(types=edges.types, num_types=num_types), ids, times, fanouts)
         if request.strategy == "labor":
             return ops.temporal_labor_sample_neighbors(
-                *wanted, keys, share=share, replace=request.replace, windows=windows
+                *wanted, keys, switch_threshold=share, replace=request.replace, windows=windows
             )  # fmt: skip
         latest = request.strategy == "latest"
         return ops.temporal_sample_neighbors(*wanted, keys[0], replace=request.replace, latest=latest, windows=windows)
@@ -117,7 +117,7 @@ def query_of(request: SamplingRequest) -> TemporalQuery:
     return request.temporal
 
 
-def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TimedColumns:
+def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
     """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes.
 
     Timestamps are integers, one per node or per edge, and become int64. The order costs no memory if the edges are in
@@ -134,7 +134,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
-    columns = ops.TimedColumns(graph.csc_indptr, graph.indices)
+    columns = ops.TemporalGraph(graph.csc_indptr, graph.indices)
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if node is not None or edge is not None:
         times, kept, links = derived(

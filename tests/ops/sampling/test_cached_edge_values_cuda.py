@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphfeed.ops.sampling.cached_edge_values import KeptEdges, read_edges
+from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, read_edges
 from graphfeed.ops.sampling.sample_neighbors import Picks
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.ops.sampling.test_cached_edge_values import COLUMNS, DTYPES, make_case
@@ -14,25 +14,25 @@ from tests.ops.sampling.test_cached_edge_values import COLUMNS, DTYPES, make_cas
 @settings(max_examples=20)
 @given(COLUMNS, st.sampled_from(DTYPES))
 def test_values_are_those_of_the_cpu(cuda: Cuda, columns: list[tuple[int, bool]], dtype: torch.dtype) -> None:
-    values, kept, picks, shifts = make_case(columns, dtype)
-    expected = read_edges(KeptEdges(values, kept, shifts), *picks)
+    values, cached, picks, cache_offsets = make_case(columns, dtype)
+    expected = read_edges(CachedEdgeValues(values, cached, cache_offsets), *picks)
     for order in cuda.each_order():
         with order, cuda.running():
             given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
-            edges = KeptEdges(cuda.put(values), cuda.put(kept), cuda.put(shifts))
+            edges = CachedEdgeValues(cuda.put(values), cuda.put(cached), cuda.put(cache_offsets))
             check_equal(cuda, read_edges(edges, *given), expected)
 
 
 def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
     if not isinstance(cuda, EmulatedCuda):
         pytest.skip("the launches of a device are not noted")
-    values, kept, picks, shifts = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
+    values, cached, picks, cache_offsets = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
     with (
         cuda.running(),
         patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu),
         patch("graphfeed.ops.pinned.LIMIT.threads", 256),
     ):
         given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
-        edges = KeptEdges(values, cuda.put(kept), cuda.put(shifts))
+        edges = CachedEdgeValues(values, cuda.put(cached), cuda.put(cache_offsets))
         check_equal(cuda, read_edges(edges, *given), values[picks.positions])
         assert cuda.launches == [("read_edges", 256)]

@@ -1,7 +1,6 @@
 import random
 import re
 import threading
-from importlib import import_module
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.random import UPPER, mix, short_bits
+from graphfeed.ops.random import UPPER, high_bits, mix
 from tests import reference
 from tests.ops.chance import check_counts, check_subsets
 
@@ -65,7 +64,7 @@ def test_equal_to_the_reference(
         torch.tensor(graph["seeds"], dtype=dtype),
         torch.tensor(fanouts),
         keys,
-        share=share,
+        switch_threshold=share,
         replace=replace,
         cumulative=graph["cumulative"] if weighted else None,
         types=torch.tensor(graph["types"], dtype=torch.uint8) if by_type else None,
@@ -89,11 +88,11 @@ def test_ids_above_32_bits_are_told_apart(share: int) -> None:
     half, key = 2**32, mix(7)
     below = [rng.randrange(half) for _ in range(40)]
     above = [half + ((((node ^ key) % half) - UPPER) % half ^ key % half) for node in below]
-    assert [short_bits(key, node) for node in below] == [short_bits(key, node) for node in above]
+    assert [high_bits(key, node) for node in below] == [high_bits(key, node) for node in above]
     for fanout in range(1, 9):
         indices = rng.sample(below + above, 80)
         graph = (torch.tensor([0, 80]), torch.tensor(indices), torch.tensor([0]))
-        picks = ops.labor_sample_neighbors(*graph, torch.tensor([fanout]), keys, share=share)
+        picks = ops.labor_sample_neighbors(*graph, torch.tensor([fanout]), keys, switch_threshold=share)
         expected = reference.labor_sample_neighbors(([0, 80], indices), [0], [fanout], (keys, share))
         assert split(picks) == expected
 
@@ -117,40 +116,6 @@ def test_weights_beyond_all_limits_are_sampled() -> None:
     assert split(made[0]) == reference.labor_sample_neighbors(([0, 2], [0, 1]), [0], [3], ((1, 2), 0), True, units)
 
 
-@pytest.mark.parametrize("by_index", [False, True])
-@pytest.mark.parametrize("first_edges", [1, 1 << 22])
-@given(st.integers(0, 2**32), st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=3), SHARES, st.data())
-def test_all_hops_are_single_hops(
-    by_index: bool,
-    first_edges: int,
-    seed: int,
-    hops: list[tuple[int, tuple[int, int]]],
-    share: int,
-    data: st.DataObject,
-) -> None:
-    replace, weighted = data.draw(st.booleans()), data.draw(st.booleans())
-    generator = torch.Generator().manual_seed(seed)
-    ends = torch.randint(0, 30, (2, 600), generator=generator)
-    indptr, indices, _ = ops.coo_to_csc(ends[0], ends[1] ** 2 // 30, 30)
-    cumulative = ops.cumulate_weights(indptr, torch.rand(600, generator=generator) - 0.3 > 0) if weighted else None
-    seeds = torch.randint(0, 30, (5,), generator=generator)
-    options: dict[str, Any] = {"share": share, "replace": replace, "cumulative": cumulative}
-    fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("graphfeed.ops.sampling.sample_hops"), "FIRST_EDGES", first_edges)
-        patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 8)
-        patch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
-        hubs = ops.index_hubs(indptr, indices) if by_index else None
-        layers = ops.labor_sample_hops(indptr, indices, seeds, fanouts, keys, hubs=hubs, **options)
-    assert layers is not None
-    for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
-        picks = ops.labor_sample_neighbors(indptr, indices, seeds, torch.tensor([fanout]), pair, **options)
-        relabelled = ops.compact(seeds, indices[picks.positions])
-        expected = ops.Layer(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions)
-        assert [part.tolist() for part in layer] == [part.tolist() for part in expected]
-        seeds = relabelled.rows
-
-
 def sample_one_column(degree: int, fanout: int, trials: int, **options: Any) -> torch.Tensor:
     """Sample as many columns, none with a neighbour of another; return the places of the picks, one trial a row."""
     indptr = torch.arange(trials + 1) * degree
@@ -164,7 +129,7 @@ def sample_one_column(degree: int, fanout: int, trials: int, **options: Any) -> 
 @pytest.mark.parametrize("share", [0, 2**63])
 @pytest.mark.parametrize(("degree", "fanout"), [(6, 3), (10, 1), (20, 10), (200, 5), (300, 120)])
 def test_neighbors_and_pairs_are_equally_likely(degree: int, fanout: int, share: int) -> None:
-    check_subsets(sample_one_column(degree, fanout, 20_000 * 20 // degree, share=share), degree)
+    check_subsets(sample_one_column(degree, fanout, 20_000 * 20 // degree, switch_threshold=share), degree)
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, torch.ones(6)], ids=["weights", "ones"])
@@ -214,7 +179,7 @@ def test_a_growing_share_changes_each_variate_once() -> None:
     def choose(period: int, step: int) -> torch.Tensor:
         share = step * 2**64 // steps
         return ops.labor_sample_neighbors(
-            indptr, indices, seeds, torch.tensor([1]), (period, period + 1), share=share
+            indptr, indices, seeds, torch.tensor([1]), (period, period + 1), switch_threshold=share
         ).positions
 
     first = choose(0, 0)
@@ -242,10 +207,3 @@ def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception
     arguments |= {"fanouts": torch.tensor([1]), "keys": (0, 0)} | options
     with pytest.raises(error, match=re.escape(words)):
         ops.labor_sample_neighbors(**arguments)
-
-
-def test_hops_need_keys_and_fanouts_that_are_right() -> None:
-    with pytest.raises(ValueError, match="keys must hold 2 pairs"):
-        ops.labor_sample_hops(INDPTR, INDICES, torch.tensor([0]), [1, 1], [(0, 0)])
-    with pytest.raises(ValueError, match="fanouts must be -1"):
-        ops.labor_sample_hops(INDPTR, INDICES, torch.tensor([0]), [-2], [(0, 0)])

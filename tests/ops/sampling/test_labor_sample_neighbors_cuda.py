@@ -46,7 +46,7 @@ def test_picks_are_those_of_the_cpu(
             put(torch.tensor(seeds, dtype=dtype)),
             torch.tensor(fanouts),
             keys,
-            share=share,
+            switch_threshold=share,
             replace=replace,
             cumulative=weights if weighted else None,
             types=types if by_type else None,
@@ -59,32 +59,7 @@ def test_picks_are_those_of_the_cpu(
             check_equal(cuda, sample(cuda.put), expected)
 
 
-@given(graphs_and_seeds(), st.lists(FANOUTS, min_size=1, max_size=3), KEYS, st.booleans(), st.booleans())
-def test_layers_are_those_of_the_cpu(
-    cuda: Cuda, given: tuple[Graph, list[int]], fanouts: list[int], key: int, replace: bool, weighted: bool
-) -> None:
-    graph, seeds = given
-    keys = [((key + hop) % 2**64, key) for hop in range(len(fanouts))]
-
-    def sample(put: Any) -> list[ops.Layer] | None:
-        indptr, indices, weights, _ = map(put, arrays(graph, torch.int32))
-        return ops.labor_sample_hops(
-            indptr,
-            indices,
-            put(torch.tensor(seeds, dtype=torch.int32)),
-            fanouts,
-            keys,
-            share=2**63,
-            replace=replace,
-            cumulative=weights if weighted else None,
-        )
-
-    expected = sample(lambda tensor: tensor)
-    with cuda.running():
-        check_equal(cuda, sample(cuda.put), expected)
-
-
-def test_a_hub_is_read_by_a_whole_warp(cuda: Cuda) -> None:
+def test_a_large_column_is_read_by_a_whole_warp(cuda: Cuda) -> None:
     indptr, indices = torch.tensor([0, 5000]), torch.randint(0, 300, (5000,))
     seeds, fanouts = torch.tensor([0]), torch.tensor([40])
     expected = ops.labor_sample_neighbors(indptr, indices, seeds, fanouts, (3, 4))

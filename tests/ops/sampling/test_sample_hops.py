@@ -29,19 +29,19 @@ def random_graph(num_nodes: int = NUM_NODES, num_edges: int = 20_000) -> tuple[t
 
 def hop_by_hop(
     graph: tuple[torch.Tensor, torch.Tensor], seeds: torch.Tensor, fanouts: Sequence[int], keys: Sequence[int]
-) -> list[ops.Layer]:
+) -> list[ops.SampledHop]:
     """Make the layers of the ops that do one hop."""
     indptr, indices = graph
     layers = []
     for fanout, key in zip(fanouts, keys, strict=True):
         picks = ops.sample_neighbors(indptr, seeds, torch.tensor([fanout]), key)
         relabelled = ops.compact(seeds, ops.gather_rows(indices, picks.positions))
-        layers.append(ops.Layer(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions))
+        layers.append(ops.SampledHop(seeds, relabelled.rows, picks.offsets, relabelled.local, picks.positions))
         seeds = relabelled.rows
     return layers
 
 
-def as_lists(layers: Sequence[ops.Layer] | None) -> list[list[list[int]]]:
+def as_lists(layers: Sequence[ops.SampledHop] | None) -> list[list[list[int]]]:
     assert layers is not None
     return [[part.tolist() for part in layer] for layer in layers]
 
@@ -212,8 +212,8 @@ def test_arguments_are_left_as_they_are() -> None:
         ({"seeds": torch.tensor([[0]])}, ValueError, r"seeds must have 1 dimension, but has shape \(1, 1\)"),
         ({"seeds": torch.tensor([0, -1])}, ValueError, r"seeds must lie in 0 \.\. 2, but holds -1"),
         ({"seeds": torch.tensor([0, 3])}, ValueError, r"seeds must lie in 0 \.\. 2, but holds 3"),
-        ({"keys": [1]}, ValueError, "keys must hold 2 numbers, one a hop, but holds 1"),
-        ({"keys": [1, 2, 3]}, ValueError, "keys must hold 2 numbers, one a hop, but holds 3"),
+        ({"keys": [1]}, ValueError, "keys must hold 2 numbers, one per hop, but holds 1"),
+        ({"keys": [1, 2, 3]}, ValueError, "keys must hold 2 numbers, one per hop, but holds 3"),
         ({"fanouts": [2, -2]}, ValueError, "fanouts must be -1 .* or more, but hold.* -2"),
     ],
 )

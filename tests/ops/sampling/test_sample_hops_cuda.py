@@ -25,7 +25,7 @@ def test_layers_are_those_of_the_cpu(
     graph, seeds = given
     weights = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
 
-    def sample(put: Any) -> list[ops.Layer] | None:
+    def sample(put: Any) -> list[ops.SampledHop] | None:
         return ops.sample_hops(
             put(torch.tensor(graph.indptr, dtype=dtypes[0])),
             put(torch.tensor(graph.indices, dtype=dtypes[1])),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.sampling.sample_neighbors import LOOK_BACK
+from graphfeed.ops.sampling.sample_neighbors import MAX_LOOK_BACK
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
 
@@ -146,7 +146,7 @@ def test_equal_to_the_reference_for_uneven_weights(power: int, replace: bool, da
 def test_positions_beyond_32_bits(replace: bool) -> None:
     indptr = [0, 2**31 - 2, 2**31 + 5, 2**33, 2**33, 2**40]
     seeds = [4, 1, 0, 3, 2, 0]
-    for fanout in (2, 5, LOOK_BACK + 10):
+    for fanout in (2, 5, MAX_LOOK_BACK + 10):
         picks = ops.sample_neighbors(
             torch.tensor(indptr), torch.tensor(seeds), torch.tensor([fanout]), key=3, replace=replace
         )
@@ -259,16 +259,16 @@ def test_grouping_equals_the_reference(
         ({"fanouts": torch.tensor([1.5])}, TypeError, "fanouts must be .*, but is torch.float32"),
         ({"fanouts": torch.tensor([-2])}, ValueError, "fanouts must be -1 .* or more, but holds -2"),
         ({"fanouts": torch.tensor([], dtype=torch.int64)}, ValueError, "fanouts .* must hold 1 number, .* holds 0"),
-        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a layer must hold 1 number, .* but holds 2"),
+        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a hop must hold 1 number, .* but holds 2"),
         (
             {"fanouts": torch.tensor([1, 2]), "num_types": 3},
             ValueError,
-            r"fanouts of a layer must hold 1 number, or 3 \(one an edge type\), but holds 2",
+            r"fanouts of a hop must hold 1 number, or 3 \(one per edge type\), but holds 2",
         ),
         (
             {"fanouts": torch.tensor([1, 2]), "num_types": 2},
             ValueError,
-            "fanouts has 2 numbers, one an edge type, but the graph has no edge types",
+            "fanouts has 2 numbers, one per edge type, but the graph has no edge types",
         ),
     ],
 )

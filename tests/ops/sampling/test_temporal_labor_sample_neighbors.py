@@ -1,5 +1,3 @@
-from importlib import import_module
-
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +9,6 @@ from tests.ops.chance import check_subsets
 from tests.ops.graphs import FANOUTS, ID_DTYPES
 from tests.ops.timed import NUM_TYPES, TimedGraph, split, timed_graphs
 
-MODULE = import_module("graphfeed.ops.sampling.temporal_sample_hops")
 KEYS = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 SHARES = st.sampled_from([0, 2**63, 2**64 - 1])
 
@@ -28,7 +25,7 @@ def test_equal_to_the_reference(
         *graph.asked(dtype),
         torch.tensor(fanouts),
         keys,
-        share=share,
+        switch_threshold=share,
         replace=replace,
         windows=None if graph.windows is None else torch.tensor(graph.windows, dtype=torch.int64),
     )
@@ -38,39 +35,11 @@ def test_equal_to_the_reference(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("first_edges", [1, 1 << 22])
-@given(timed_graphs(), st.lists(st.tuples(st.sampled_from([-1, 0, 1, 3, 20]), KEYS), min_size=1, max_size=2), st.data())
-def test_all_hops_are_single_hops(
-    first_edges: int, graph: TimedGraph, hops: list[tuple[int, tuple[int, int]]], data: st.DataObject
-) -> None:
-    replace, weighted = data.draw(st.booleans()), data.draw(st.booleans())
-    window = data.draw(st.sampled_from([None, 0, 1, 700, 2**63 - 1]))
-    columns = graph.columns(torch.int64, weighted=weighted)._replace(earliest=None)
-    if data.draw(st.booleans()):
-        columns = graph.linked(columns)
-    seeds, times = graph.asked(torch.int64)
-    fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MODULE, "FIRST_EDGES", first_edges)
-        layers = ops.temporal_labor_sample_hops(
-            columns, seeds, times, fanouts, keys, share=2**62, replace=replace, window=window
-        )  # fmt: skip
-    for layer, fanout, pair in zip(layers, fanouts, keys, strict=True):
-        windows = None if window is None else torch.full_like(times, window)
-        picks = ops.temporal_labor_sample_neighbors(
-            columns, seeds, times, torch.tensor([fanout]), pair, share=2**62, replace=replace, windows=windows
-        )  # fmt: skip
-        rows = torch.cat([seeds, columns.indices[picks.positions]])
-        expected = (seeds, rows, picks.offsets, torch.arange(len(seeds), len(rows)), picks.positions)
-        assert [part.tolist() for part in layer] == [part.tolist() for part in expected]
-        seeds, times = rows, torch.cat([times, torch.repeat_interleave(times, picks.offsets.diff())])
-
-
-def test_admitted_neighbors_and_pairs_are_equally_likely() -> None:
+def test_eligible_neighbors_and_pairs_are_equally_likely() -> None:
     trials, size, before = 20_000, 12, 8
     indptr = torch.arange(trials + 1) * size
     times = torch.arange(size).repeat(trials)
-    columns = ops.TimedColumns(indptr, torch.arange(trials * size), times)
+    columns = ops.TemporalGraph(indptr, torch.arange(trials * size), times)
     seeds = torch.arange(trials)
     ends = torch.full((trials,), before)
     picks = ops.temporal_labor_sample_neighbors(columns, seeds, ends, torch.tensor([3]), (5, 6))
@@ -80,14 +49,8 @@ def test_admitted_neighbors_and_pairs_are_equally_likely() -> None:
 
 
 def test_columns_at_two_times_choose_the_same_neighbors_of_those_they_share() -> None:
-    columns = ops.TimedColumns(torch.tensor([0, 200]), torch.randperm(200), torch.arange(200))
+    columns = ops.TemporalGraph(torch.tensor([0, 200]), torch.randperm(200), torch.arange(200))
     seeds, times = torch.zeros(2, dtype=torch.int64), torch.tensor([100, 200])
     early, late = split(ops.temporal_labor_sample_neighbors(columns, seeds, times, torch.tensor([20]), (1, 1)))
     assert {edge for edge in late if edge < 100} <= set(early)
     assert set(early) & set(late)
-
-
-def test_hops_need_as_many_keys() -> None:
-    columns = ops.TimedColumns(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0]))
-    with pytest.raises(ValueError, match="keys must hold 1 numbers, one a hop, but holds 2"):
-        ops.temporal_labor_sample_hops(columns, torch.tensor([0]), torch.tensor([1]), [1], [(0, 0), (1, 1)])

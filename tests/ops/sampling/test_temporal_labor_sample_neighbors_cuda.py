@@ -41,7 +41,7 @@ def test_picks_are_those_of_the_cpu(
             times,
             torch.tensor(fanouts if by_type else fanouts[:1]),
             keys,
-            share=share,
+            switch_threshold=share,
             replace=replace,
             windows=None if graph.windows is None else put(torch.tensor(graph.windows, dtype=torch.int64)),
         )
@@ -50,29 +50,3 @@ def test_picks_are_those_of_the_cpu(
     for order in cuda.each_order():
         with order, cuda.running():
             check_equal(cuda, sample(cuda.put), expected)
-
-
-@given(
-    timed_graphs(most=33),
-    st.lists(st.sampled_from([-1, 0, 1, 2, 5]), min_size=1, max_size=3),
-    KEYS,
-    st.sampled_from([None, 0, 700]),
-    st.data(),
-)
-def test_layers_are_those_of_the_cpu(
-    cuda: Cuda, graph: TimedGraph, fanouts: list[int], key: int, window: int | None, data: st.DataObject
-) -> None:
-    replace, own_times = data.draw(st.booleans()), data.draw(st.booleans())
-    columns = graph.columns(torch.int32, weighted=data.draw(st.booleans()))
-    if own_times:
-        columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
-
-    def sample(put: Any) -> list[ops.Layer]:
-        seeds, times = map(put, graph.asked(torch.int32))
-        keys = [((key + hop) % 2**64, key) for hop in range(len(fanouts))]
-        options: dict[str, Any] = {"share": 2**63, "replace": replace, "window": window}
-        return ops.temporal_labor_sample_hops(put_columns(put, columns), seeds, times, fanouts, keys, **options)
-
-    expected = sample(lambda tensor: tensor)
-    with cuda.running():
-        check_equal(cuda, sample(cuda.put), expected)

@@ -14,12 +14,12 @@ from tests.ops.timed import TimedGraph, timed_graphs
 MODULE = import_module("graphfeed.ops.sampling.temporal_sample_hops")
 HOPS = st.lists(st.tuples(FANOUTS.filter(lambda fanout: fanout < 50), KEYS), min_size=1, max_size=3)
 METHODS = st.sampled_from(["", "replace", "latest"])
-COLUMNS = ops.TimedColumns(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
+COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
 ONE = torch.tensor([1])
 
 
 def hop_by_hop(
-    columns: ops.TimedColumns, seeds: torch.Tensor, times: torch.Tensor, hops: Any, window: int | None, **options: Any
+    columns: ops.TemporalGraph, seeds: torch.Tensor, times: torch.Tensor, hops: Any, window: int | None, **options: Any
 ) -> list[list[list[int]]]:
     """Make the layers of the op that does one hop: every edge makes a row."""
     layers = []
@@ -74,7 +74,7 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
     moments = (torch.rand(columns * size, generator=generator).double() ** power * 1e6).long()
     indptr = torch.arange(columns + 1) * size
     found = ops.order_by_time(indptr, moments)
-    graph = ops.TimedColumns(indptr, moments % columns, found.times, found.order)
+    graph = ops.TemporalGraph(indptr, moments % columns, found.times, found.order)
     seeds = torch.arange(columns).repeat(20)
     times = torch.randint(-10, 1_000_010, (len(seeds),), generator=generator)
     (layer,) = ops.temporal_sample_hops(graph, seeds, times, [-1], [0], window=200_000)
@@ -90,11 +90,11 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
         ({"seeds": torch.tensor([2])}, ValueError, "seeds must lie in 0 .. 1"),
         ({"seeds": ONE.int()}, TypeError, "seeds must be torch.int64"),
         ({"times": ONE.int()}, TypeError, "times must be torch.int64"),
-        ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one a seed, but has 2"),
+        ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one per seed, but has 2"),
         ({"fanouts": [-2]}, ValueError, "fanouts must be a number a hop, each -1 (all neighbours) or more"),
         ({"fanouts": [], "keys": []}, ValueError, "fanouts must be a number a hop"),
         ({"window": -1}, ValueError, "window must be 0 or more, but is -1"),
-        ({"keys": [0, 1]}, ValueError, "keys must hold 1 numbers, one a hop, but holds 2"),
+        ({"keys": [0, 1]}, ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
         ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
     ],
 )

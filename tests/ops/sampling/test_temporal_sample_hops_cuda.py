@@ -29,7 +29,7 @@ def test_layers_are_those_of_the_cpu(
     if data.draw(st.booleans()):
         columns = columns._replace(edge_times=torch.arange(len(graph.indices)) % 9 - 4)
 
-    def sample(put: Any) -> list[ops.Layer]:
+    def sample(put: Any) -> list[ops.SampledHop]:
         seeds, times = map(put, graph.asked(dtype))
         keys = [(key + hop) % 2**64 for hop in range(len(fanouts))]
         options: dict[str, Any] = {"replace": method == "replace", "latest": method == "latest", "window": window}
@@ -42,10 +42,10 @@ def test_layers_are_those_of_the_cpu(
 
 def test_wrong_seeds_and_arrays_elsewhere_are_named(cuda: Cuda) -> None:
     zero = torch.tensor([0])
-    columns = ops.TimedColumns(torch.tensor([0, 1]), zero, zero)
+    columns = ops.TemporalGraph(torch.tensor([0, 1]), zero, zero)
     with cuda.running():
         there = cuda.put(zero)
         with pytest.raises(ValueError, match=r"seeds must lie in 0 .. 0, but holds 1"):
             ops.temporal_sample_hops(put_columns(cuda.put, columns), there + 1, there, [1], [0])
-        with pytest.raises(ValueError, match=r"but columns.indices lies on cpu"):
+        with pytest.raises(ValueError, match=r"but graph.indices lies on cpu"):
             ops.temporal_sample_hops(columns._replace(indptr=cuda.put(columns.indptr)), there, there, [1], [0])

@@ -14,7 +14,7 @@ from tests.ops.timed import NUM_TYPES, TimedGraph, split, timed_graphs
 
 METHODS = st.sampled_from(["", "replace", "latest"])
 INDPTR, INDICES, TIMES = torch.tensor([0, 3, 3, 8]), torch.tensor([0, 1, 2, 0, 0, 1, 1, 2]), torch.arange(8)
-COLUMNS = ops.TimedColumns(INDPTR, INDICES, TIMES)
+COLUMNS = ops.TemporalGraph(INDPTR, INDICES, TIMES)
 WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
 ONE = torch.tensor([1])
 
@@ -55,7 +55,7 @@ def sample_one_column(fanout: int, trials: int, weights: torch.Tensor | None = N
     indptr = torch.arange(trials + 1) * len(MOMENTS)
     times, order = ops.order_by_time(indptr, MOMENTS.repeat(trials))
     assert order is not None
-    columns = ops.TimedColumns(indptr, torch.zeros_like(times), times, order)
+    columns = ops.TemporalGraph(indptr, torch.zeros_like(times), times, order)
     if weights is not None:
         own = torch.full((len(MOMENTS),), 7.0)
         own[BEFORE] = weights
@@ -69,15 +69,15 @@ def sample_one_column(fanout: int, trials: int, weights: torch.Tensor | None = N
 
 
 @pytest.mark.parametrize("fanout", [1, 3])
-def test_admitted_edges_and_pairs_are_equally_likely(fanout: int) -> None:
+def test_eligible_edges_and_pairs_are_equally_likely(fanout: int) -> None:
     check_subsets(sample_one_column(fanout, 20_000), 6)
 
 
-def test_with_replacement_admitted_edges_are_equally_likely() -> None:
+def test_with_replacement_eligible_edges_are_equally_likely() -> None:
     check_counts(torch.bincount(sample_one_column(2, 20_000, replace=True).flatten(), minlength=6), torch.ones(6))
 
 
-def test_choices_follow_the_weights_of_what_is_admitted() -> None:
+def test_choices_follow_the_weights_of_what_is_eligible() -> None:
     picks = sample_one_column(1, 20_000, weights=WEIGHTS)
     check_counts(torch.bincount(picks.flatten(), minlength=6), WEIGHTS)
     picks = sample_one_column(2, 20_000, weights=WEIGHTS, replace=True)
@@ -99,7 +99,7 @@ def test_the_interval_is_open_at_both_ends() -> None:
 
 def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
     indptr, seeds = torch.tensor([0, 1000]), torch.zeros(3, dtype=torch.int64)
-    columns = ops.TimedColumns(indptr, torch.zeros(1000, dtype=torch.int64), torch.arange(1000))
+    columns = ops.TemporalGraph(indptr, torch.zeros(1000, dtype=torch.int64), torch.arange(1000))
     picks = ops.temporal_sample_neighbors(columns, seeds, torch.tensor([1000, 1001, 1000]), torch.tensor([5]), 1)
     first, second, third = split(picks)
     assert first == third != second
@@ -109,12 +109,12 @@ def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
     ("options", "error", "words"),
     [
         ({"fanouts": torch.tensor([-2])}, ValueError, "fanouts must be -1"),
-        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a layer must hold 1 number"),
+        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a hop must hold 1 number"),
         ({"seeds": torch.tensor([3])}, ValueError, "seeds must lie in 0 .. 2"),
         ({"seeds": torch.tensor([0.5])}, TypeError, "seeds must be torch.int32"),
         ({"times": torch.tensor([0.5])}, TypeError, "times must be torch.int64"),
-        ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one a seed, but has 2"),
-        ({"windows": torch.tensor([1, 2])}, ValueError, "windows must have 1 values, one a seed, but has 2"),
+        ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one per seed, but has 2"),
+        ({"windows": torch.tensor([1, 2])}, ValueError, "windows must have 1 values, one per seed, but has 2"),
         ({"windows": torch.tensor([-1])}, ValueError, "windows must be 0 or more, but one is -1"),
         ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
         ({"latest": True, "columns": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),

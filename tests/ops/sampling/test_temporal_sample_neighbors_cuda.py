@@ -41,11 +41,11 @@ def test_picks_are_those_of_the_cpu(
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("fanouts", [[60, -1, 7], [-1, -1, -1], [-1], [60]], ids=str)
-def test_hubs_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
+def test_large_columns_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: bool) -> None:
     indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
     times, order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
     earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
-    columns = ops.TimedColumns(indptr, times % 2, times, order, earliest, types=types, num_types=3)
+    columns = ops.TemporalGraph(indptr, times % 2, times, order, earliest, types=types, num_types=3)
     if weighted:
         columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
     seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
@@ -62,7 +62,7 @@ def test_hubs_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], weighted: 
 
 def test_arrays_elsewhere_are_named(cuda: Cuda) -> None:
     seeds = torch.tensor([0])
-    columns = ops.TimedColumns(torch.tensor([0, 1]), seeds, seeds)
+    columns = ops.TemporalGraph(torch.tensor([0, 1]), seeds, seeds)
     with cuda.running():
         there = cuda.put(seeds)
         with pytest.raises(ValueError, match=r"but columns.indptr lies on cpu"):

@@ -68,7 +68,7 @@ def test_times_that_are_none_are_refused(times: object, error: type[Exception], 
 
 
 def test_times_are_one_an_edge() -> None:
-    with pytest.raises(ValueError, match="times must have 3 values, one an edge, but has 0"):
+    with pytest.raises(ValueError, match="times must have 3 values, one per edge, but has 0"):
         ops.order_by_time(torch.tensor([0, 3]), NO)
 
 

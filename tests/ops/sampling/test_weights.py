@@ -67,8 +67,8 @@ def test_no_edges(indptr: list[int], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("weights", "error", "message"),
     [
-        (torch.ones(2), ValueError, "weights must have 3 values, one an edge, but has 2"),
-        (torch.ones(4), ValueError, "weights must have 3 values, one an edge, but has 4"),
+        (torch.ones(2), ValueError, "weights must have 3 values, one per edge, but has 2"),
+        (torch.ones(4), ValueError, "weights must have 3 values, one per edge, but has 4"),
         (torch.ones(3, 1), ValueError, r"weights must have 1 dimension, but has shape \(3, 1\)"),
         (torch.ones(3, dtype=torch.int64), TypeError, "weights must be .* or torch.float64, but is torch.int64"),
         ([1.0, 1.0, 1.0], TypeError, "weights must be a torch.Tensor, but is a list"),

@@ -157,7 +157,7 @@ def test_typed_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, messa
     ("error", "fanouts", "message"),
     [
         (ValueError, torch.tensor([-2]), "fanouts must be -1 (all neighbours) or more, but holds -2"),
-        (ValueError, torch.tensor([1, 1]), "fanouts of a layer must hold 1 number, or "),
+        (ValueError, torch.tensor([1, 1]), "fanouts of a hop must hold 1 number, or "),
         (ValueError, torch.tensor([[1]]), "fanouts must have 1 dimension, but has shape (1, 1)"),
         (TypeError, torch.tensor([1.0]), "fanouts must be torch.int32 or torch.int64, but is torch.float32"),
         (TypeError, [1], "fanouts must be a torch.Tensor, but is a list"),
@@ -173,9 +173,9 @@ def test_fanouts_that_do_not_fit(error: type[Exception], fanouts: Any, message: 
 
 @pytest.mark.parametrize("keys", [[1], [1, 2, 3]])
 def test_each_hop_needs_a_key(keys: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one a hop, but holds|zip\(\) argument 2 is"):
+    with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"):
         make_graph().sample_hops(torch.tensor([0]), SamplingRequest([ALL, ALL]), keys)
-    with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one a hop, but holds|zip\(\) argument 2 is"):
+    with pytest.raises(ValueError, match=r"keys must hold 2 numbers, one per hop, but holds|zip\(\) argument 2 is"):
         make_typed_graph().sample_hops({"user": torch.tensor([0])}, SamplingRequest([ALL, ALL]), keys)
 
 

@@ -104,10 +104,10 @@ def test_columns_are_copied_when_they_were_asked_for_often(
                 copied[node] = used - column(own, node)[0]
                 used += degree(own, node)
             edges: Any = cache.look_up(cuda.put(torch.tensor(request, dtype=torch.int64))).indices
-            found = unwrap(edges.shifts).tolist()
-            assert found == [copied.get(node, ops.NOT_KEPT) for node in request]
+            found = unwrap(edges.cache_offsets).tolist()
+            assert found == [copied.get(node, ops.NOT_CACHED) for node in request]
             assert cache.num_edges == used
-            kept = unwrap(edges.kept).cpu()
+            kept = unwrap(edges.cached).cpu()
             for node, shift in copied.items():
                 start, end = column(own, node)
                 assert kept[start + shift : end + shift].tolist() == own.indices[start:end].tolist()

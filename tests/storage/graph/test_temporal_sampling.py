@@ -166,7 +166,7 @@ def sample(graph: gf.FusedCSCSamplingGraph = GRAPH, **options: Any) -> gf.Sample
         ({"seeds": SEEDS + SIZE}, ValueError, "seeds must lie in 0 .. 39"),
         ({"seeds": SEEDS.int()}, TypeError, "Data type of seeds must be consistent with indices.dtype"),
         ({"seeds": {"a": SEEDS}, "seeds_timestamp": {"a": MOMENTS}}, TypeError, "but is a dict"),
-        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a layer must hold 1 number"),
+        ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a hop must hold 1 number"),
         ({"strategy": "latest", "replace": True}, ValueError, "strategy='latest' takes each edge once"),
     ],
 )

@@ -1,15 +1,15 @@
-"""Kernel that reads values of edges where there is a copy, and else where they lie."""
+"""Kernel that reads values of edges from cached columns, or from the graph."""
 
 from graphfeed.ops.cpu.jit import kernel
 
-NOT_KEPT = -(1 << 62)
+NOT_CACHED = -(1 << 62)
 
 
 @kernel
-def read_edges(values, kept, offsets, positions, shifts, out):
+def read_edges(values, cached, offsets, positions, cache_offsets, out):
     """Write the value of each pick."""
-    for column in range(shifts.size):
-        shift = shifts[column]
+    for column in range(cache_offsets.size):
+        cache_offset = cache_offsets[column]
         for item in range(offsets[column], offsets[column + 1]):
             position = positions[item]
-            out[item] = values[position] if shift == NOT_KEPT else kept[position + shift]
+            out[item] = values[position] if cache_offset == NOT_CACHED else cached[position + cache_offset]

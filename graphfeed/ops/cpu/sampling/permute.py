@@ -10,17 +10,17 @@ ROUNDS = 6
 
 @kernel
 def hash_places(key, out):
-    """Write the hash of each place."""
+    """Write the hash of each position."""
     for place in range(out.size):
         out[place] = node_state(key, place)
 
 
 @kernel
 def permute(start, size, rounds, half_bits, out):
-    """Write the items at places `start`, `start + 1`, ... of the permutation.
+    """Write the items at positions `start`, `start + 1`, ... of the permutation.
 
-    All values go through the network together, again and again those that are not inside yet: so nothing depends on a
-    branch that can't be predicted, and several are on their way at once.
+    All values go through the network together, and those that land outside of `0 .. size - 1` go again. So nothing
+    waits for a branch that can't be predicted, and the products of several values overlap.
     """
     shift = np.uint64(half_bits)
     mask = (np.uint64(1) << shift) - np.uint64(1)

@@ -1,4 +1,4 @@
-"""Kernel of uniform negative sampling."""
+"""Kernel that samples negative pairs uniformly."""
 
 from graphfeed.ops.cpu.jit import kernel
 from graphfeed.ops.cpu.random import draw_below, node_state
@@ -6,7 +6,7 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 @kernel
 def sample_negatives(pairs, negative_ratio, num_destinations, key, out):
-    """Write the pairs, then each `negative_ratio` times with a destination drawn by the place of the copy."""
+    """Write the pairs, then `negative_ratio` copies of each; a copy's destination is drawn by its position."""
     count = pairs.shape[0]
     for row in range(count):
         out[row, 0] = pairs[row, 0]

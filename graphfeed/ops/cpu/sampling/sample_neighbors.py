@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
 from graphfeed.ops.cpu.random import node_state, typed_state
-from graphfeed.ops.cpu.sampling.pick import count_picks, first_above, pick
-
-AHEAD = 16
+from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment
 
 
 @kernel
@@ -15,15 +13,12 @@ def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets)
     offsets[0] = 0
     total = np.int64(0)
     last = seeds.size - 1
-    by_type = fanouts.size > 1
     for column in range(seeds.size):
         prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
         start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
         low = start
         while low < end:
-            high = first_above(types, low, end, types[low]) if by_type else end
-            before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
-            fanout = fanouts[types[low]] if by_type else fanouts[0]
+            high, before, fanout = read_segment(types, cumulative, fanouts, start, low, end)
             total += count_picks(cumulative, low, high, before, fanout, replace)
             low = high
         offsets[column + 1] = total
@@ -44,25 +39,11 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
         at = offsets[column]
         low = start
         while low < end:
-            high = first_above(types, low, end, types[low]) if by_type else end
-            before = cumulative[low - 1] if cumulative.size > 0 and low > start else 0
-            fanout = fanouts[types[low]] if by_type else fanouts[0]
+            high, before, fanout = read_segment(types, cumulative, fanouts, start, low, end)
             count = count_picks(cumulative, low, high, before, fanout, replace)
             segment = typed_state(state, types[low]) if by_type else state
             if count > 0:
-                pick(
-                    cumulative,
-                    low,
-                    high,
-                    before,
-                    count,
-                    replace,
-                    fanout,
-                    segment,
-                    positions,
-                    at,
-                    table,
-                )
+                pick(cumulative, low, high, before, count, replace, fanout, segment, positions, at, table)
             at += count
             low = high
 

@@ -1,82 +1,48 @@
-"""All hops of a mini-batch in time on a graph of one type, in one call without the interpreter lock."""
-
-import numpy as np
+"""Kernel of all hops of temporal sampling on a graph of one type, in one call without the interpreter lock."""
 
 from graphfeed.ops.cpu.jit import device_function, kernel
-from graphfeed.ops.cpu.random import timed_state
-from graphfeed.ops.cpu.sampling.pick import LOOK_BACK, pick, pick_few, pick_many
-from graphfeed.ops.cpu.sampling.temporal_eligibility import close_timed_hop, open_timed_hop, weight_before
+from graphfeed.ops.cpu.sampling.sample_hops import column_starts, count_hop, fill_hop, open_columns
+from graphfeed.ops.cpu.sampling.temporal_eligibility import append_rows, restrict_columns
 
 
 @device_function
-def take_latest(starts, sizes, out_indptr, positions):
+def take_latest(starts, sizes, rows, positions):
     """Write the last edges of each column."""
-    for row in range(starts.size):
-        at, to = out_indptr[row], out_indptr[row + 1]
-        rank = starts[row] + sizes[row] - (to - at)
-        for edge in range(at, to):
+    for row in range(rows.size - 1):
+        at, end = rows[row], rows[row + 1]
+        rank = starts[row] + sizes[row] - (end - at)
+        for edge in range(at, end):
             positions[edge] = rank
             rank += 1
 
 
-@device_function
-def fill_plain(nodes, row_times, key, starts, sizes, out_indptr, table, positions):
-    """Write the sampled edges of each node: no weights, no replacement."""
-    at = np.int64(0)
-    for row in range(nodes.size):
-        end = np.int64(out_indptr[row + 1])
-        count, low, size = end - at, starts[row], sizes[row]
-        if count == size:
-            for number in range(count):
-                positions[np.uintp(at + number)] = low + number
-        elif count <= LOOK_BACK:
-            pick_few(low, size, count, timed_state(key, nodes[row], row_times[row]), positions, at)
-        else:
-            pick_many(low, size, count, timed_state(key, nodes[row], row_times[row]), positions, at, table)
-        at = end
-
-
-@device_function
-def fill_any(
-    cumulative, nodes, row_times, fanout, replace, key, bases, starts, sizes, out_indptr, table, positions
-):  # fmt: skip
-    """Write the sampled edges of each node, weighted or with replacement."""
-    for row in range(nodes.size):
-        at = np.int64(out_indptr[row])
-        count = np.int64(out_indptr[row + 1]) - at
-        if count > 0:
-            low = starts[row]
-            before = weight_before(cumulative, bases[row], low)
-            state = timed_state(key, nodes[row], row_times[row])
-            pick(cumulative, low, low + sizes[row], before, count, replace, fanout, state, positions, at, table)
-
-
 @kernel
-def temporal_sample_hops(
-    indptr, indices, times, order, links, edge_times, cumulative, fanouts, replace, latest, window, keys, table, hop,
-    nodes, row_times, node_counts, bases, starts, sizes, out_indptr, edge_counts, positions, neighbors,
-):  # fmt: skip
-    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_hops`)."""
+def temporal_sample_hops(graph, fanouts, replace, latest, window, keys, table, hop, out):
+    """Sample from hop `hop` on until an output is too short; return the hop reached (see `sample_hops`).
+
+    Args:
+        graph: `indptr`, `indices`, `times`, `order`, `links`, `edge_times` and `cumulative` of `TemporalGraph`.
+        fanouts: One number per hop.
+        replace: Whether an edge may be chosen more than once.
+        latest: Whether to take the latest edges instead of random ones.
+        window: How long before its column's time an edge may be; -1 is no limit.
+        keys: One per hop.
+        table: Scratch for large fan-outs (see `pick_many`).
+        hop: The hop to begin with.
+        out: The arrays of `HopArrays`.
+    """
+    indptr, indices, times, order, links, edge_times, cumulative = graph
     while hop < fanouts.size:
-        row = open_timed_hop(
-            indptr, times, cumulative, fanouts, replace, window, hop, nodes, row_times, node_counts, bases, starts,
-            sizes, out_indptr, edge_counts, positions,
-        )  # fmt: skip
-        if row < 0:
+        if not open_columns(indptr, hop, out):
             return hop
-        count, fanout = node_counts[hop], fanouts[hop]
-        columns, at_times, low, many = nodes[:count], row_times[:count], starts[:count], sizes[:count]
-        rows = out_indptr[row : row + count + 1]
-        picked = positions[edge_counts[hop] : edge_counts[hop + 1]]
+        restrict_columns(times, window, hop, out)
+        if not count_hop(cumulative, fanouts[hop], replace, hop, out):
+            return hop
+        rows = column_starts(hop, out)
         if latest:
-            take_latest(low, many, rows, picked)
-        elif cumulative.size == 0 and not replace:
-            fill_plain(columns, at_times, keys[hop], low, many, rows, table, picked)
+            take_latest(out.starts, out.degrees, rows, out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]])
         else:
-            fill_any(cumulative, columns, at_times, fanout, replace, keys[hop], bases, low, many, rows, table, picked)
-        close_timed_hop(
-            indices, order, links, edge_times, hop, nodes, row_times, node_counts, bases, rows, edge_counts,
-            positions, neighbors,
-        )  # fmt: skip
+            fill_hop(cumulative, out.times, fanouts[hop], replace, keys[hop], table, hop, out)
+        append_rows(indices, order, links, edge_times, rows, hop, out)
         hop += 1
     return hop

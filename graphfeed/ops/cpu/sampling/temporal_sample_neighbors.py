@@ -1,60 +1,56 @@
-"""Kernels of one hop in time: count the picks of each column, fill in their positions."""
+"""Kernels of one temporal hop: count the picks of each column, fill in their positions."""
 
 import numpy as np
 
 from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.random import timed_state, typed_state
-from graphfeed.ops.cpu.sampling.pick import count_picks, pick
-from graphfeed.ops.cpu.sampling.temporal_eligibility import cut, gather, most_edges, weight_before
-from graphfeed.ops.cpu.sampling.time_order import run_end
+from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment, weight_before
+from graphfeed.ops.cpu.sampling.temporal_eligibility import eligible_run, filter_run, max_degree
 
 
 @device_function
-def count_admitted(earliest, cumulative, low, high, before, first, fanout, replace, found, sums):
-    """Count what is picked of a run, and gather the run where it has edges that are too early."""
+def count_eligible_picks(earliest, cumulative, low, high, before, first, fanout, replace, found, sums):
+    """Count what is picked of a run, after filtering it if its edges have a second time; return the run's size, too."""
     if earliest.size > 0:
-        size = gather(earliest, cumulative, low, high, before, first, found, sums)
+        size = filter_run(earliest, cumulative, low, high, before, first, found, sums)
         return count_picks(sums[: size if cumulative.size > 0 else 0], 0, size, np.int64(0), fanout, replace), size
     return count_picks(cumulative, low, high, before, fanout, replace), high - low
 
 
 @kernel
-def count_timed_neighbors(
+def count_temporal_neighbors(
     indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, offsets
 ):  # fmt: skip
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
     offsets[0] = 0
     total = np.int64(0)
-    by_type = fanouts.size > 1
     windowed = firsts.size > 0
     late = earliest if windowed else earliest[:0]
-    size = most_edges(indptr, seeds) if late.size > 0 else 0
+    size = max_degree(indptr, seeds) if late.size > 0 else 0
     found, sums = np.empty(size, np.int64), np.empty(size, np.int64)
     for column in range(seeds.size):
         start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
         first = firsts[column] if windowed else np.int64(0)
         low = start
         while low < end:
-            high = run_end(types, low, end) if by_type else end
-            fanout = fanouts[types[low]] if by_type else fanouts[0]
-            bottom, top = cut(times, low, high, first, limits[column], windowed)
+            high, _, fanout = read_segment(types, cumulative, fanouts, start, low, end)
+            bottom, top = eligible_run(times, low, high, first, limits[column], windowed)
             before = weight_before(cumulative, start, bottom)
-            count, _ = count_admitted(late, cumulative, bottom, top, before, first, fanout, replace, found, sums)
+            count, _ = count_eligible_picks(late, cumulative, bottom, top, before, first, fanout, replace, found, sums)
             total += count
             low = high
         offsets[column + 1] = total
 
 
 @kernel
-def fill_timed_neighbors(
+def fill_temporal_neighbors(
     indptr, times, earliest, cumulative, types, order, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
     table, positions,
 ):  # fmt: skip
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
-    by_type = fanouts.size > 1
     windowed = firsts.size > 0
     late = earliest if windowed else earliest[:0]
-    size = most_edges(indptr, seeds) if late.size > 0 else 0
+    size = max_degree(indptr, seeds) if late.size > 0 else 0
     found, sums = np.empty(size, np.int64), np.empty(size, np.int64)
     for column in range(seeds.size):
         start, end = np.int64(indptr[seeds[column]]), np.int64(indptr[seeds[column] + 1])
@@ -63,11 +59,12 @@ def fill_timed_neighbors(
         at = offsets[column]
         low = end if at == offsets[column + 1] else start
         while low < end:
-            high = run_end(types, low, end) if by_type else end
-            fanout = fanouts[types[low]] if by_type else fanouts[0]
-            bottom, top = cut(times, low, high, first, limits[column], windowed)
+            high, _, fanout = read_segment(types, cumulative, fanouts, start, low, end)
+            bottom, top = eligible_run(times, low, high, first, limits[column], windowed)
             before = weight_before(cumulative, start, bottom)
-            count, size = count_admitted(late, cumulative, bottom, top, before, first, fanout, replace, found, sums)
+            count, size = count_eligible_picks(
+                late, cumulative, bottom, top, before, first, fanout, replace, found, sums
+            )  # fmt: skip
             weights = cumulative
             if late.size > 0:
                 weights, before = sums[: size if cumulative.size > 0 else 0], np.int64(0)
@@ -76,7 +73,7 @@ def fill_timed_neighbors(
                 for number in range(count):
                     positions[at + number] = top - count + number
             elif count > 0:
-                segment = typed_state(state, types[low]) if by_type else state
+                segment = typed_state(state, types[low]) if fanouts.size > 1 else state
                 pick(weights, bottom, top, before, count, replace, fanout, segment, positions, at, table)
             for edge in range(at, at + count):
                 if late.size > 0:

@@ -1,18 +1,12 @@
-"""Kernels that bring the edges of each column into the order of their times."""
+"""Kernels that sort the edges of each column by time."""
 
 import numpy as np
 
 from graphfeed.ops.cpu.jit import device_function, kernel
-from graphfeed.ops.cpu.sampling.pick import first_above
+from graphfeed.ops.cpu.sampling.pick import run_end
 
-FEW = 32
-"""Up to so many edges, insertion is quicker than a sort that allocates."""
-
-
-@device_function
-def run_end(types, low, end):
-    """Return where the run of edges of one type ends that begins at `low`; the column's end without types."""
-    return first_above(types, low, end, types[low]) if types.size > 0 else end
+MAX_INSERTION_SORT = 32
+"""Up to this many edges, sorting by insertion is faster than a sort that allocates."""
 
 
 @device_function
@@ -26,7 +20,7 @@ def count_falls(times, low, high):
 
 @kernel
 def is_in_order(indptr, times, types):
-    """Tell whether the times of each column, or of each type in it, never fall."""
+    """Tell whether the times of each column, or of each edge type in it, never fall."""
     for column in range(indptr.size - 1):
         low, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
         while low < end:
@@ -39,13 +33,14 @@ def is_in_order(indptr, times, types):
 
 @kernel
 def sort_by_time(indptr, times, types, order, rising):
-    """Write the order of each column's edges by time, of equal times by place; and the times in that order."""
+    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
     for column in range(indptr.size - 1):
         start, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
         low = start
         while low < end:
             high = run_end(types, low, end)
-            if high - low > FEW:
+            if high - low > MAX_INSERTION_SORT:
+                # Merge sort is stable: edges of equal times keep the order of their places.
                 order[low:high] = np.argsort(times[low:high], kind="mergesort") + (low - start)
                 for place in range(low, high):
                     rising[place] = times[start + order[place]]
@@ -72,7 +67,7 @@ def link_sources(indptr, indices, order, links):
 
 @kernel
 def places_in_order(indptr, order, places):
-    """Write where each edge of the order stands in the graph."""
+    """Write the position in the graph of each edge of the order."""
     for column in range(indptr.size - 1):
         start = np.int64(indptr[column])
         for place in range(start, np.int64(indptr[column + 1])):

@@ -1,4 +1,4 @@
-"""Kernel of the fixed-point weights."""
+"""Kernel that turns weights into fixed-point running sums."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ UNITS = 2147483648.0
 
 @kernel
 def cumulate_weights(indptr, weights, out):
-    """Write each column's running sum; in units of the column's largest."""
+    """Write each column's running sum of weights, in units of `2**-31` of the column's largest."""
     for column in range(indptr.size - 1):
         low, high = indptr[column], indptr[column + 1]
         largest = 0.0
@@ -19,5 +19,6 @@ def cumulate_weights(indptr, weights, out):
         for edge in range(low, high):
             weight = np.float64(weights[edge])
             if weight > 0:
+                # At least one unit, so that a small weight stays eligible.
                 total += max(np.int64(1), np.int64(np.floor(weight / largest * UNITS + 0.5)))
             out[edge] = total

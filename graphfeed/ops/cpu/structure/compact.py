@@ -1,4 +1,4 @@
-"""Kernel of relabelling: node ids of a mini-batch become positions, in order of first appearance."""
+"""Kernel that relabels a mini-batch: node ids become positions, in order of first appearance."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from graphfeed.ops.cpu.random import mix
 
 @device_function
 def find_slot(keys, node):
-    """Return the node's slot: the node itself in a dense map (no keys), else by open addressing."""
+    """Return a node's slot: its own id in a dense map, which has no keys; else a slot found by open addressing."""
     if keys.size == 0:
         return np.int64(node)
     mask = keys.size - 1
@@ -37,17 +37,17 @@ def compact(
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
     Args:
-        seeds: Node ids, one node type after the other from `seed_starts`.
+        seeds: Node ids, one node type after the other; `seed_starts` says where each begins.
         seed_starts: One longer than there are node types.
-        neighbors: Node ids, one edge type after the other from `neighbor_starts`.
+        neighbors: Node ids, one edge type after the other; `neighbor_starts` says where each begins.
         neighbor_starts: One longer than there are edge types.
         sources: Node type of each edge type's neighbours.
-        keys: Empty: `node_map` has a place for each node; else the hash table's keys, all -1.
-        node_map: All -1, and again so afterwards where it is dense.
+        keys: The hash table's keys, all -1; empty if `node_map` has an entry for each node.
+        node_map: All -1. A dense map is all -1 again afterwards.
         found: Scratch as long as `neighbors`: new nodes in order of appearance.
         found_types: Scratch as long as `neighbors`.
         rows: Written: row ids, one node type after the other.
-        row_starts: Written: where they start.
+        row_starts: Written: where each node type begins.
         local: Written: positions of the neighbours.
     """
     kinds = seed_starts.size - 1

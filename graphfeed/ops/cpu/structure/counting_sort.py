@@ -1,4 +1,4 @@
-"""Kernels for a counting sort in parts."""
+"""Kernels of a counting sort of edges that come in parts."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def count_edges(destinations, counts):
 
 @kernel
 def assign_slots(destinations, starts, places):
-    """Give each edge the next place of its node."""
+    """Give each edge the next slot of its node."""
     last = destinations.size - 1
     for edge in range(destinations.size):
         prefetch(starts, np.intp(destinations[min(edge + AHEAD, last)]))

@@ -3,22 +3,20 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+from graphfeed.ops.cpu.structure.counting_sort import count_edges
 
 
 @kernel
 def count_columns(destinations, indptr):
-    """Write column starts of an edge list; `indptr` comes zeroed."""
-    last = destinations.size - 1
-    for edge in range(destinations.size):
-        prefetch(indptr, np.intp(destinations[min(edge + AHEAD, last)]))
-        indptr[destinations[edge] + 1] += 1
+    """Write the column starts of an edge list; `indptr` comes zeroed."""
+    count_edges(destinations, indptr[1:])
     for column in range(indptr.size - 1):
         indptr[column + 1] += indptr[column]
 
 
 @kernel
 def fill_columns(destinations, starts, order):
-    """Write the edges by column, in the order given; `starts` is used up."""
+    """Write the edges by column, and within a column in the given order; `starts` is overwritten."""
     last = destinations.size - 1
     for edge in range(destinations.size):
         prefetch(starts, np.intp(destinations[min(edge + AHEAD, last)]))
@@ -38,7 +36,7 @@ def find_falling(indptr):
 
 @kernel
 def find_unsorted(indptr, types):
-    """Return the first column whose edge types fall, or -1."""
+    """Return the first column whose edge types decrease, or -1."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column] + 1, indptr[column + 1]):
             if types[edge] < types[edge - 1]:
@@ -48,7 +46,7 @@ def find_unsorted(indptr, types):
 
 @kernel
 def find_misjoined(indptr, indices, types, first, after):
-    """Return the first edge whose source or destination is not of the node type of its edge type, or -1."""
+    """Return the first edge that joins other node types than its edge type does, or -1."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column], indptr[column + 1]):
             kind = np.int64(types[edge])
@@ -60,7 +58,7 @@ def find_misjoined(indptr, indices, types, first, after):
 
 @kernel
 def expand_indptr(indptr, node_ids, out):
-    """Write each column's id once an edge."""
+    """Write each column's id once per edge."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column], indptr[column + 1]):
             out[edge] = node_ids[column]
@@ -68,7 +66,7 @@ def expand_indptr(indptr, node_ids, out):
 
 @kernel
 def indptr_edge_ids(indptr, offset, out):
-    """Write each edge's place in its column, from the column's offset on."""
+    """Write each edge's place in its column, counted from the column's offset."""
     for column in range(indptr.size - 1):
         for edge in range(indptr[column], indptr[column + 1]):
             out[edge] = offset[column] + (edge - indptr[column])

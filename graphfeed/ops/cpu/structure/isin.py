@@ -18,7 +18,7 @@ def find_slot(table, values, value):
 
 @kernel
 def isin(elements, test_elements, table, out):
-    """Write whether each element is among the others; `table` is all -1 and of a power-of-two size above theirs."""
+    """Write whether each element is a test element; `table` is all -1, longer than those, and a power of two."""
     for place in range(test_elements.size):
         table[find_slot(table, test_elements, np.int64(test_elements[place]))] = place
     for place in range(elements.size):

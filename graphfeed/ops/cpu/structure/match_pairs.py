@@ -1,4 +1,4 @@
-"""Kernel of looking up edges among pairs of nodes."""
+"""Kernel that looks up edges among pairs of nodes."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from graphfeed.ops.cpu.random import mix
 
 @device_function
 def find_destination(table, pairs, destination):
-    """Return the slot of a pair with this destination, or the free one where it belongs."""
+    """Return the slot of a pair with this destination, or the free slot where it belongs."""
     mask = np.uint64(table.size - 1)
     slot = mix(np.uint64(destination)) & mask
     while table[slot] >= 0 and pairs[table[slot], 1] != destination:
@@ -18,7 +18,7 @@ def find_destination(table, pairs, destination):
 
 @device_function
 def find_pair(table, pairs, source, destination):
-    """Return the slot of a pair, or the free one where it belongs."""
+    """Return the slot of a pair, or the free slot where it belongs."""
     mask = np.uint64(table.size - 1)
     slot = mix(mix(np.uint64(source)) + np.uint64(destination)) & mask
     while table[slot] >= 0:
@@ -38,7 +38,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
         indices: Row of each edge, or its source's id where there are no rows.
         rows: Id of each row; empty where `indices` are ids.
         destinations: Id of each column.
-        pairs: int64: source and destination, a row a pair.
+        pairs: int64: source and destination, one row per pair.
         ends: Scratch, all -1, a power of two and at least twice as long as there are pairs.
         table: Scratch as `ends`.
         out: Written; as long as there are edges.
@@ -50,7 +50,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     last = indices.size - 1
     for column in range(destinations.size):
         destination = np.int64(destinations[column])
-        # Most columns are the end of no pair, and their edges need not be looked at.
+        # Most columns are the destination of no pair, so their edges need not be read.
         if ends[find_destination(ends, pairs, destination)] < 0:
             continue
         for edge in range(indptr[column], indptr[column + 1]):

@@ -2,13 +2,13 @@
 
 import torch
 
-from graphfeed.ops.cuda.launch import LANES, launch
+from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 
 
 def find_in_sets(keys, uses, wanted, request, slots):
     """Write the slot of each key, or -1, and note that it was asked for."""
     count = wanted.numel()
-    launch("find_in_sets", LANES * count, keys, uses, *keys.shape, wanted, count, request, slots)
+    launch("find_in_sets", WARP_SIZE * count, keys, uses, *keys.shape, wanted, count, request, slots)
 
 
 def replace_in_sets(keys, uses, wanted, request, slots):
@@ -18,5 +18,5 @@ def replace_in_sets(keys, uses, wanted, request, slots):
     launch("number_sets", count, keys.shape[0], wanted, count, numbers)
     numbers, order = torch.sort(numbers, stable=True)
     launch(
-        "replace_in_sets", LANES * count, keys, uses, keys.shape[1], numbers, order, wanted, count, request, slots
+        "replace_in_sets", WARP_SIZE * count, keys, uses, keys.shape[1], numbers, order, wanted, count, request, slots
     )  # fmt: skip

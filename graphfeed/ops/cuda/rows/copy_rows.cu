@@ -19,7 +19,7 @@ __device__ inline void copy_words(
         if (target < 0 || (winners && winners[target] != row)) continue;
         const Word *from = (const Word *)values + index[row] * words;
         Word *to = (Word *)out + target * words;
-        i64 skew = lanes == LANES ? (i64)((u64)from % LINE_BYTES / sizeof(Word)) : 0;
+        i64 skew = lanes == WARP_SIZE ? (i64)((u64)from % LINE_BYTES / sizeof(Word)) : 0;
         for (i64 word = lane - skew; word < words; word += lanes) {
             if (word >= 0) to[word] = from[word];
         }

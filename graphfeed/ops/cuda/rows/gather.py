@@ -3,7 +3,7 @@
 from math import gcd
 
 from graphfeed.ops import pinned
-from graphfeed.ops.cuda.launch import LANES, launch
+from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 
 WIDEST = 16
 """Bytes that one thread reads at once."""
@@ -28,4 +28,4 @@ def _row_shape(row_bytes, *addresses):
     """Return a row's words, the bytes of a word, and the logarithm of how many lanes copy it."""
     word = gcd(WIDEST, row_bytes, *addresses)
     words = row_bytes // word
-    return words, word, (min(words, LANES) - 1).bit_length()
+    return words, word, (min(words, WARP_SIZE) - 1).bit_length()

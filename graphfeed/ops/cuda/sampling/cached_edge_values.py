@@ -1,35 +1,35 @@
-"""Kernel that reads values of edges where there is a copy, and else where they lie."""
+"""Kernel that reads values of edges from cached columns, or from the graph."""
 
 from graphfeed.ops import pinned
 from graphfeed.ops.cuda.launch import launch
-from graphfeed.ops.sampling.cached_edge_values import KeptEdges
+from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues
 
 
-def read_edges(values, kept, offsets, positions, shifts, out):
-    """Write the value of each pick; few enough threads wait for the bus to leave the device to others."""
+def read_edges(values, cached, offsets, positions, cache_offsets, out):
+    """Write the value of each pick. Reads over the bus use few threads, which leaves the device to other kernels."""
     limit = pinned.max_uva_threads() if values.device.type == "cpu" else None
     launch(
         "read_edges", positions.numel(),
-        values, values.itemsize, kept, offsets, shifts.numel(), positions, positions.numel(), shifts, out,
-        max_threads=limit,
+        values, values.itemsize, cached, offsets, cache_offsets.numel(), positions, positions.numel(), cache_offsets,
+        out, max_threads=limit,
     )  # fmt: skip
 
 
 def _copies(edges):
-    """Return the copies of columns, if there are any."""
-    return edges.kept if isinstance(edges, KeptEdges) else None
+    """Return the cached columns, if there are any."""
+    return edges.cached if isinstance(edges, CachedEdgeValues) else None
 
 
-def _shifts(*arrays):
-    """Return how far the copies lie; they lie alike for all arrays that have copies."""
-    return next((edges.shifts for edges in arrays if isinstance(edges, KeptEdges)), None)
+def _cache_offsets(*arrays):
+    """Return the cache offsets, which are the same for all arrays with cached columns."""
+    return next((edges.cache_offsets for edges in arrays if isinstance(edges, CachedEdgeValues)), None)
 
 
 def _values(edges):
     """Return the values of all edges."""
-    return edges.values if isinstance(edges, KeptEdges) else edges
+    return edges.values if isinstance(edges, CachedEdgeValues) else edges
 
 
 def _typed(types):
-    """Return the edge types, the bytes of one, and the copies."""
+    """Return the edge types, the bytes of one, and the cached columns."""
     return _values(types), _values(types).itemsize, _copies(types)

@@ -1,9 +1,7 @@
-// Which edges of a segment are sampled (ops/cpu/pick.py).
+// Which edges of a segment are sampled (ops/cpu/sampling/pick.py).
 
 #include "arrays.cuh"
 #include "random.cuh"
-
-const i64 LOOK_BACK = 48;
 
 struct Graph {
     Ints indptr;
@@ -11,6 +9,21 @@ struct Graph {
     Ints types;
     const i64 *fanouts;  // null: one for all types
     i64 fanout;
+};
+
+// The arrays of a graph of which some columns may be cached.
+struct CachedGraph {
+    Ints indptr;
+    const i64 *weights, *cached_weights;
+    Ints types;
+    const void *cached_types;
+    const i64 *cache_offsets, *fanouts;
+    i64 fanout;
+    __device__ Graph of(i64 column) const {
+        const i64 *cumulative = column_values(weights, cached_weights, cache_offsets, column, 8);
+        const void *kinds = column_values(types.data, cached_types, cache_offsets, column, types.width);
+        return {indptr, cumulative, {kinds, types.width}, fanouts, fanout};
+    }
 };
 
 struct Segment {
@@ -49,22 +62,22 @@ __device__ inline i64 count_eligible(const i64 *cumulative, const Segment &own, 
     return count;
 }
 
-// The same by a whole warp, for a thread alone would be long at a hub; it may count a few more than `most`.
-__device__ inline i64 count_eligible_together(const i64 *cumulative, const Segment &own, i64 most) {
+// The same by a whole warp: one thread would take long on a high-degree column. It may count a few more than `most`.
+__device__ inline i64 count_eligible_by_warp(const i64 *cumulative, const Segment &own, i64 most) {
     if (!cumulative) return own.high - own.low;
     i64 count = 0;
-    for (i64 first = own.low; first < own.high && (most < 0 || count < most); first += LANES) {
+    for (i64 first = own.low; first < own.high && (most < 0 || count < most); first += WARP_SIZE) {
         i64 edge = first + lane();
-        count += __popc(__ballot_sync(WARP, edge < own.high && weight_of(cumulative, own, edge) != 0));
+        count += __popc(__ballot_sync(ALL_LANES, edge < own.high && weight_of(cumulative, own, edge) != 0));
     }
     return count;
 }
 
-template <bool TOGETHER = false>
+template <bool BY_WARP = false>
 __device__ inline i64 count_picks(const i64 *cumulative, const Segment &own, bool replace) {
     if (own.low == own.high || own.fanout == 0) return 0;
     i64 most = replace && own.fanout > 0 ? 1 : own.fanout;
-    i64 eligible = TOGETHER ? count_eligible_together(cumulative, own, most) : count_eligible(cumulative, own, most);
+    i64 eligible = BY_WARP ? count_eligible_by_warp(cumulative, own, most) : count_eligible(cumulative, own, most);
     if (replace && own.fanout > 0) return eligible > 0 ? own.fanout : 0;
     return own.fanout < 0 || eligible < own.fanout ? eligible : own.fanout;
 }
@@ -84,14 +97,15 @@ __device__ inline bool insert(i64 *table, i64 slots, i64 position) {
     return true;
 }
 
-// Floyd's algorithm; many picks are looked up in a table of twice as many slots, few by a look back.
+// Floyd's algorithm. With a table, of twice as many slots as picks, picks are looked up in it; else each pick is
+// compared with all before it.
 __device__ inline void pick_plain(const Segment &own, i64 count, u64 state, i64 *out, i64 *table) {
     i64 degree = own.high - own.low;
     for (i64 number = 0; number < count; number++) {
         i64 last = degree - count + number;
         i64 position = own.low + draw_below(state, number, last + 1);
         bool taken = false;
-        if (count > LOOK_BACK) {
+        if (table) {
             taken = !insert(table, 2 * count, position);
             if (taken) insert(table, 2 * count, own.low + last);
         } else {
@@ -101,7 +115,7 @@ __device__ inline void pick_plain(const Segment &own, i64 count, u64 state, i64 
     }
 }
 
-// Distinct edges one after the other by weight; the mass of each is cut out of the rest.
+// Distinct edges one after the other by weight; the weight of each is cut out of the rest.
 __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, i64 count, u64 state, i64 *out) {
     i64 remaining = cumulative[own.high - 1] - own.before;
     for (i64 number = 0; number < count; number++) {
@@ -141,27 +155,27 @@ __device__ inline void pick(
     }
 }
 
-// Write all edges of a segment that have a weight, by a whole warp; return how many.
+// Write all edges of a segment that have a weight, by a whole warp; return how many there are.
 __device__ inline i64 take_eligible(const i64 *cumulative, const Segment &own, i64 *out) {
     i64 number = 0;
-    for (i64 first = own.low; first < own.high; first += LANES) {
+    for (i64 first = own.low; first < own.high; first += WARP_SIZE) {
         i64 edge = first + lane();
         bool has = edge < own.high && weight_of(cumulative, own, edge) != 0;
-        unsigned all = __ballot_sync(WARP, has);
+        unsigned all = __ballot_sync(ALL_LANES, has);
         if (has) out[number + __popc(all & ((1u << lane()) - 1))] = edge;
         number += __popc(all);
     }
     return number;
 }
 
-// Heapsort: in place, and never slow; at once where the places ascend, as those of whole columns do.
+// Heapsort: in place, and never quadratic. Places that ascend already, as those of whole columns do, take one pass.
 __device__ inline void sift(i64 *places, i64 root, i64 count) {
     for (i64 child; (child = 2 * root + 1) < count; root = child) {
         if (child + 1 < count && places[child + 1] > places[child]) child++;
         if (places[child] <= places[root]) return;
-        i64 held = places[root];
+        i64 moved = places[root];
         places[root] = places[child];
-        places[child] = held;
+        places[child] = moved;
     }
 }
 
@@ -171,9 +185,9 @@ __device__ inline void sort(i64 *places, i64 count) {
     if (rising >= count) return;
     for (i64 root = count / 2 - 1; root >= 0; root--) sift(places, root, count);
     for (i64 last = count - 1; last > 0; last--) {
-        i64 held = places[0];
+        i64 moved = places[0];
         places[0] = places[last];
-        places[last] = held;
+        places[last] = moved;
         sift(places, 0, last);
     }
 }

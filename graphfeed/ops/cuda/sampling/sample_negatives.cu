@@ -1,4 +1,4 @@
-// A thread a row of the result.
+// One thread per row of the result.
 
 #include "random.cuh"
 

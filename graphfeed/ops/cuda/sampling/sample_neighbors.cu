@@ -1,66 +1,70 @@
-// A thread a column, or a pick; a warp a column where all its edges are looked at.
+// One thread per column, or per pick; one warp per column if all its edges are read.
 
 #include "sampling/pick.cuh"
 
 extern "C" __global__ void count_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *kept_weights, const void *types,
-    i64 types_width, const void *kept_types, const i64 *shifts, const void *seeds, i64 seeds_width, const i64 *fanouts,
-    i64 fanout, i64 replace, i64 columns, i64 *counts) {
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
+    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
+    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
+    const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts) {
+    CachedGraph edges = {
+        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
+        fanout};
+    Ints nodes = {seeds, seeds_width};
     EACH(column, columns) {
-        const i64 *cumulative = begin_at(weights, kept_weights, shifts, column, 8);
-        Ints kinds = {begin_at(types, kept_types, shifts, column, types_width), types_width};
-        Graph graph = {starts, cumulative, kinds, fanouts, fanout};
+        Graph graph = edges.of(column);
         i64 total = 0;
         Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks(cumulative, own, replace);
+        while (next_segment(graph, own)) total += count_picks(graph.cumulative, own, replace);
         counts[column] = total;
     }
 }
 
-// By weight a warp a column: where few edges have one, most of the column is looked at.
+// With weights one warp per column: if few edges have one, most of the column is read.
 extern "C" __global__ void count_weighted_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *kept_weights, const void *types,
-    i64 types_width, const void *kept_types, const i64 *shifts, const void *seeds, i64 seeds_width, const i64 *fanouts,
-    i64 fanout, i64 replace, i64 columns, i64 *counts) {
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
+    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
+    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
+    const i64 *fanouts, i64 fanout, i64 replace, i64 columns, i64 *counts) {
+    CachedGraph edges = {
+        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
+        fanout};
+    Ints nodes = {seeds, seeds_width};
     EACH_WARP(column, columns) {
-        const i64 *cumulative = begin_at(weights, kept_weights, shifts, column, 8);
-        Ints kinds = {begin_at(types, kept_types, shifts, column, types_width), types_width};
-        Graph graph = {starts, cumulative, kinds, fanouts, fanout};
+        Graph graph = edges.of(column);
         i64 total = 0;
         Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks<true>(cumulative, own, replace);
+        while (next_segment(graph, own)) total += count_picks<true>(graph.cumulative, own, replace);
         if (lane() == 0) counts[column] = total;
     }
 }
 
 // A column's part of the table begins at twice its offset.
 extern "C" __global__ void fill_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *kept_weights, const void *types,
-    i64 types_width, const void *kept_types, const i64 *shifts, const void *seeds, i64 seeds_width, const i64 *fanouts,
-    i64 fanout, i64 replace, u64 key, i64 columns, const i64 *offsets, i64 *table,
+    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
+    i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
+    const i64 *fanouts, i64 fanout, i64 replace, u64 key, i64 columns, const i64 *offsets, i64 *table,
     i64 *positions) {
-    Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
+    CachedGraph edges = {
+        {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
+        fanout};
+    Ints nodes = {seeds, seeds_width};
     EACH(column, columns) {
         i64 at = offsets[column];
         if (at == offsets[column + 1]) continue;
-        const i64 *cumulative = begin_at(weights, kept_weights, shifts, column, 8);
-        Ints kinds = {begin_at(types, kept_types, shifts, column, types_width), types_width};
-        Graph graph = {starts, cumulative, kinds, fanouts, fanout};
+        Graph graph = edges.of(column);
         i64 node = nodes[column];
         u64 state = node_state(key, node);
         Segment own = open_column(graph, node);
         while (next_segment(graph, own)) {
-            i64 count = fanouts ? count_picks(cumulative, own, replace) : offsets[column + 1] - at;
+            i64 count = fanouts ? count_picks(graph.cumulative, own, replace) : offsets[column + 1] - at;
             u64 segment = fanouts ? typed_state(state, own.type) : state;
-            if (count > 0) pick(cumulative, own, count, replace, segment, positions + at, table + 2 * at);
+            i64 *slots = table ? table + 2 * at : nullptr;
+            if (count > 0) pick(graph.cumulative, own, count, replace, segment, positions + at, slots);
             at += count;
         }
     }
 }
 
-// All edges of the columns: a thread an edge, for one thread would be long at a hub.
+// All edges of the columns: one thread per edge, because one per column would take long on a high-degree column.
 extern "C" __global__ void fill_whole_columns(
     const void *indptr, i64 indptr_width, const void *seeds, i64 seeds_width, i64 columns, const i64 *offsets,
     i64 edges, i64 *positions) {
@@ -71,20 +75,21 @@ extern "C" __global__ void fill_whole_columns(
     }
 }
 
-// All edges of the columns that have a weight: a warp a column.
+// All edges of the columns that have a weight: one warp per column.
 extern "C" __global__ void fill_eligible_neighbors(
-    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *kept_weights, const i64 *shifts,
+    const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const i64 *cache_offsets,
     const void *seeds, i64 seeds_width, i64 columns, const i64 *offsets, i64 *positions) {
     Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
     EACH_WARP(column, columns) {
-        const i64 *cumulative = begin_at(weights, kept_weights, shifts, column, 8);
+        const i64 *cumulative = column_values(weights, cached_weights, cache_offsets, column, 8);
         Graph graph = {starts, cumulative, {nullptr, 1}, nullptr, -1};
         Segment own = open_column(graph, nodes[column]);
         if (next_segment(graph, own)) take_eligible(cumulative, own, positions + offsets[column]);
     }
 }
 
-extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 columns) {
+extern "C" __global__ void sort_columns(
+    i64 *positions, const i64 *offsets, i64 columns) {
     EACH(column, columns) sort(positions + offsets[column], offsets[column + 1] - offsets[column]);
 }
 
@@ -101,21 +106,21 @@ struct PickTypes {
 };
 
 __device__ inline TypedPick find_pick(
-    const void *types, i64 width, const void *kept_types, const i64 *shifts, const i64 *positions, const i64 *offsets,
-    i64 columns, i64 place) {
+    const void *types, i64 width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
+    const i64 *offsets, i64 columns, i64 place) {
     i64 column = part_of(offsets, columns, place);
-    PickTypes kinds = {{begin_at(types, kept_types, shifts, column, width), width}, positions};
+    PickTypes kinds = {{column_values(types, cached_types, cache_offsets, column, width), width}, positions};
     i64 type = kinds[place];
     bool is_last = place + 1 == offsets[column + 1] || kinds[place + 1] != type;
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
 }
 
-// Each count goes behind the place of its column in its type's part; a thread a pick.
+// One thread per pick. A count is written after the place of its column in its type's part, for a running sum.
 extern "C" __global__ void count_types(
-    const void *types, i64 types_width, const void *kept_types, const i64 *shifts, const i64 *positions,
+    const void *types, i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
     const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, i64 *counts) {
     EACH(place, edges) {
-        TypedPick own = find_pick(types, types_width, kept_types, shifts, positions, offsets, columns, place);
+        TypedPick own = find_pick(types, types_width, cached_types, cache_offsets, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         if (own.is_last) counts[bounds[own.type] + local + 1] = place + 1 - own.first;
     }
@@ -123,10 +128,11 @@ extern "C" __global__ void count_types(
 
 // `before` holds the running sum of the counts over all parts.
 extern "C" __global__ void fill_types(
-    const void *types, i64 types_width, const void *kept_types, const i64 *shifts, const i64 *positions,
-    const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, const i64 *before, i64 *grouped) {
+    const void *types, i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
+    const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges,
+    const i64 *before, i64 *grouped) {
     EACH(place, edges) {
-        TypedPick own = find_pick(types, types_width, kept_types, shifts, positions, offsets, columns, place);
+        TypedPick own = find_pick(types, types_width, cached_types, cache_offsets, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         grouped[before[bounds[own.type] + local] + place - own.first] = positions[place];
     }

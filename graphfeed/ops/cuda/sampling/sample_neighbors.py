@@ -3,11 +3,9 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.cuda.launch import LANES, launch, upload
-from graphfeed.ops.cuda.sampling.cached_edge_values import _copies, _shifts, _typed, _values
-
-LOOK_BACK = 48
-"""As in `pick.cuh`: columns of more picks look them up in a table."""
+from graphfeed.ops.cuda.launch import WARP_SIZE, launch, upload
+from graphfeed.ops.cuda.sampling.cached_edge_values import _cache_offsets, _copies, _typed, _values
+from graphfeed.ops.sampling.sample_neighbors import MAX_LOOK_BACK
 
 
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
@@ -15,9 +13,9 @@ def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets)
     counts = offsets[1:]
     weighted = _values(cumulative).numel() > 0
     launch(
-        "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (LANES if weighted else 1),
-        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
-        seeds, seeds.itemsize,
+        "count_weighted_neighbors" if weighted else "count_neighbors", seeds.numel() * (WARP_SIZE if weighted else 1),
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types),
+        _cache_offsets(cumulative, types), seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
     )  # fmt: skip
     offsets[:1] = 0
@@ -27,14 +25,14 @@ def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets)
 def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offsets, table, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order.
 
-    `table` has no use here: each column has one of its own.
+    `table` is not used: each column has its own.
     """
     del table
     columns = seeds.numel()
     if int(fanouts.max()) == -1 and _values(cumulative).numel() > 0:
         launch(
-            "fill_eligible_neighbors", LANES * columns,
-            indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), _shifts(cumulative), seeds,
+            "fill_eligible_neighbors", WARP_SIZE * columns,
+            indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), _cache_offsets(cumulative), seeds,
             seeds.itemsize, columns, offsets, positions,
         )  # fmt: skip
         return
@@ -46,8 +44,8 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
         return
     launch(
         "fill_neighbors", columns,
-        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types), _shifts(cumulative, types),
-        seeds, seeds.itemsize,
+        indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types),
+        _cache_offsets(cumulative, types), seeds, seeds.itemsize,
         *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), columns, offsets,
         _make_tables(fanouts, positions), positions,
     )  # fmt: skip
@@ -57,7 +55,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
 
     Args:
-        types: Edge type of each edge of the graph, perhaps with copies of the columns.
+        types: Edge type of each edge of the graph, perhaps with cached columns.
         positions: Sampled edges, column by column.
         offsets: Where each column's edges start in `positions`.
         column_starts: Where the columns of each node type start; on the CPU.
@@ -70,7 +68,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     columns, device = offsets.numel() - 1, offsets.device
     starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
-    given = (*_typed(types), _shifts(types), positions, offsets)
+    given = (*_typed(types), _cache_offsets(types), positions, offsets)
     picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
     launch("sort_columns", columns, positions, offsets, columns)
     launch("count_types", positions.numel(), *picks, counts)
@@ -81,13 +79,13 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
 
 
 def _make_tables(fanouts, positions):
-    """Return two slots a pick, all -1, in which columns look up what they have picked; none where picks are few."""
-    slots = 2 * positions.numel() if int(fanouts.max()) > LOOK_BACK else 0
+    """Return two slots per pick, all -1, as hash tables of the columns' picks; none if fan-outs are small."""
+    slots = 2 * positions.numel() if int(fanouts.max()) > MAX_LOOK_BACK else 0
     return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
 
 
 def _fanout_arguments(fanouts, device):
-    """Return the fan-outs of all types, or none and the one number."""
+    """Return the fan-outs of all types and 0, or None and the single number."""
     if fanouts.numel() == 1:
         return None, int(fanouts)
     return upload(fanouts, device), 0

@@ -1,8 +1,9 @@
-// Which edges of a segment may be sampled at a time (ops/cpu/admit.py). Edges are named by their rank in time.
+// Which edges of a segment are eligible at a time (ops/cpu/sampling/temporal_eligibility.py). Edges are named by their
+// rank in time.
 
 #include "sampling/pick.cuh"
 
-struct Period {
+struct TimeRange {
     const i64 *times;   // null: all edges are before any time
     const i64 *firsts;  // null: no windows
     const i64 *limits;
@@ -18,19 +19,19 @@ __device__ inline i64 first_from(const i64 *values, i64 low, i64 high, i64 bound
     return low;
 }
 
-// The part of a segment whose times a column admits.
-__device__ inline Segment cut(const Graph &graph, const Period &period, i64 column, const Segment &whole) {
+// The edges of a segment whose times are eligible in a column.
+__device__ inline Segment eligible_part(const Graph &graph, const TimeRange &range, i64 column, const Segment &whole) {
     Segment own = whole;
-    if (!period.times) return own;
-    own.high = first_from(period.times, own.low, own.high, period.limits[column]);
-    if (period.firsts) own.low = first_from(period.times, own.low, own.high, period.firsts[column]);
+    if (!range.times) return own;
+    own.high = first_from(range.times, own.low, own.high, range.limits[column]);
+    if (range.firsts) own.low = first_from(range.times, own.low, own.high, range.firsts[column]);
     own.before = graph.cumulative && own.low > own.start ? graph.cumulative[own.low - 1] : 0;
     return own;
 }
 
-// Where an edge by its rank lies in the graph: among those that a second time has left, or in its column's order.
-struct Places {
-    const i64 *found;  // null: none were left out
+// The position in the graph of the edge at a rank: among the gathered edges, or in the order of its column.
+struct RankPositions {
+    const i64 *found;  // null: no edges were gathered
     Ints order;        // null: ranks are positions
     __device__ i64 operator()(i64 start, i64 rank) const {
         return found ? found[rank] : order.data ? start + order[rank] : rank;

@@ -1,13 +1,13 @@
-"""Kernels of one hop in time: count the picks of each column, fill in their positions."""
+"""Kernels of one temporal hop: count the picks of each column, fill in their positions."""
 
 import numpy as np
 import torch
 
-from graphfeed.ops.cuda.launch import LANES, launch
+from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 from graphfeed.ops.cuda.sampling.sample_neighbors import _fanout_arguments, _make_tables
 
 
-def count_timed_neighbors(
+def count_temporal_neighbors(
     indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, offsets
 ):  # fmt: skip
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
@@ -17,7 +17,7 @@ def count_timed_neighbors(
         _count_late(graph, (seeds, firsts, limits), fanouts, replace, counts)
     else:
         launch(
-            "count_timed_neighbors", seeds.numel(),
+            "count_temporal_neighbors", seeds.numel(),
             indptr, indptr.itemsize, times, cumulative, types, types.itemsize, seeds, seeds.itemsize, firsts, limits,
             *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts,
         )  # fmt: skip
@@ -25,26 +25,26 @@ def count_timed_neighbors(
     counts.cumsum_(0)
 
 
-def fill_timed_neighbors(
+def fill_temporal_neighbors(
     indptr, times, earliest, cumulative, types, order, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
     table, positions,
 ):  # fmt: skip
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order.
 
-    `table` has no use here: each column has one of its own.
+    `table` is not used: each column has its own.
     """
     del table
     graph = (indptr, times, earliest, cumulative, types)
     indptr, times, cumulative, types, found = _gather_late(graph, order, (seeds, firsts, limits), fanouts)
     if cumulative.numel() == 0 and int(fanouts.max()) == -1:
         launch(
-            "fill_timed_columns", LANES * seeds.numel(),
+            "fill_eligible_columns", WARP_SIZE * seeds.numel(),
             indptr, indptr.itemsize, times, types, types.itemsize, order, order.itemsize, found, seeds, seeds.itemsize,
             firsts, limits, *_fanout_arguments(fanouts, seeds.device), seeds.numel(), offsets, positions,
         )  # fmt: skip
         return
     launch(
-        "fill_timed_neighbors", seeds.numel(),
+        "fill_temporal_neighbors", seeds.numel(),
         indptr, indptr.itemsize, times, cumulative, types, types.itemsize, order, order.itemsize, found,
         seeds, seeds.itemsize, firsts, limits, *_fanout_arguments(fanouts, seeds.device), replace, latest,
         np.uint64(key), seeds.numel(), offsets, _make_tables(fanouts, positions), positions,
@@ -55,13 +55,13 @@ def _count_late(graph, asked, fanouts, replace, counts):
     """Write how many edges are picked of each column where edges have a second time; return how many may be."""
     indptr, times, earliest, cumulative, types = graph
     seeds, firsts, limits = asked
-    admitted = torch.empty_like(counts)
+    eligible_counts = torch.empty_like(counts)
     launch(
-        "count_late_neighbors", LANES * seeds.numel(),
+        "count_late_neighbors", WARP_SIZE * seeds.numel(),
         indptr, indptr.itemsize, times, earliest, cumulative, types, types.itemsize, seeds, seeds.itemsize, firsts,
-        limits, *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts, admitted,
+        limits, *_fanout_arguments(fanouts, seeds.device), replace, seeds.numel(), counts, eligible_counts,
     )  # fmt: skip
-    return admitted
+    return eligible_counts
 
 
 def _gather_late(graph, order, asked, fanouts):
@@ -85,7 +85,7 @@ def _gather_late(graph, order, asked, fanouts):
     sums = torch.empty(size if cumulative.numel() else 0, dtype=torch.int64, device=device)
     kinds = torch.empty(size if fanouts.numel() > 1 else 0, dtype=types.dtype, device=device)
     launch(
-        "gather_late_neighbors", LANES * seeds.numel(),
+        "gather_late_neighbors", WARP_SIZE * seeds.numel(),
         indptr, indptr.itemsize, times, earliest, cumulative, types, types.itemsize, order, order.itemsize,
         seeds, seeds.itemsize, firsts, limits, _fanout_arguments(fanouts, device)[0], seeds.numel(), offsets,
         found, sums, kinds,

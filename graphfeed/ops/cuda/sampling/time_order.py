@@ -1,16 +1,16 @@
-"""The edges of each column in the order of their times, by torch's own sorts, which keep the order of equals."""
+"""Sort the edges of each column by time, with torch's stable sorts."""
 
 import torch
 
 
 def is_in_order(indptr, times, types):
-    """Tell whether the times of each column, or of each type in it, never fall."""
+    """Tell whether the times of each column, or of each edge type in it, never fall."""
     falls = (times[1:] < times[:-1]) & ~_begins(indptr, times, types)[1:]
     return not bool(falls.any())
 
 
 def sort_by_time(indptr, times, types, order, rising):
-    """Write the order of each column's edges by time, of equal times by place; and the times in that order."""
+    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
     runs = _begins(indptr, times, types).cumsum(0)
     by_time = torch.sort(times, stable=True).indices
     places = by_time[torch.sort(runs[by_time], stable=True).indices]
@@ -19,12 +19,12 @@ def sort_by_time(indptr, times, types, order, rising):
 
 
 def places_in_order(indptr, order, places):
-    """Write where each edge of the order stands in the graph."""
+    """Write the position in the graph of each edge of the order."""
     places.copy_(order + _starts(indptr, order))
 
 
 def _begins(indptr, times, types):
-    """Mark the edges that begin a column, or a type in one."""
+    """Mark the first edge of each column, or of each edge type in it."""
     begins = torch.zeros(times.numel() + 1, dtype=torch.bool, device=times.device)
     begins.index_fill_(0, indptr.to(times.device, torch.int64), True)
     begins = begins[:-1]
@@ -34,6 +34,6 @@ def _begins(indptr, times, types):
 
 
 def _starts(indptr, order):
-    """Return for each edge where its column starts."""
+    """Return where the column of each edge starts."""
     starts = indptr.to(order.device)
     return torch.repeat_interleave(starts[:-1], starts.diff(), output_size=order.numel())

@@ -1,4 +1,4 @@
-// A thread a column.
+// One thread per column.
 
 #include "arrays.cuh"
 
@@ -17,7 +17,7 @@ extern "C" __global__ void cumulate_weights(
                     largest = weight > largest ? weight : largest;
                     continue;
                 }
-                // A positive value is rounded down as it is cut to an integer.
+                // Adding a half and truncating rounds to the nearest unit, as on the CPU.
                 i64 units = weight > 0 ? (i64)(weight / largest * 2147483648.0 + 0.5) : 0;
                 total += weight > 0 && units < 1 ? 1 : units;
                 out[edge] = total;

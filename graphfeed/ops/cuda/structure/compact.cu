@@ -1,4 +1,5 @@
-// A thread a node; items are the seeds and then the neighbours.
+// One thread per node. The items are the seeds and then the neighbours. The order in which threads take the slots makes
+// no difference: only slots of one node are compared, and its first item is a minimum.
 
 #include "random.cuh"
 
@@ -10,8 +11,8 @@ extern "C" __global__ void enter_nodes(
         u64 node = (u64)(item < num_seeds ? given[item] : found[item - num_seeds]);
         i64 slot = (i64)mix(node) & mask;
         for (;; slot = (slot + 1) & mask) {
-            u64 held = atomicCAS(&keys[slot], MOST, node);
-            if (held == MOST || held == node) break;
+            u64 held = atomicCAS(&keys[slot], MAX_U64, node);
+            if (held == MAX_U64 || held == node) break;
         }
         slots[item] = slot;
         atomicMin(&first[slot], item);
@@ -22,7 +23,7 @@ extern "C" __global__ void mark_new(const i64 *slots, const i64 *first, i64 num_
     EACH(edge, size) is_new[edge] = first[slots[num_seeds + edge]] == num_seeds + edge;
 }
 
-// `before` holds how many new nodes come before each neighbour; `shifts` makes of that a position among the rows.
+// `before` holds how many new nodes come before each neighbour; adding the type's `shifts` makes it a position.
 extern "C" __global__ void place_nodes(
     const void *seeds, const void *neighbors, i64 width, i64 num_seeds, i64 size, const i64 *slots, const i64 *first,
     const i64 *before, const i64 *seed_starts, const i64 *row_starts, i64 kinds, const i64 *neighbor_starts,

@@ -1,4 +1,4 @@
-"""Kernel of relabelling: node ids of a mini-batch become positions, in order of first appearance."""
+"""Kernel that relabels a mini-batch: node ids become positions, in order of first appearance."""
 
 import torch
 
@@ -21,21 +21,21 @@ def compact(
 ):
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
-    All ids enter a hash table at once; an id's first appearance is the least of the places that ask for it. Waits
-    once for the device, to learn how many rows there are.
+    All ids enter a hash table at once. An id's first appearance is the minimum of its places. This waits for the device
+    once, to learn how many rows there are.
 
     Args:
-        seeds: Node ids, one node type after the other from `seed_starts`.
+        seeds: Node ids, one node type after the other; `seed_starts` says where each begins.
         seed_starts: One longer than there are node types; on the CPU.
-        neighbors: Node ids, one edge type after the other from `neighbor_starts`.
+        neighbors: Node ids, one edge type after the other; `neighbor_starts` says where each begins.
         neighbor_starts: One longer than there are edge types; on the CPU.
         sources: Node type of each edge type's neighbours; on the CPU.
         keys: The hash table's keys, all -1.
-        node_map: No use.
-        found: No use.
-        found_types: No use.
+        node_map: Not used.
+        found: Not used.
+        found_types: Not used.
         rows: Written: row ids, one node type after the other.
-        row_starts: Written: where they start; on the CPU.
+        row_starts: Written: where each node type begins; on the CPU.
         local: Written: positions of the neighbours.
     """
     del node_map, found, found_types
@@ -58,7 +58,7 @@ def compact(
 
 
 def _write_starts(new_before, seed_starts, sources, row_starts):
-    """Write where each node type's rows start; return what makes a position of a neighbour's rank among the new ones.
+    """Write where each node type's rows start; return what to add to a new node's rank to get its position.
 
     Args:
         new_before: How many new nodes there are before each edge type's neighbours, and in all.

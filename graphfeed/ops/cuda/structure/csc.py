@@ -6,13 +6,13 @@ from graphfeed.ops.cuda.launch import launch
 
 
 def count_columns(destinations, indptr):
-    """Write column starts of an edge list; `indptr` comes zeroed."""
+    """Write the column starts of an edge list; `indptr` comes zeroed."""
     launch("count_columns", destinations.numel(), destinations, destinations.itemsize, destinations.numel(), indptr[1:])
     indptr.cumsum_(0)
 
 
 def fill_columns(destinations, starts, order):
-    """Write the edges by column, in the order given; `starts` has no use, for a stable sort needs none."""
+    """Write the edges by column, and within a column in the given order; a stable sort does not need `starts`."""
     del starts
     order.copy_(torch.sort(destinations, stable=True).indices)
 
@@ -24,14 +24,14 @@ def find_falling(indptr):
 
 
 def find_unsorted(indptr, types):
-    """Return the first column whose edge types fall, or -1."""
+    """Return the first column whose edge types decrease, or -1."""
     columns = indptr.numel() - 1
     arguments = indptr, indptr.itemsize, types, types.itemsize, columns
     return _least("find_unsorted", columns, indptr.device, *arguments)
 
 
 def find_misjoined(indptr, indices, types, first, after):
-    """Return the first edge whose source or destination is not of the node type of its edge type, or -1."""
+    """Return the first edge that joins other node types than its edge type does, or -1."""
     columns = indptr.numel() - 1
     return _least(
         "find_misjoined", columns, indptr.device,
@@ -40,7 +40,7 @@ def find_misjoined(indptr, indices, types, first, after):
 
 
 def expand_indptr(indptr, node_ids, out):
-    """Write each column's id once an edge."""
+    """Write each column's id once per edge."""
     columns = node_ids.numel()
     launch(
         "expand_indptr", out.numel(),
@@ -49,7 +49,7 @@ def expand_indptr(indptr, node_ids, out):
 
 
 def indptr_edge_ids(indptr, offset, out):
-    """Write each edge's place in its column, from the column's offset on."""
+    """Write each edge's place in its column, counted from the column's offset."""
     columns = offset.numel()
     launch(
         "indptr_edge_ids", out.numel(),
@@ -58,7 +58,7 @@ def indptr_edge_ids(indptr, offset, out):
 
 
 def _least(kernel, size, device, *arguments):
-    """Return the least number that a kernel finds, or -1."""
+    """Return the smallest number that a kernel finds, or -1."""
     found = torch.full((1,), torch.iinfo(torch.int64).max, dtype=torch.int64, device=device)
     launch(kernel, size, *arguments, found)
     least = int(found)

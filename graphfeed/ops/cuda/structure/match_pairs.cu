@@ -9,14 +9,14 @@ struct Pairs {
     }
 };
 
-// Which of equal pairs gets the slot makes no difference.
+// Which of several equal pairs gets the slot makes no difference.
 extern "C" __global__ void enter_pairs(const i64 *ends, i64 size, u64 *table, u64 mask) {
     Pairs pairs = {ends, mask};
     EACH(pair, size) {
         i64 source = ends[2 * pair], destination = ends[2 * pair + 1];
         for (u64 slot = pairs.slot(source, destination);; slot = (slot + 1) & mask) {
-            u64 held = atomicCAS(&table[slot], MOST, (u64)pair);
-            if (held == MOST || pairs.is(held, source, destination)) break;
+            u64 held = atomicCAS(&table[slot], MAX_U64, (u64)pair);
+            if (held == MAX_U64 || pairs.is(held, source, destination)) break;
         }
     }
 }
@@ -31,7 +31,7 @@ extern "C" __global__ void match_pairs(
     EACH(edge, edges) {
         i64 source = rows ? ids[from[edge]] : from[edge], destination = to[part_of(starts, columns, edge)];
         u64 slot = pairs.slot(source, destination);
-        while (table[slot] != MOST && !pairs.is(table[slot], source, destination)) slot = (slot + 1) & mask;
-        out[edge] = table[slot] != MOST;
+        while (table[slot] != MAX_U64 && !pairs.is(table[slot], source, destination)) slot = (slot + 1) & mask;
+        out[edge] = table[slot] != MAX_U64;
     }
 }

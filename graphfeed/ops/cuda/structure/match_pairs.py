@@ -1,4 +1,4 @@
-"""Kernel of looking up edges among pairs of nodes."""
+"""Kernel that looks up edges among pairs of nodes."""
 
 import torch
 
@@ -13,8 +13,8 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
         indices: Row of each edge, or its source's id where there are no rows.
         rows: Id of each row; empty where `indices` are ids.
         destinations: Id of each column.
-        pairs: int64: source and destination, a row a pair.
-        ends: No use.
+        pairs: int64: source and destination, one row per pair.
+        ends: Not used.
         table: Scratch, all -1, a power of two and at least twice as long as there are pairs.
         out: Written; as long as there are edges.
     """
