@@ -31,7 +31,7 @@ def test_shared_bits_are_those_of_every_release() -> None:
     assert variate((1, 2), 2**63, 4) == 0xF5BA627C474C33BD
 
 
-def test_short_bits_are_one_to_one() -> None:
+def test_high_bits_are_one_to_one() -> None:
     assert len({high_bits(mix(5), node) for node in range(TRIALS)}) == TRIALS
 
 
@@ -45,7 +45,7 @@ def test_each_short_bit_turns_half_of_the_time_with_a_bit_of_the_node(flipped: i
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3, 10, 64, 0x30003, 0xA000A, 0x180018, 1 << 31, 1 << 32])
-def test_short_bits_of_two_nodes_are_unrelated(apart: int) -> None:
+def test_high_bits_of_two_nodes_are_unrelated(apart: int) -> None:
     keys = [mix(number + apart) for number in range(TRIALS)]
     left, right = ([high_bits(key, node) * BUCKETS >> 32 for key in keys] for node in (7, 7 + apart))
     check_unrelated(torch.tensor(left), torch.tensor(right), BUCKETS)

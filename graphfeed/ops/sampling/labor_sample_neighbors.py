@@ -36,7 +36,7 @@ def labor_sample_neighbors(
     chosen one after the other. With replacement each neighbour has a Poisson process, which runs at the edge's weight,
     and a column takes the first `fanout` events. An edge of weight 0 is never chosen; -1 takes each other edge once.
 
-    Each column with more edges than its fan-out is read whole. Its picks are in ascending order.
+    Each column with more edges than its fan-out is read whole; its picks ascend.
 
     Args:
         indptr: Column starts, int32 or int64, shape (nodes + 1,).
@@ -70,8 +70,6 @@ def labor_sample_neighbors(
     count = kernels("sampling.sample_neighbors", seeds).count_neighbors
     count(starts, *edges, *wanted, *as_kernel_args(seeds, offsets))
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
-    module.fill_labor_neighbors(
-        starts, sources, *edges, *wanted, np.array(keys, dtype=np.uint64), np.uint64(switch_threshold),
-        *as_kernel_args(seeds, offsets, positions),
-    )  # fmt: skip
+    draws = np.array(keys, dtype=np.uint64), np.uint64(switch_threshold)
+    module.fill_labor_neighbors(starts, sources, *edges, *wanted, *draws, *as_kernel_args(seeds, offsets, positions))
     return Picks(offsets, positions)
