@@ -1,9 +1,12 @@
 """Neighbour sampling against the random reads that it needs, and against plain NumPy.
 
-A mini-batch needs one read of `indptr` for each seed of a hop, one of `indices` for each sampled
-edge, and one of the map from node to position for each sampled edge. The limit is the time of as
-many prefetched reads at random places of the same three arrays (the map: 4 bytes a node). "The
-same reads" replays the very places of the batch, some of which share a cache line.
+A mini-batch needs one read of `indptr` per seed of a hop, and per sampled edge one read of `indices`
+and one of the map from node to position. The limit is the time of equally many prefetched reads at
+random places of the same three arrays (the map has 4 bytes per node). "The same reads" repeats the
+very places of the mini-batch, some of which share a cache line.
+
+LABOR needs other reads: of each column with more edges than its fan-out it has to see every edge,
+unless the column is in the index of high-degree columns.
 """
 
 from collections.abc import Iterator
@@ -24,14 +27,14 @@ from graphfeed.ops.cpu.jit import kernel
 from graphfeed.ops.cpu.sampling.bottom_k import CACHE_LINE, COLUMNS_AHEAD, prefetch_column
 
 FANOUTS = (5, 10, 15)
-"""Outermost layer first: 15 at the seeds, and every hop from all nodes found so far."""
+"""Outermost hop first: 15 at the seeds, and every hop from all nodes found so far."""
 GOAL = 1.5
-LAYER_SAMPLER = "graphfeed, neighbours shared by the columns"
+LABOR = "graphfeed, LABOR"
 """Fewer nodes and edges than the others, but chosen from all edges of each column."""
-COLUMNS = "the columns that those are chosen from, read whole"
-SCANNED = "those of them that are in no index, a read of each cache line"
-"""What has to be read of them at least, since every edge's variate is drawn anew for each mini-batch."""
-LAYER_GOAL = 2.0
+COLUMNS = "the columns that LABOR chooses from, read whole"
+UNINDEXED = "those of them that are not indexed, one read per cache line"
+"""The bound of LABOR: every edge's variate is drawn anew for each mini-batch."""
+LABOR_GOAL = 2.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Variant:
     replace: bool = False
 
     has_goal: bool = False
-    """Weights and replacement need other work as well, and a small graph lies in the caches."""
+    """Weights and replacement need more than reads, and a small graph fits the caches."""
 
     @property
     def title(self) -> str:
@@ -65,12 +68,12 @@ class Places:
 
     @property
     def count(self) -> int:
-        """How many reads these are."""
+        """The number of reads."""
         return len(self.columns) + len(self.edges) + len(self.nodes)
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table for each kind of graph and of sampling, and one by the sampled edge."""
+    """Yield a table for each kind of graph and of sampling, and two per sampled edge."""
     products = Variant(scale.products, has_goal=True)
     for variant in (
         products,
@@ -93,24 +96,24 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     sources = indices.astype(variant.ids, copy=False)
     del indices
     pipe = make_pipe(variant, indptr, sources, scale)
-    together = pipe.datapipe.sample_layer_neighbor(
+    labor = pipe.datapipe.sample_layer_neighbor(
         pipe.graph, FANOUTS, variant.replace, "weight" if variant.weighted else None
     )
     batches = list(pipe.datapipe)
-    shared = [together(batch) for batch in batches]
+    shared = [labor(batch) for batch in batches]
     columns = [columns_of(batch, indptr) for batch in shared]
     indexed = np.zeros(len(indptr) - 1, np.bool_)
     if not (variant.weighted or variant.replace):
         indexed[np.asarray(ops.build_high_degree_index(*map(torch.from_numpy, (indptr, sources))).columns)] = True
-    scanned = [[nodes[~indexed[nodes]] for nodes in hops] for hops in columns]
+    unindexed = [[nodes[~indexed[nodes]] for nodes in hops] for hops in columns]
     places = [places_of(pipe(batch), sources) for batch in batches]
     arrays = (indptr, sources, np.full(len(indptr) - 1, -1, np.int32))
     reads = [RandomReads(array, seed) for seed, array in enumerate(arrays)]
     cases: dict[str, Case] = {
         "graphfeed": lambda number: pipe(batches[number]),
-        LAYER_SAMPLER: lambda number: together(batches[number]),
+        LABOR: lambda number: labor(batches[number]),
         COLUMNS: lambda number: sum(sum_columns(indptr, sources, nodes) for nodes in columns[number]),
-        SCANNED: lambda number: sum(read_columns(indptr, sources, nodes) for nodes in scanned[number]),
+        UNINDEXED: lambda number: sum(read_columns(indptr, sources, nodes) for nodes in unindexed[number]),
         "random reads": lambda number: read_at_random(reads, places[number]),
         # Half a cycle away, so that no cache still holds the lines from the batch itself.
         "the same reads": lambda number: replay(arrays, places[number - len(places) // 2]),
@@ -123,11 +126,11 @@ def measure(variant: Variant, scale: Scale) -> list[Row]:
     edges = [
         len(place.edges) / len(places_of(batch, sources).edges) for place, batch in zip(places, shared, strict=True)
     ]
-    return [*limit_rows(reads, places, times), *rows(variant, times), *layer_rows(variant, times, edges)]
+    return [*limit_rows(reads, places, times), *rows(variant, times), *labor_rows(variant, times, edges)]
 
 
 def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> gf.NeighborSampler:
-    """Return the sampling stage behind one item sampler of as many batches as rounds."""
+    """Return the sampling stage behind an item sampler, with one mini-batch per round."""
     weights = {"weight": torch.rand(len(sources))} if variant.weighted else None
     graph = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(sources), edge_attributes=weights)
     rng = np.random.default_rng(0)
@@ -144,18 +147,18 @@ def make_pipe(variant: Variant, indptr: Array, sources: Array, scale: Scale) -> 
 
 
 def places_of(batch: gf.MiniBatch, sources: Array) -> Places:
-    """Return what the sampler has to read for a mini-batch that it has made."""
-    layers = reversed(batch.sampled_subgraphs or [])
-    ids = [(layer.original_column_node_ids, layer.original_edge_ids) for layer in layers]
-    columns, edges = (np.concatenate(hops) for hops in zip(*ids, strict=True))
+    """Return the places that the sampler has to read for a mini-batch."""
+    hops = reversed(batch.sampled_subgraphs or [])
+    ids = [(hop.original_column_node_ids, hop.original_edge_ids) for hop in hops]
+    columns, edges = (np.concatenate(parts) for parts in zip(*ids, strict=True))
     return Places(columns, edges, sources[edges])
 
 
 def columns_of(batch: gf.MiniBatch, indptr: Array) -> list[Array]:
     """Return the columns of each hop that have more edges than its fan-out."""
     found = []
-    for layer, fanout in zip(batch.sampled_subgraphs or [], FANOUTS, strict=True):
-        nodes = np.asarray(layer.original_column_node_ids)
+    for hop, fanout in zip(batch.sampled_subgraphs or [], FANOUTS, strict=True):
+        nodes = np.asarray(hop.original_column_node_ids)
         found.append(nodes[indptr[nodes + 1] - indptr[nodes] > fanout])
     return found
 
@@ -184,12 +187,12 @@ def read_columns(indptr: Array, sources: Array, nodes: Array) -> int:
 
 
 def read_always(read: RandomReads, count: int) -> Case:
-    """Return a case of so many reads in each round."""
+    """Return a case of `count` reads per round."""
     return lambda _: read.run(count)
 
 
 def read_at_random(reads: list[RandomReads], places: Places) -> int:
-    """Read as often from each array, at random places."""
+    """Read equally often from each array, at random places."""
     counts = (len(places.columns), len(places.edges), len(places.nodes))
     return sum(read.run(count) for read, count in zip(reads, counts, strict=True))
 
@@ -202,7 +205,7 @@ def replay(arrays: tuple[Array, ...], places: Places) -> int:
 
 
 def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, Times]) -> list[Row]:
-    """Return how many reads a batch needs, and what one costs in each array."""
+    """Return how many reads a mini-batch needs, and what one costs in each array."""
     counts = Times([place.count / 1000 for place in places])
     each = [1e9 * seconds / place.count for seconds, place in zip(times["random reads"].values, places, strict=True)]
     size = max(len(place.edges) for place in places)
@@ -213,7 +216,7 @@ def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, 
         cases[what] = read_always(read, size)
     alone = in_turn(cases, len(places))
     return [
-        Row("reads a batch", "thousand", counts),
+        Row("reads per mini-batch", "thousand", counts),
         Row("a read on average", "ns", Times(each)),
         *(Row(name, "ns", single.times(1e9 / size)) for name, single in alone.items()),
     ]
@@ -226,25 +229,23 @@ def rows(variant: Variant, times: dict[str, Times]) -> list[Row]:
     return [Row(name, "ms", single.times(1e3), ratios[name], goals.get(name)) for name, single in times.items()]
 
 
-def layer_rows(variant: Variant, times: dict[str, Times], edges: list[float]) -> list[Row]:
-    """Return what layer-neighbour sampling costs beside its two measures.
+def labor_rows(variant: Variant, times: dict[str, Times], edges: list[float]) -> list[Row]:
+    """Return what LABOR costs beside its bound and the uniform sampler.
 
     Args:
         variant: What is sampled.
         times: The seconds of every case.
-        edges: How many times as many edges the uniform sampler has chosen, a round.
+        edges: How many times as many edges the uniform sampler has chosen, per round.
     """
 
-    def by_edge(name: str) -> Times:
-        pairs = zip(times[name].values, times["graphfeed"].values, edges, strict=True)
-        return Times([more * mine / its for mine, its, more in pairs])
+    def ratios(name: str) -> Times:
+        return Times([mine / its for mine, its in zip(times[LABOR].values, times[name].values, strict=True)])
 
-    own, read = by_edge(LAYER_SAMPLER), by_edge(SCANNED)
-    pairs = zip(times[LAYER_SAMPLER].values, times[COLUMNS].values, strict=True)
-    whole = Times([mine / whole for mine, whole in pairs])
-    goal = Goal(own.median, LAYER_GOAL) if variant.has_goal else None
+    by_edge = Times([more * ratio for more, ratio in zip(edges, ratios("graphfeed").values, strict=True)])
+    bound = ratios(UNINDEXED)
+    goal = Goal(bound.median, LABOR_GOAL) if variant.has_goal else None
     return [
-        Row("neighbours shared, to reading those columns", "times", whole),
-        Row("neighbours shared, an edge to one of the uniform sampler", "times", own, own.median, goal),
-        Row("what is in no index read alone, likewise", "times", read, read.median),
+        Row("LABOR, to reading its columns whole", "times", ratios(COLUMNS)),
+        Row("LABOR, to its bound", "times", bound, bound.median, goal),
+        Row("LABOR, an edge to one of the uniform sampler", "times", by_edge),
     ]

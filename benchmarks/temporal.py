@@ -1,9 +1,9 @@
-"""Sampling in time, by the sampled edge, against the uniform sampler without time.
+"""Temporal sampling, per sampled edge, against the uniform sampler without time.
 
-Each edge has a random time, each seed one in the later half. The same graph twice: with each
-node's edges in the order of time, as edge lists that are in this order make it, and in any order.
-In time no two nodes are merged, so a mini-batch has more rows, and no map from node to position.
-Times that pile up at the end of each column are further from where a search begins.
+Each edge has a random time, and each seed one in the later half. The graph is sampled twice: with
+each node's edges sorted by time, as an edge list in the order of time makes them, and in any order.
+Nodes are not deduplicated, so a mini-batch has more rows, and there is no map from node to position.
+A further case has times that pile up at the end of each column.
 """
 
 import time
@@ -27,13 +27,13 @@ GOAL = 1.5
 SPAN = 1 << 40
 WINDOW = SPAN // 4
 UNIFORM = "uniform sampler, without time"
-IN_ORDER = "edges in the order of time"
+IN_ORDER = "edges sorted by time"
 ANY_ORDER = "edges in any order"
 
 
 def title(scale: Scale) -> str:
     """Return the first line of the table."""
-    return f"sampling in time: {scale.products.name}, by the sampled edge; ratio to the uniform sampler"
+    return f"sampling in time: {scale.products.name}, per sampled edge; ratio to the uniform sampler"
 
 
 def measure(scale: Scale) -> list[Row]:
@@ -54,7 +54,7 @@ def measure(scale: Scale) -> list[Row]:
     pipes[f"{IN_ORDER}, most of them late"] = items.temporal_sample_neighbor(
         graph, FANOUTS, edge_timestamp_attr_name="late"
     )
-    pipes[f"{IN_ORDER}, neighbours shared (LABOR)"] = items.temporal_sample_layer_neighbor(
+    pipes[f"{IN_ORDER}, LABOR"] = items.temporal_sample_layer_neighbor(
         graph, FANOUTS, edge_timestamp_attr_name="rising"
     )
     once = prepare(graph)
@@ -79,7 +79,7 @@ def make_graph(indptr: Array, indices: Array) -> gf.FusedCSCSamplingGraph:
 
 
 def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
-    """Return what it costs to bring the edges into the order of time, once a graph."""
+    """Return what it costs to sort the edges by time, once per graph."""
     found = []
     for name, attribute in ((IN_ORDER, "rising"), (ANY_ORDER, "time")):
         start = time.process_time()
@@ -89,15 +89,15 @@ def prepare(graph: gf.FusedCSCSamplingGraph) -> list[Row]:
         made = (columns.times, columns.order if columns.links is None else columns.links)
         size = 0 if columns.order is None else sum(part.nbytes for part in made if part is not None)
         found.append(Row(f"once: {name}", "s", Times([seconds])))
-        found.append(Row(f"memory: {name}", "bytes an edge", Times([size / graph.total_num_edges])))
+        found.append(Row(f"memory: {name}", "bytes per edge", Times([size / graph.total_num_edges])))
     return found
 
 
 def rows(times: dict[str, Times]) -> list[Row]:
-    """Return the nanoseconds an edge of every case."""
+    """Return the nanoseconds per edge of every case."""
     ratios = {name: single.over(times[UNIFORM]) for name, single in times.items()}
     goals = {name: Goal(ratios[name], GOAL) for name in (IN_ORDER, ANY_ORDER)}
-    return [Row(name, "ns an edge", single, ratios[name], goals.get(name)) for name, single in times.items()]
+    return [Row(name, "ns per edge", single, ratios[name], goals.get(name)) for name, single in times.items()]
 
 
 def edge_rows(counts: dict[str, list[int]]) -> list[Row]:

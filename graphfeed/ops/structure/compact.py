@@ -1,4 +1,4 @@
-"""Relabel the nodes of a mini-batch."""
+"""Relabel the nodes of a mini-batch: ids of the graph become positions."""
 
 from types import ModuleType
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from graphfeed.ops.checks import check_vector
 
 
 class Compacted(NamedTuple):
-    """Row ids and positions in them."""
+    """Row ids, and neighbours as positions in them."""
 
     rows: torch.Tensor
-    """Ids: per node type the seeds as they are, then each new node in order of first appearance."""
+    """Ids: for each node type the seeds as they are, then each new node in order of first appearance."""
     row_starts: torch.Tensor
-    """int64, one longer than there are node types: where the rows of each start; on the CPU."""
+    """int64, one longer than there are node types: where the rows of each type start; on the CPU."""
     local: torch.Tensor
     """The neighbours as positions in the rows of their node type."""
 
@@ -32,17 +32,17 @@ def compact(
 ) -> Compacted:
     """Give each node of a hop a position: seeds first and verbatim, then new nodes by first appearance.
 
-    A seed that occurs twice keeps both places, and neighbours refer to the first. Costs one random read a neighbour
-    where a dense map of `num_nodes` fits the memory limit, else a hash look-up; a GPU always hashes.
+    A seed that occurs twice keeps both positions, and neighbours refer to the first. A neighbour costs one random read
+    if a dense map of `num_nodes` fits the memory limit, else a hash look-up. A GPU always hashes.
 
     Args:
         seeds: Node ids, int32 or int64, grouped by node type; ids of different types must differ.
         neighbors: Node ids of the same dtype, grouped by edge type.
-        seed_starts: int64: where each node type's seeds start, one longer than there are types; one type if None.
-            These and the next two lie on the CPU.
+        seed_starts: int64: where each node type's seeds start, one longer than there are types; None if there is one
+            type. This and the next two lie on the CPU.
         neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
         sources: int64: node type of each edge type's neighbours.
-        num_nodes: Upper bound of the ids, which must be right; None hashes.
+        num_nodes: An upper bound of the ids, which is not checked; None hashes.
 
     Example:
         >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
@@ -79,7 +79,7 @@ def compact(
 
 
 def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
-    """Return the empty keys of a hash table: a power of two, at most half of which will be used."""
+    """Return the empty keys of a hash table: a power of two, of which at most half will be used."""
     slots = 1 << (2 * (seeds.numel() + neighbors.numel()) + 1).bit_length()
     return torch.full((slots,), -1, dtype=torch.int64, device=seeds.device)
 
@@ -92,7 +92,7 @@ def compact_on_gpu(
     neighbor_starts: torch.Tensor,
     sources: torch.Tensor,
 ) -> Compacted:
-    """Do as `compact`, with a hash table and no other scratch."""
+    """Do as `compact`, with a hash table and no other scratch memory."""
     rows = buffers.empty(seeds.numel() + neighbors.numel(), seeds.dtype, seeds.device)
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
     local = buffers.empty(neighbors.numel(), seeds.dtype, seeds.device)

@@ -1,4 +1,4 @@
-"""A counting sort of edges that come in parts: count all of them first, then ask where each one belongs."""
+"""A counting sort of edges that come in parts: first all are counted, then each is assigned its slot."""
 
 import numpy as np
 import torch
@@ -8,15 +8,15 @@ from graphfeed.ops.checks import check_ids, check_vector
 
 
 def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
-    """Add to `counts` how many of the edges end at each node; one pass over the part.
+    """Add to `counts` how many of the edges end at each node, in one pass over the part.
 
     Args:
         destinations: A part of the edge list, int32 or int64.
-        counts: int64, one a node; written to.
+        counts: int64, one per node; updated in place.
 
     Raises:
-        TypeError: Ids that are neither int32 nor int64.
-        ValueError: An id outside of the nodes.
+        TypeError: The ids are neither int32 nor int64.
+        ValueError: An id is not one of the nodes.
     """
     check_vector("destinations", destinations)
     check_vector("counts", counts, (torch.int64,))
@@ -25,18 +25,18 @@ def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
 
 
 def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """Return each edge's place in an order by destination, and move `starts` on for the next part.
+    """Return each edge's slot in an order by destination, and advance `starts` for the next part.
 
     Args:
         destinations: A part of the edge list, int32 or int64.
-        starts: int64, one a node: where its next edge belongs; written to.
+        starts: int64, one per node: the slot of its next edge; updated in place.
 
     Returns:
-        int64, one an edge.
+        int64, one per edge.
 
     Raises:
-        TypeError: Ids that are neither int32 nor int64.
-        ValueError: An id outside of the nodes.
+        TypeError: The ids are neither int32 nor int64.
+        ValueError: An id is not one of the nodes.
 
     Example:
         >>> starts = torch.tensor([0, 2])

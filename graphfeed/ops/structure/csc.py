@@ -1,4 +1,4 @@
-"""Compressed sparse columns: make them from an edge list, check them, expand them."""
+"""Compressed sparse columns (CSC): build them from an edge list, check them, expand them."""
 
 from typing import NamedTuple
 
@@ -16,17 +16,17 @@ class Columns(NamedTuple):
     indptr: torch.Tensor
     """int64: where each column's edges start, shape (nodes + 1,)."""
     indices: torch.Tensor
-    """Source of each edge, by column, inside it in the order given."""
+    """Source of each edge, by column, and within a column in the given order."""
     order: torch.Tensor
-    """int64: place of each edge in the list given."""
+    """int64: position of each edge in the given list."""
 
 
 def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int) -> Columns:
-    """Sort an edge list by destination, keeping the order of equals: one counting pass, one filling pass.
+    """Sort an edge list by destination, stably: in one pass that counts and one that fills.
 
     Raises:
-        TypeError: Ids that are neither int32 nor int64.
-        ValueError: Unequal lengths, or an id outside of `0 .. num_nodes - 1`.
+        TypeError: Ids are neither int32 nor int64.
+        ValueError: The lengths differ, or an id is outside of `0 .. num_nodes - 1`.
     """
     for name, ids in (("sources", sources), ("destinations", destinations)):
         check_vector(name, ids)
@@ -45,12 +45,12 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
 
 
 def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
-    """Raise unless the arrays describe a graph; costs one pass over each.
+    """Raise unless the arrays describe a graph. This takes one pass over each.
 
     Raises:
-        TypeError: Arrays that are neither int32 nor int64.
-        ValueError: An `indptr` that is empty, does not start at 0, falls, or does not end at the number of edges; a
-            source that is not a node.
+        TypeError: An array is neither int32 nor int64.
+        ValueError: `indptr` is empty, does not start at 0, decreases, or does not end with the number of edges; or a
+            source is not a node.
     """
     check_vector("csc_indptr", indptr)
     if not isinstance(indices, torch.Tensor):
@@ -76,16 +76,16 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
 
 
 def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
-    """Raise unless each edge's type is known and the types ascend inside each column; costs one pass.
+    """Raise unless each edge's type is known and the types ascend within each column. This takes one pass.
 
     Raises:
-        TypeError: Types of another dtype than uint8, int16, int32 or int64.
-        ValueError: A type that is not in `0 .. num_types - 1`, or a column whose types fall.
+        TypeError: The types are neither uint8, int16, int32 nor int64.
+        ValueError: A type is not in `0 .. num_types - 1`, or the types of a column decrease.
     """
     check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
     check_ids("type_per_edge", types, num_types)
     if types.numel() != int(indptr[-1]):
-        raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one an edge, but has {types.numel()}")
+        raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one per edge, but has {types.numel()}")
     module = kernels("structure.csc", types, indptr=indptr)
     column = int(module.find_unsorted(*as_kernel_args(types, indptr.contiguous(), types.contiguous())))
     if column >= 0:
@@ -97,17 +97,17 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
 def check_joined(
     indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
 ) -> None:
-    """Raise unless each edge joins nodes of the types that its own type says; costs one pass.
+    """Raise unless each edge joins nodes of the types that its edge type names. This takes one pass.
 
     Args:
         indptr: Column starts.
         indices: Source of each edge.
-        types: Type of each edge, as `check_edge_types` wants it.
+        types: Type of each edge, which `check_edge_types` has checked.
         offsets: First id of each node type, and the number of nodes.
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
-        ValueError: An edge that joins other nodes.
+        ValueError: An edge joins nodes of other types.
     """
     bounds = offsets.to("cpu", torch.int64)
     tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
@@ -130,9 +130,9 @@ def expand_indptr(
 
     Args:
         indptr: Column starts.
-        dtype: Of the result; the dtype of `node_ids` if None.
+        dtype: The dtype of the result; that of `node_ids` if None.
         node_ids: Id of each column; 0, 1, 2, ... if None.
-        output_size: The number of edges where the caller knows it.
+        output_size: The number of edges, if the caller knows it.
 
     Example:
         >>> expand_indptr(torch.tensor([0, 2, 2, 3]), dtype=torch.int64)
@@ -142,14 +142,14 @@ def expand_indptr(
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
     check_vector("indptr", indptr)
     columns = indptr.numel() - 1
-    # A GPU is not waited for where the caller knows.
+    # A GPU need not be waited for if the caller knows the size.
     size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
     if output_size not in (None, size):
         raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
     if node_ids is None:
         node_ids = torch.arange(columns, dtype=dtype, device=indptr.device)
     if node_ids.numel() != columns:
-        raise ValueError(f"node_ids must have {columns} ids, one a column, but has {node_ids.numel()}")
+        raise ValueError(f"node_ids must have {columns} ids, one per column, but has {node_ids.numel()}")
     out = buffers.empty(size, dtype or node_ids.dtype, indptr.device)
     module = kernels("structure.csc", indptr, node_ids=node_ids)
     module.expand_indptr(*as_kernel_args(indptr, indptr.contiguous(), node_ids.contiguous(), out))
@@ -166,12 +166,12 @@ def indptr_edge_ids(
 
     Args:
         indptr: Column starts.
-        dtype: Of the result; the dtype of `offset`, else of `indptr`, if None.
+        dtype: The dtype of the result; if None, that of `offset`, or else of `indptr`.
         offset: The number of each column's first edge; 0 if None.
-        output_size: The number of edges where the caller knows it.
+        output_size: The number of edges, if the caller knows it.
 
     Raises:
-        ValueError: `offset` has another length than there are columns.
+        ValueError: `offset` does not have one value per column.
 
     Example:
         >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))
@@ -183,7 +183,7 @@ def indptr_edge_ids(
     check_vector("offset", offset)
     if offset.numel() != indptr.numel() - 1:
         raise ValueError(
-            f"offset must have {indptr.numel() - 1} values, one a column of indptr, but has {offset.numel()}"
+            f"offset must have {indptr.numel() - 1} values, one per column of indptr, but has {offset.numel()}"
         )
     size = int(indptr[-1]) if output_size is None else output_size
     out = buffers.empty(size, dtype or offset.dtype, indptr.device)

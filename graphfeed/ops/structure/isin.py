@@ -1,4 +1,4 @@
-"""Which ids are among others."""
+"""Membership: which ids are among others."""
 
 import torch
 
@@ -8,7 +8,7 @@ from graphfeed.ops.checks import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
-    """Tell of each element whether it is among the test elements; costs a hash look-up each; a GPU sorts.
+    """Tell of each element whether it is among the test elements, by a hash look-up each. A GPU sorts instead.
 
     Args:
         elements: int32 or int64, 1-D.
@@ -18,8 +18,8 @@ def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
         bool, shape (len(elements),).
 
     Raises:
-        TypeError: Another dtype.
-        ValueError: Another number of dimensions.
+        TypeError: A tensor has another dtype.
+        ValueError: A tensor has another number of dimensions.
 
     Example:
         >>> isin(torch.tensor([5, -1, 7]), torch.tensor([7, 5, 9]))

@@ -16,24 +16,24 @@ def match_pairs(
     pairs: torch.Tensor,
     rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the places of the edges that are among pairs of nodes; exact for all 64-bit ids.
+    """Return the positions of the edges that are among pairs of nodes; exact for all 64-bit ids.
 
-    Costs a hash look-up a column, one more for each edge of a column that is the end of a pair, and two tables of 16 to
-    32 bytes a pair.
+    A column costs a hash look-up, and so does each edge of a column that is the destination of a pair. The two tables
+    take 16 to 32 bytes per pair each.
 
     Args:
         indptr: Where each column's edges start, shape (columns + 1,).
         indices: Row of each edge.
         destinations: Id of each column.
-        pairs: Source and destination ids, shape (N, 2); doubles are no harm.
-        rows: Id of each row; None where `indices` are ids.
+        pairs: Source and destination ids, shape (N, 2); duplicates are allowed.
+        rows: Id of each row; None if `indices` are ids.
 
     Returns:
         int64, ascending.
 
     Raises:
-        TypeError: Ids that are neither int32 nor int64.
-        ValueError: Pairs of another shape, arrays whose lengths don't fit, or an edge in no row.
+        TypeError: Ids are neither int32 nor int64.
+        ValueError: The pairs have another shape, the lengths of arrays don't match, or an edge has no row.
 
     Example:
         >>> indptr, sources, destinations = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5]), torch.tensor([1, 2])

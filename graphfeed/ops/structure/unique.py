@@ -1,4 +1,4 @@
-"""Each node once."""
+"""Unique node ids, and tensors of ids as positions among them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
@@ -39,17 +39,17 @@ def unique_and_compact(
 
     Args:
         nodes: A list of 1-D tensors of ids of one dtype, or a dict of such lists by node type.
-        rank: Only 0.
-        world_size: Only 1: ids are not distributed among ranks.
-        async_op: Whether to return something whose `wait()` returns the result, which is computed at once.
+        rank: Must be 0.
+        world_size: Must be 1: ids are not distributed among ranks.
+        async_op: Whether to return an object whose `wait()` returns the result. It is computed at once.
 
     Returns:
-        The unique ids, a list like `nodes` of positions in them, and `tensor([0, number of unique ids])`; each a dict
-        by node type if `nodes` is one.
+        The unique ids, a list like `nodes` of positions in them, and `tensor([0, number of unique ids])`. Each is a
+        dict by node type if `nodes` is one.
 
     Raises:
-        TypeError: Ids that are neither int32 nor int64, or of several dtypes.
-        ValueError: An empty list, a tensor that is not 1-D, a negative id, or more ranks than one.
+        TypeError: Ids are neither int32 nor int64, or have several dtypes.
+        ValueError: A list is empty, a tensor is not 1-D, an id is negative, or there is more than one rank.
 
     Example:
         >>> unique_and_compact([torch.tensor([7, 3]), torch.tensor([3, 9, 7])])[:2]
@@ -66,7 +66,7 @@ def unique_and_compact(
 
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:
-    """Return what `unique_and_compact` does for one node type."""
+    """Do as `unique_and_compact` for one node type."""
     if len(lists) == 0:
         raise ValueError(f"{name} is an empty list; give at least one tensor of ids, which may be empty")
     for place, ids in enumerate(lists):

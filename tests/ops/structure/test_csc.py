@@ -171,7 +171,7 @@ def test_expand_indptr_names_a_wrong_size(size: int) -> None:
 
 
 def test_expand_indptr_names_a_wrong_number_of_ids() -> None:
-    with pytest.raises(ValueError, match="node_ids must have 3 ids, one a column, but has 1"):
+    with pytest.raises(ValueError, match="node_ids must have 3 ids, one per column, but has 1"):
         ops.expand_indptr(INDPTR, node_ids=torch.tensor([4]))
 
 

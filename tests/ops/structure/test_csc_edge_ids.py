@@ -31,7 +31,7 @@ def test_the_dtype_of_the_result() -> None:
 
 
 def test_wrong_arguments() -> None:
-    with pytest.raises(ValueError, match=r"^offset must have 2 values, one a column of indptr, but has 3"):
+    with pytest.raises(ValueError, match=r"^offset must have 2 values, one per column of indptr, but has 3"):
         ops.indptr_edge_ids(torch.tensor([0, 1, 2]), offset=torch.arange(3))
     with pytest.raises(TypeError, match=r"^indptr must be torch.int32"):
         ops.indptr_edge_ids(torch.rand(3))

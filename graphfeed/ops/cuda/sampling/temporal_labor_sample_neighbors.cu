@@ -26,7 +26,7 @@ extern "C" __global__ void fill_temporal_labor_neighbors(
         i64 at = offsets[column];
         if (at == offsets[column + 1]) continue;
         Segment whole = open_column(graph, found ? column : nodes[column]);
-        RankedSources sources = {{indices, indices_width}, places, whole.start};
+        RankedSources sources = {{indices, indices_width}, position_of, whole.start};
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
             i64 count = count_picks<true>(cumulative, own, replace), *out = positions + at;
