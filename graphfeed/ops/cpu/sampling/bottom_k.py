@@ -28,7 +28,16 @@ graphs, fan-outs (10, 10) and (15, 10, 5)); scalar code and a heap would be 2.1 
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import always_inline, device_function, less_product, lowest_bit, multiply_high, prefetch
+from graphfeed.ops.cpu.jit import (
+    always_inline,
+    count_bits,
+    device_function,
+    less_product,
+    lowest_bit,
+    mark_below,
+    multiply_high,
+    prefetch,
+)
 from graphfeed.ops.cpu.random import SWITCH, draw_bits, high_bits, mix, variate
 
 MAX_UINT64 = np.uint64(2**64 - 1)
@@ -204,18 +213,17 @@ def pick_candidates(high_halves, candidates, size, low, places):
         low: Where the column starts.
         places: Written.
     """
-    count, chosen = np.uint32(places.size), np.int64(0)
+    chosen = np.int64(0)
     end = -(-size // LANES) * LANES
     for number in range(size, end):
         high_halves[np.uintp(number)] = FULL
     for number in range(size):
-        value, rank = high_halves[np.uintp(number)], np.uint32(0)
+        value, rank = high_halves[np.uintp(number)], np.int64(0)
         for block in range(0, end, LANES):
-            for lane in range(LANES):
-                rank += np.uint32(high_halves[np.uintp(block + lane)] < value)
+            rank += count_bits(mark_below(high_halves, np.intp(block), value))
         # Whether a candidate is chosen can't be predicted, so there is no branch.
         candidates[np.uintp(chosen)] = candidates[np.uintp(number)]
-        chosen += np.int64(rank < count)
+        chosen += np.int64(rank < places.size)
     # Equal high bits have one rank: if the low bits would have to decide, too many are chosen.
     if chosen != places.size:
         return False
@@ -228,7 +236,7 @@ def pick_candidates(high_halves, candidates, size, low, places):
 def pick_few(indices, low, high, draws, scratch, places):
     """Choose the edges of the smallest variates from collected candidates; return whether that was possible."""
     limit = likely_limit(places.size, high - low) >> HALF_BITS
-    _, _, high_halves, candidates = scratch
+    high_halves, candidates = scratch[2], scratch[3]
     size = collect_candidates(indices, low, high, limit, draws, high_halves, candidates)
     return places.size <= size <= MAX_CANDIDATES and pick_candidates(high_halves, candidates, size, low, places)
 

@@ -18,10 +18,10 @@ def max_length(offsets):
 
 @device_function
 def new_scratch(offsets):
-    """Return the values and units of a heap, with room for the picks of any column, and room for candidates."""
+    """Return room for the values and units of a heap of any column's picks, and for candidates."""
     size = max_length(offsets)
-    heap = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    return heap[0], heap[1], np.empty(MAX_CANDIDATES, np.uint32), np.empty(MAX_CANDIDATES, np.uint32)
+    values, units = np.empty(size, np.uint64), np.empty(size, np.uint64)
+    return values, units, np.empty(MAX_CANDIDATES, np.uint32), np.empty(MAX_CANDIDATES, np.uint32)
 
 
 @always_inline
