@@ -8,14 +8,14 @@ A variate has two halves, and nearly all edges are rejected by the upper one alo
 
     63              32 31               0
     [    high bits    ][    low bits    ]
-     32-bit products,   a 64-bit hash: computed
-     which LLVM makes   only for the few edges
-     SIMD code of       that may be chosen
+     32-bit products:   a 64-bit hash: computed
+     LLVM turns their   only for the few edges
+     loop into SIMD     that may be chosen
 
 So a column costs little more than reading it. Where the weights are equal and few edges are wanted, those that may be
 chosen are collected first: the candidates, in two arrays side by side::
 
-    high bits:            [ 17 | 803 |  95 | 411 | FULL | FULL ...   filled up to a multiple of LANES, for SIMD again
+    high bits:            [ 17 | 803 |  95 | 411 | FULL | FULL ...   padded to a multiple of LANES, for SIMD as well
     place in the column:  [  2 |  31 |  40 |  77 |
 
 If the high bits can't tell the last that is chosen from the first that is not, or if the guess of how many candidates
