@@ -23,6 +23,7 @@ TOUR = [
     "graphfeed/ops/__init__.py",
 ]
 """What a newcomer reads first."""
+TOUR_LINES = 300
 ARCHITECTURE_LINES = 200
 
 BANNED = {"utils", "helpers", "common", "misc", "base", "impl", "internal", "core"}
@@ -187,6 +188,10 @@ def test_budgets(path: Path) -> None:
         if not is_kernel(path) and function.name not in exempt:
             names = [name for name in parameters(function) if name not in {"self", "cls"}]
             assert len(names) <= PARAMETERS, f"{function.name} has {len(names)} parameters"
+
+
+def test_the_tour_is_short() -> None:
+    assert sum(len((ROOT / path).read_text().splitlines()) for path in TOUR) <= TOUR_LINES
 
 
 def test_names_say_what_is_inside() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import distributed
 
-from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.storage import HeteroItemSet, ItemSet
 

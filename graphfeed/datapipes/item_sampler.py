@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatcher import minibatcher_default
+from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.ops import Key, permute
 from graphfeed.ops.checks import check_count

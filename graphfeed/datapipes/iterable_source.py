@@ -4,8 +4,9 @@ import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, torch_shard
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.ops import Key
 
 

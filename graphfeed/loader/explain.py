@@ -1,6 +1,6 @@
 """A plan as text: where each stage runs, and what a mini-batch is expected to take behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -35,7 +35,7 @@ class Place:
 
 
 def describe_plan(running: Datapipe) -> list[str]:
-    """Return a table of the stages, the last one first, deeper the nearer to the source."""
+    """Return a table of the stages, the last one first, indented more towards the source."""
     expected = estimate_all(running)
     rows: list[tuple[str, ...]] = []
     for stage, place, depth in list_stages(running, Place("main", "caller's"), 0):
@@ -48,6 +48,14 @@ def describe_plan(running: Datapipe) -> list[str]:
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
     notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[3] == UNKNOWN for row in rows) else [])]
     return [*align(table), *notes]
+
+
+def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
+    """Return the name and the first line of the docstring of each rule."""
+    if not applied:
+        return ["rules: none; every stage runs where the loader is iterated"]
+    width = max(len(rule.__name__) for rule in applied)
+    return ["rules:", *(f"  {rule.__name__:{width}}  {(rule.__doc__ or '').splitlines()[0]}" for rule in applied)]
 
 
 def describe_written(written: Datapipe) -> list[str]:

@@ -1,10 +1,11 @@
-"""What happens to a pipeline, in order: the rules, and the plan that they make of it."""
+"""What happens to a pipeline, in order: the rules, and the plan they make."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.loader.explain import describe_plan, describe_written
+from graphfeed.datapipes.pipeline.iteration import assign_streams
+from graphfeed.loader.explain import describe_plan, describe_rules, describe_written
 from graphfeed.loader.rules import (
     LoaderOptions,
     copy_on_stream,
@@ -23,8 +24,8 @@ from graphfeed.loader.rules import (
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# Where features are fetched decides where the cut falls; what runs ahead of the copy is known after the cut. A copy
-# needs no stream of its own where fetching behind it has one, and is worth pinning for where it is on a stream.
+# The order matters. Where features are fetched decides where the cut falls; the cut decides what can run ahead of the
+# copy. A copy needs no stream of its own if fetching behind it has one. Pinned memory helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
     refuse_idle_workers,
     shard_items,
@@ -43,39 +44,28 @@ RULES: tuple[Rule, ...] = (
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline as written, as it will run, and the rules that made the difference."""
+    """A pipeline as it was written and as it runs, and the rules that changed it."""
 
     written: Datapipe
     running: Datapipe
     applied: tuple[Rule, ...]
 
     def explain(self, *, rewritten: bool = True) -> str:
-        """Return the plan as text: a table of the stages, the last one first, then the rules that fired.
+        """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
 
-        The table has where each stage runs, and what a mini-batch is expected to take behind it; on a device also which
-        one, and whose stream. Costs making one mini-batch of items; nothing is sampled, and no device is touched. The
-        bytes are right to a factor of two or three: on WordNet, where few nodes have most of the edges, 0.7 to 2.4
-        times what mini-batches take.
-
-        Args:
-            rewritten: Whether to show what runs; else the stages as they were written.
+        The table shows where each stage runs, and the estimated size of its output; for a GPU also the device and the
+        stream. This makes one mini-batch of items. Nothing is sampled, and no device is touched. Sizes are right to a
+        factor of two or three: on WordNet, where few nodes have most of the edges, 0.7 to 2.4 times the real ones.
+        `rewritten=False` shows the pipeline as it was written instead.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
-        lines = describe_plan(self.running)
-        if self.applied:
-            lines.append("rules:")
-            width = max(len(rule.__name__) for rule in self.applied)
-            for rule in self.applied:
-                lines.append(f"  {rule.__name__:{width}}  {(rule.__doc__ or '').splitlines()[0]}")
-        else:
-            lines.append("rules: none; every stage runs where the loader is iterated")
-        return "\n".join(lines)
+        return "\n".join([*describe_plan(self.running), *describe_rules(self.applied)])
 
 
 def make_plan(pipe: Datapipe, options: LoaderOptions) -> Plan:
     """Apply the rules to a copy of a pipeline; starts nothing, touches no device."""
-    running, applied = pipe, []
+    running, applied = assign_streams(pipe), []
     for rule in RULES:
         result = rule(running, options)
         if result is not running:

@@ -58,6 +58,20 @@ class CopiesToDevice(Protocol):
     non_blocking: bool
 
 
+@runtime_checkable
+class OverlapsFetch(Protocol):
+    """A stage that can say whether, behind a copy to a GPU, it should run ahead of what follows it."""
+
+    overlap_fetch: bool
+
+
+def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
+    """Tell whether a stage runs ahead on a device: as the loader was told, or as the stage says."""
+    if given is not None:
+        return given
+    return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
+
+
 def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Workers make the mini-batches whose index they are given."""
     if options.num_workers == 0:
@@ -165,9 +179,8 @@ def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Sampling on a device runs ahead of what follows it, in a thread and on a stream of its own."""
 
     def wanted(stage: Datapipe) -> bool:
-        asked = getattr(stage, "overlap_fetch", False)
-        given = options.overlap_graph_fetch
-        return stage.reads_graph and device_of(stage) is not None and bool(asked if given is None else given)
+        ahead = runs_ahead(stage, options.overlap_graph_fetch, default=False)
+        return stage.reads_graph and device_of(stage) is not None and ahead
 
     return run_last_on_stream(pipe, "graph", options, wanted)
 
@@ -176,13 +189,8 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Features are fetched on a device ahead of the caller's step, in a thread and on a stream of its own."""
 
     def wanted(stage: Datapipe) -> bool:
-        asked = getattr(stage, "overlap_fetch", True)
-        given = options.overlap_feature_fetch
-        return (
-            isinstance(stage, ReadsFeatures)
-            and device_of(stage) is not None
-            and bool(asked if given is None else given)
-        )
+        ahead = runs_ahead(stage, options.overlap_feature_fetch, default=True)
+        return isinstance(stage, ReadsFeatures) and device_of(stage) is not None and ahead
 
     return run_last_on_stream(pipe, "feature", options, wanted)
 

@@ -1,6 +1,5 @@
 import copy
 import pickle
-from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -9,8 +8,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 import graphfeed as gf
-from graphfeed.datapipes.datapipe import Shardable, Source, length, number_stages, torch_shard
-from graphfeed.ops import Key
+from graphfeed.datapipes.datapipe import Shardable, Source, length
 from tests.datapipes.stages import (
     USERS,
     ByFields,
@@ -18,8 +16,6 @@ from tests.datapipes.stages import (
     ByMethod,
     Chained,
     InPairs,
-    Join,
-    Odd,
     make_items,
     make_join,
     seeds_in,
@@ -112,16 +108,6 @@ def test_torchs_workers_share_the_mini_batches(kind: str) -> None:
     assert sorted(digests(loader)) == sorted(digests(USERS[kind]()))
 
 
-def test_inputs_are_the_fields_that_are_stages() -> None:
-    items = make_items()
-    other = ByInit(items, 1)
-    assert items.inputs == ()
-    assert other.inputs == (items,)
-    assert Join(items, other).inputs == (items, other)
-    assert Chained((items, other, items)).inputs == (items, other, items)
-    assert Odd([1, 2]).inputs == ()
-
-
 def test_a_stage_with_fields_is_fixed() -> None:
     stage = ByFields(make_items(), 5)
     with pytest.raises(FrozenInstanceError, match="by"):
@@ -135,67 +121,6 @@ def test_fields_are_the_constructor() -> None:
     assert ByFields(items, 5, 3).again == ByFields(items, again=3, by=5).again == 3
     with pytest.raises(TypeError, match="by"):
         ByFields(items)  # type: ignore[call-arg]
-
-
-@each_kind
-def test_nothing_changes_where_a_rule_changes_nothing(make: Any) -> None:
-    pipe = make()
-    assert pipe.rewrite(unchanged) is pipe
-    assert pipe.with_inputs(unchanged) is pipe
-
-
-@each_kind
-def test_a_rewritten_pipeline_is_another_and_the_given_one_stays(make: Any) -> None:
-    pipe = make()
-    stages = gf.traverse(pipe)
-    expected = digests(pipe)
-    before = [dict(vars(stage)) for stage in stages]
-    result = pipe.rewrite(in_a_copy)
-    assert digests(result) == expected
-    assert not {id(stage) for stage in gf.traverse(result)} & {id(stage) for stage in stages}
-    assert gf.traverse(pipe) == stages
-    assert [dict(vars(stage)) for stage in stages] == before
-
-
-def test_a_method_that_was_handed_over_is_the_copys_own() -> None:
-    pipe = ByMethod(make_items(), 5)
-    result = pipe.changed(by=50)
-    assert seeds_in(result)[0] == [50, 51]
-    assert seeds_in(pipe)[0] == [5, 6]
-
-
-def test_sharing_is_kept() -> None:
-    result = make_join().rewrite(in_a_copy)
-    assert isinstance(result, Join)
-    (left,), (right,) = result.left.inputs, result.right.inputs
-    assert left is right
-
-
-def test_a_rule_sees_each_stage_once_and_its_inputs_before() -> None:
-    seen: list[gf.Datapipe] = []
-
-    def note(stage: gf.Datapipe) -> gf.Datapipe:
-        assert all(any(source is other for other in seen) for source in stage.inputs)
-        seen.append(stage)
-        return stage
-
-    make_join().rewrite(note)
-    assert [type(stage) for stage in seen] == [gf.ItemSampler, ByFields, ByMethod, Join]
-
-
-def test_a_stage_inside_a_tuple_is_rewritten() -> None:
-    pipe = Chained((make_items(4), make_items(6)))
-    result = pipe.rewrite(lambda stage: ByInit(stage, 7) if isinstance(stage, gf.ItemSampler) else stage)
-    assert isinstance(result, Chained)
-    assert [type(part) for part in result.parts] == [ByInit, ByInit]
-    assert seeds_in(result)[0] == [7, 8]
-
-
-def test_changing_a_field_changes_that_alone() -> None:
-    stage = ByFields(make_items(), 5, again=2)
-    result = stage.changed(by=6)
-    assert (result.by, result.again, result.datapipe) == (6, 2, stage.datapipe)
-    assert (stage.by, stage.again) == (5, 2)
 
 
 def test_stages_that_draw_are_numbered() -> None:
@@ -261,78 +186,3 @@ def test_subclasses_of_stages_of_ones_own() -> None:
     assert seeds_in(More(make_items(), 5, extra=20))[0] == [25, 26]
     other: Any = Other
     assert seeds_in(other(make_items(), 5).rewrite(in_a_copy))[0] == [0, 5]
-
-
-def test_outside_of_a_torch_worker_there_is_one_share() -> None:
-    assert torch_shard() == (0, 1)
-
-
-class Drawn(gf.Transform):
-    """Labels each mini-batch with a draw of its own."""
-
-    needs_key = True
-
-    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
-        assert minibatch.key is not None
-        drawn = minibatch.key.at(self.number, 0)
-        before = torch.empty(0, dtype=torch.int64) if minibatch.labels is None else minibatch.labels
-        assert isinstance(before, torch.Tensor)
-        labels = torch.cat([before, torch.tensor([drawn >> 1])])
-        return gf.MiniBatch(seeds=minibatch.seeds, labels=labels, key=minibatch.key)
-
-
-class Zipped(gf.Datapipe):
-    """Joins the labels of any number of branches."""
-
-    parts: tuple[gf.Datapipe, ...]
-
-    def __iter__(self) -> Iterator[Any]:
-        for batches in zip(*self.parts, strict=True):
-            yield gf.MiniBatch(labels=torch.cat([batch.labels for batch in batches]), key=batches[0].key)
-
-
-def drawn_in(pipe: gf.Datapipe) -> list[list[int]]:
-    return [batch.labels.tolist() for batch in pipe]
-
-
-def test_parallel_branches_draw_apart() -> None:
-    items = make_items()
-    pipe = Zipped((Drawn(Drawn(items)), Drawn(items), Zipped((Drawn(items), Drawn(items)))))
-    assert all(len(set(labels)) == len(labels) == 5 for labels in drawn_in(pipe))
-    assert all(len(set(labels)) == len(labels) == 6 for labels in drawn_in(Drawn(pipe)))
-
-
-def test_a_join_changes_nothing_for_the_first_branch_and_what_follows() -> None:
-    chain = Drawn(Drawn(make_items()))
-    (first,) = gf.find(chain, gf.ItemSampler)
-    joined = Zipped((chain, Drawn(first)))
-    assert [labels[:2] for labels in drawn_in(joined)] == drawn_in(chain)
-    keys = [Key(0, 0, index) for index in range(5)]
-    assert [labels[3] for labels in drawn_in(Drawn(joined))] == [key.at(3, 0) >> 1 for key in keys]
-
-
-def test_numbers_last_no_longer_than_the_run() -> None:
-    items = make_items()
-    left, right = Drawn(items), Drawn(items)
-    alone = drawn_in(right)
-    pipe = Zipped((left, right))
-    first = drawn_in(pipe)
-    assert drawn_in(pipe) == first
-    assert drawn_in(right) == drawn_in(left) == alone
-    assert drawn_in(Zipped((left, right))) == first
-    again = drawn_in(Zipped((pipe, Drawn(items))))
-    assert [labels[:2] for labels in again] == first
-    assert all(len(set(labels)) == 3 for labels in again)
-
-
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
-def test_branches_draw_the_same_wherever_they_run(num_workers: int) -> None:
-    items = make_items()
-    pipe = Drawn(Zipped((Drawn(items), Drawn(items).transform())))
-    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
-        assert [batch.labels.tolist() for batch in loader] == drawn_in(pipe)
-
-
-def test_a_chain_runs_as_it_is() -> None:
-    pipe = Drawn(Drawn(make_items()))
-    assert number_stages(pipe) is pipe

@@ -1,6 +1,7 @@
 """List, find and replace the stages of a pipeline."""
 
-from graphfeed.datapipes.datapipe import Datapipe, stages_of
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.rewriting import stages_of
 
 
 def traverse(pipe: Datapipe) -> list[Datapipe]:

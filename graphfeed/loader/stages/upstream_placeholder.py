@@ -30,9 +30,9 @@ def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ..
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position)
     for stage in stages:
-        numbered = stage.changed(numbered_as=stage.number) if stage.needs_key else stage
+        drawing = stage.changed(random_stream=stage.number) if stage.needs_key else stage
         swap = partial(replace_one, old=stage.datapipe, new=end)
-        detached.append(numbered.with_inputs(swap))
+        detached.append(drawing.with_inputs(swap))
         end = detached[-1]
     return tuple(detached)
 

@@ -3,3 +3,35 @@
 What they prepare once per graph, such as running sums of weights or the order of time, is here too. Relabelling what
 was drawn is in `graphfeed.ops.structure`; stages that draw are in `graphfeed.datapipes`.
 """
+
+from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
+from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
+from graphfeed.ops.sampling.labor_sample_hops import labor_sample_hops
+from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
+from graphfeed.ops.sampling.permute import permute
+from graphfeed.ops.sampling.sample_hops import SampledHop, sample_hops
+from graphfeed.ops.sampling.sample_negatives import sample_negatives
+from graphfeed.ops.sampling.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.sampling.temporal_labor_sample_hops import temporal_labor_sample_hops
+from graphfeed.ops.sampling.temporal_labor_sample_neighbors import temporal_labor_sample_neighbors
+from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_hops
+from graphfeed.ops.sampling.temporal_sample_neighbors import TemporalGraph, temporal_sample_neighbors
+from graphfeed.ops.sampling.time_order import (
+    TimeOrder,
+    as_times,
+    link_sources,
+    linked_order,
+    order_by_time,
+    places_in_order,
+)
+from graphfeed.ops.sampling.weights import cumulate_weights
+
+# fmt: off
+__all__ = [
+    "NOT_CACHED", "CachedEdgeValues", "HighDegreeIndex", "Picks", "SampledHop", "TemporalGraph", "TimeOrder",
+    "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights", "group_by_type", "labor_sample_hops",
+    "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
+    "read_edges", "sample_hops", "sample_negatives", "sample_neighbors", "temporal_labor_sample_hops",
+    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors",
+]
+# fmt: on

@@ -3,3 +3,25 @@
 Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. The graphs that hold such arrays are in
 `graphfeed.storage.graph`.
 """
+
+from graphfeed.ops.structure.compact import Compacted, compact
+from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
+from graphfeed.ops.structure.csc import (
+    Columns,
+    check_csc,
+    check_edge_types,
+    check_joined,
+    coo_to_csc,
+    expand_indptr,
+    indptr_edge_ids,
+)
+from graphfeed.ops.structure.isin import isin
+from graphfeed.ops.structure.match_pairs import match_pairs
+from graphfeed.ops.structure.unique import unique_and_compact
+
+# fmt: off
+__all__ = [
+    "Columns", "Compacted", "assign_slots", "check_csc", "check_edge_types", "check_joined", "compact", "coo_to_csc",
+    "count_edges", "expand_indptr", "indptr_edge_ids", "isin", "match_pairs", "unique_and_compact",
+]
+# fmt: on

@@ -1,0 +1,46 @@
+"""What happens when a stage is iterated: random streams are assigned, an observer is told, torch's workers share."""
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import get_worker_info
+
+from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
+from graphfeed.datapipes.pipeline.rewriting import stages_of
+
+if TYPE_CHECKING:
+    from graphfeed.datapipes.datapipe import Datapipe
+
+
+def assign_streams(pipe: "Datapipe") -> "Datapipe":
+    """Return the pipeline with a random stream for each stage that draws, counted from its sources on.
+
+    In a chain, a stage counts those before it by itself, so a chain is returned as it is. Stages in parallel branches
+    would count alike and draw alike. A pipeline that has its streams keeps them.
+    """
+    stages = stages_of(pipe)
+    has_join = any(len(stage.inputs) > 1 for stage in stages)
+    if not has_join or all(stage.random_stream is not None for stage in stages if stage.needs_key):
+        return pipe
+    streams = count()
+    return pipe.rewrite(lambda stage: stage.changed(random_stream=next(streams)) if stage.needs_key else stage)
+
+
+def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":
+    """Wrap a stage's `__iter__`. Without a loader, the first stage that is iterated sees the whole pipeline."""
+
+    @wraps(run)
+    def iterate(stage: "Datapipe") -> Iterator[Any]:
+        minibatches = run(assign_streams(stage))
+        observer = None if stage.inserted or not stage.loops else OBSERVER.get()
+        return minibatches if observer is None else observe_each(stage, minibatches, observer)
+
+    return iterate
+
+
+def torch_shard() -> tuple[int, int]:
+    """Return the id of this torch DataLoader worker and the number of workers; (0, 1) outside of a worker."""
+    info = get_worker_info()
+    return (0, 1) if info is None else (info.id, info.num_workers)
