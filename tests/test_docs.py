@@ -12,6 +12,7 @@ from tests.test_surface import KNOWN, find
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+GLOSSARY = ROOT / "docs" / "glossary.md"
 GRAPHBOLT = ROOT / "docs" / "from-graphbolt.md"
 
 TABLE = [(re.findall(r"`([^`]+)`", names), state, text) for names, state, text in rows(GRAPHBOLT, "name")]
@@ -28,6 +29,19 @@ def test_the_code_of_a_page_runs_and_prints_what_is_shown(page: Path) -> None:
 def test_links_of_a_page_lead_somewhere_and_the_readme_leads_to_it(page: Path) -> None:
     assert dead_links(page) == []
     assert page.relative_to(ROOT).as_posix() in links(ROOT / "README.md")
+
+
+def test_words_that_the_glossary_gives_up_do_not_come_back() -> None:
+    given_up = [word for cell, _ in rows(GLOSSARY, "not used") for word in cell.split(", ")]
+    pattern = re.compile("|".join(rf"\b{word.replace(' ', '[ _]')}\b" for word in given_up), re.IGNORECASE)
+    folders = [ROOT / name for name in ("graphfeed", "docs", "tutorials")]
+    pages = {path for folder in folders for path in folder.rglob("*.*") if path.suffix in {".md", ".py", ".pyi"}}
+    pages = {*pages, *ROOT.glob("*.md")} - {GLOSSARY}
+    found = [
+        (page.name, line) for page in sorted(pages) for line in page.read_text().splitlines() if pattern.search(line)
+    ]
+    assert given_up
+    assert found == []
 
 
 def test_graphbolts_names_are_in_the_table_once() -> None:

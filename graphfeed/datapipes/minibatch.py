@@ -27,13 +27,13 @@ class MiniBatch:
     indexes: ByType | None = None
     """Which query each seed belongs to."""
     sampled_subgraphs: list[SampledSubgraph] | None = None
-    """One a layer, the outermost first."""
+    """One per hop, the outermost first."""
     input_nodes: ByType | None = None
     """Ids of the outermost layer's rows: what needs features."""
     node_features: dict[Any, torch.Tensor] | None = None
     """By name; by (node type, name) if the graph has types."""
     edge_features: list[dict[Any, torch.Tensor]] | None = None
-    """One a layer, each by name, or by (edge type, name)."""
+    """One per hop, each by name, or by (edge type, name)."""
     compacted_seeds: ByType | None = None
     """Edge seeds as positions in the nodes that the innermost layer's columns are."""
     timestamp: ByType | None = field(default=None, kw_only=True)
