@@ -1,4 +1,4 @@
-"""Hold mini-batches back."""
+"""Read mini-batches ahead."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from graphfeed.datapipes.datapipe import Datapipe, length
 
 
 class Bufferer(Datapipe, name="buffer"):
-    """Reads some mini-batches ahead of the one that it gives, so that what they began has time to finish.
+    """Reads some mini-batches ahead of the one that it yields, so that asynchronous work has time to finish.
 
-    Nothing runs meanwhile by itself; `prefetch` and the loader's workers do that.
+    It starts no thread. `prefetch` and the loader's workers do.
 
     Raises:
-        ValueError: A buffer size below 1.
+        ValueError: The buffer size is below 1.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -23,7 +23,7 @@ class Bufferer(Datapipe, name="buffer"):
 
     datapipe: Datapipe
     buffer_size: int = 1
-    """How many mini-batches are held back."""
+    """How many mini-batches are read ahead."""
 
     one_to_one = True
     passes_on = True
@@ -34,7 +34,7 @@ class Bufferer(Datapipe, name="buffer"):
             raise ValueError(f"'buffer_size' is required to be a positive integer, but is {size!r}")
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each mini-batch when as many as the buffer holds have been read after it."""
+        """Yield each mini-batch once `buffer_size` more have been read."""
         held: deque[Any] = deque()
         for minibatch in self.datapipe:
             held.append(minibatch)
@@ -43,5 +43,5 @@ class Bufferer(Datapipe, name="buffer"):
         yield from held
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

@@ -17,17 +17,17 @@ from graphfeed.storage.memory.tensor_tree import move
 class CopyTo(Transform, name="copy_to"):
     """Moves every tensor of a mini-batch to a device, through dicts, lists and tuples.
 
-    With workers, the loader makes it a copy from pinned memory, on a stream of its own, ahead of the loop. Before the
-    sampler, it makes sampling and fetching run on the device, where they read pinned graphs and features too.
+    With workers, the loader pins mini-batches first and copies them on a stream of its own, ahead of the loop. A copy
+    before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features.
 
     Raises:
-        RuntimeError: torch doesn't know the device; when it runs: the device is not there.
+        RuntimeError: torch does not know the device. When it runs: the device is not there.
     """
 
     device: torch.device | str
     non_blocking: bool = False
-    """Whether a copy to a GPU from pinned memory returns before it is done. What is copied from is then kept until it
-    is; who uses the copy on another stream than the current one waits for this one."""
+    """Whether a copy from pinned memory to a GPU returns before it is done. The source is then kept until the copy is
+    done. To use the copy on another stream, let that stream wait for the current one."""
 
     runs_in = Placement.MAIN
     one_to_one = True
@@ -39,7 +39,7 @@ class CopyTo(Transform, name="copy_to"):
 
     @property
     def returns_early(self) -> bool:
-        """Whether copies may be returned before they are done; to the CPU they never are, for nothing waits there."""
+        """Whether copies may be returned before they are done; never for the CPU, where nothing would wait for them."""
         return self.non_blocking and is_gpu(self.device)
 
     def __call__(self, minibatch: Any) -> Any:
@@ -49,7 +49,7 @@ class CopyTo(Transform, name="copy_to"):
         return move(minibatch, self.device, non_blocking=self.returns_early)
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the pipeline here; keep what is copied from until its copy is done."""
+        """Run the pipeline in this thread; keep each source until its copy is done."""
         check_device("copy_to", self.device)
         if not self.returns_early:
             for minibatch in self.datapipe:

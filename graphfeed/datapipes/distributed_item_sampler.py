@@ -1,4 +1,4 @@
-"""Items to mini-batches, shared out among the ranks of a training."""
+"""From items to mini-batches, shared among the ranks of a training run."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,29 +16,30 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 def find_rank() -> tuple[int, int] | None:
-    """Return this process's rank and the number of ranks; None where no process group is initialised."""
+    """Return this process's rank and the number of ranks; None if no process group is initialised."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return None
 
 
 class DistributedItemSampler(Datapipe):
-    """Takes items in batches; of each `world_size` mini-batches in turn, every rank makes one.
+    """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
 
-    Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, the same bits; so an epoch goes
-    through the whole set in the same steps with any number of ranks, and another number can resume it. The order is
-    of the whole set: shuffled, a rank sees other items each epoch. Inside a torch DataLoader's worker it yields that
-    worker's share of the rank's.
+    Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, with the same bits. So an epoch
+    covers the whole set in the same order with any number of ranks, and another number of ranks can resume it. If the
+    set is shuffled, a rank sees other items in each epoch. Inside a torch DataLoader worker, it yields that worker's
+    share of the rank's mini-batches.
 
-    Rank and number of ranks are those of the process group that is initialised when the sampler is made, or else when
-    it is used; one rank where there is none and no launcher says otherwise. All ranks need the same seed: that of the
-    DataLoader, that given here, or 0 where there is no loader; a loader without a seed takes the one that rank 0 draws,
-    which all ranks wait for.
+    Rank and world size come from the process group that is initialised when the sampler is created, or else when it is
+    first used. Without a process group there is one rank, unless a launcher says otherwise. All ranks need the same
+    seed: that of the DataLoader, that of this sampler, or 0 without a loader. A loader without a seed takes one that
+    rank 0 draws; all ranks wait for it.
 
     Raises:
-        TypeError: `item_set` is no ItemSet or HeteroItemSet.
-        ValueError: An empty item set, a batch size below 1, a rank that is none, or both ways to make ranks even.
-        RuntimeError: When it is used: WORLD_SIZE is more than 1, as torchrun sets it, but no process group is
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet.
+        ValueError: The item set is empty, the batch size is below 1, there is no such rank, or both ways to make ranks
+            even were chosen.
+        RuntimeError: When it is used: WORLD_SIZE is more than 1, as set by torchrun, but no process group is
             initialised, so that every rank would take all items.
 
     Example:
@@ -49,23 +50,23 @@ class DistributedItemSampler(Datapipe):
 
     item_set: ItemSet | HeteroItemSet
     batch_size: int
-    """Of each rank."""
+    """The number of items in each rank's mini-batch."""
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Makes a mini-batch of rows and names."""
+    """Makes a mini-batch from rows and names."""
     drop_last: bool = False
-    """Whether to leave out a last mini-batch that is not full."""
+    """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     drop_uneven_inputs: bool = False
-    """Whether to leave out the last mini-batches that not every rank has one of."""
+    """Whether to drop the last mini-batches if not every rank would get one."""
     seed: int | None = None
-    """Of the order and all later draws; a DataLoader's own seed comes before it."""
+    """The seed of the order and of all later draws, unless the DataLoader has one."""
     pad_uneven_inputs: bool = field(default=False, kw_only=True)
-    """Whether ranks that have one mini-batch less get one from the epoch's start once more."""
+    """Whether ranks with one mini-batch less get another from the start of the epoch."""
     rank: int | None = field(default=None, kw_only=True)
     world_size: int | None = field(default=None, kw_only=True)
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
-    """The first mini-batch of the rank."""
+    """The rank's first mini-batch."""
 
     def __post_init__(self) -> None:
         if self.drop_uneven_inputs and self.pad_uneven_inputs:
@@ -100,40 +101,40 @@ class DistributedItemSampler(Datapipe):
         )
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch that this rank makes."""
+        """Return the number of mini-batches that this rank makes in an epoch."""
         (rank, world_size), total = self.place, len(self.all_ranks)
         if self.drop_uneven_inputs:
             return total // world_size
         return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the rank's mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        """Yield the rank's mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index in range(self.start, len(self)):
             if index % num_workers == worker:
                 yield self.minibatch(index)
 
     def minibatch(self, index: int) -> Any:
-        """Return one of the rank's mini-batches; costs the same for every index."""
+        """Return one of the rank's mini-batches; every index costs the same."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         (rank, world_size), sampler = self.place, self.all_ranks
         return sampler.minibatch((index * world_size + rank) % len(sampler))
 
     def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
-        """Return the same sampler for a seed and an epoch, from the rank's mini-batch `start` on."""
+        """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""
         rank, world_size = self.place
         return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what the first mini-batch of all ranks holds."""
+        """Return the size of the first mini-batch of all ranks."""
         return self.all_ranks.estimate_size(before)
 
     def agree(self, seed: int) -> int:
-        """Return the seed of rank 0; every rank must ask.
+        """Return the seed of rank 0; every rank must call this.
 
         Raises:
-            ValueError: There is no process group of these ranks to ask in.
+            ValueError: These ranks have no process group.
         """
         if self.place[1] == 1:
             return seed

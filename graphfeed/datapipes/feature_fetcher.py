@@ -1,4 +1,4 @@
-"""Read the features that a mini-batch needs."""
+"""Fetch the features of a mini-batch."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 
 
 def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None, str]]:
-    """Return the store's keys of a list of names, or of a dict of lists by type."""
+    """Return the keys in the store for a list of names, or for a dict of lists by type."""
     if names is None:
         return []
     lists = names.values() if isinstance(names, Mapping) else [names]
@@ -30,28 +30,29 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
 
 
 class FeatureFetcher(Transform, name="fetch_feature"):
-    """Reads features of the input nodes, and of each layer's edges. Sets `node_features` and `edge_features`.
+    """Fetches the features of the input nodes and of each hop's edges. Sets `node_features` and `edge_features`.
 
-    Runs in the main process, where feature caches, UVA and CUDA are at hand; the loader cuts the pipeline here. A
-    mini-batch that was not sampled gets the features of its node seeds. A type that is not in it is left out. The
-    features of a mini-batch on a GPU are there too: read from where they lie if the GPU can, else copied.
+    Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
+    threads fetch too if all features lie in CPU memory. A mini-batch that was not sampled gets the features of its node
+    seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a GPU, so are its features: the
+    GPU reads them where they lie if it can, otherwise they are copied.
 
     Raises:
-        KeyError: A feature that the store hasn't got.
-        ValueError: `cooperative`.
-        TypeError: Names that are a single string.
+        KeyError: The store does not have a feature.
+        ValueError: `cooperative` is True.
+        TypeError: Names are given as a single string.
     """
 
     feature_store: FeatureStore
     node_feature_keys: Names | None = None
-    """Names; by node type if the graph has types."""
+    """Names of features, or a dict of them by node type if the graph has types."""
     edge_feature_keys: Names | None = None
-    """Names; by edge type if the graph has types."""
+    """Names of features, or a dict of them by edge type if the graph has types."""
     overlap_fetch: bool = True
-    """Whether, behind a copy to a GPU, the loader fetches ahead of the caller's step, on a stream of its own; on the
-    CPU its workers run ahead anyway."""
+    """Whether the loader, behind a copy to a GPU, fetches ahead of the caller's step on its own stream. On the CPU,
+    workers run ahead anyway."""
     cooperative: bool = False
-    """Only False: there is no exchange of features between ranks."""
+    """Must be False: ranks do not exchange features."""
 
     runs_in = Placement.MAIN
 
@@ -88,7 +89,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return result
 
     def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
-        """Read the features of some nodes, or of a layer's edges."""
+        """Return the features of some nodes, or of a hop's edges."""
         features: dict[Any, torch.Tensor] = {}
         for _, kind, name in feature_keys(domain, names):
             if kind is not None and isinstance(ids, torch.Tensor):
@@ -106,7 +107,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return features
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what is there with a row of each feature for each node and edge; None where a dtype is not known."""
+        """Add one row of each feature per node and edge; None if the dtype of a feature is unknown."""
         if before is None:
             return None
         counts = [(key, before.nodes) for key in feature_keys("node", self.node_feature_keys)]
@@ -121,6 +122,6 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return before.plus(total)
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether every feature lies in CPU memory, so that worker threads read it as well as the main one."""
+        """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
         return self.one_to_one and all(self.feature_store[key].lies_in_memory() for key in keys)

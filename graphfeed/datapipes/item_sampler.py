@@ -1,4 +1,4 @@
-"""Items to mini-batches of seeds."""
+"""From items to mini-batches of seeds."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import field
@@ -17,18 +17,18 @@ from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 SHUFFLE = 0x5348554646
-"""Sets the key of the order apart from the keys of mini-batches."""
+"""Keeps the key of the order apart from the keys of mini-batches."""
 
 
 class ItemSampler(Datapipe):
-    """Takes items in batches, in order or shuffled; any mini-batch by its index.
+    """Groups items into mini-batches, in order or shuffled. Any mini-batch can be made from its index.
 
-    A shuffled order is a keyed pseudo-random permutation of the whole set: another each epoch, never in memory, and
-    as cheap to enter in the middle as at the start. Inside a torch DataLoader's worker it yields that worker's share.
+    The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
+    and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
 
     Raises:
-        TypeError: `item_set` is no ItemSet or HeteroItemSet.
-        ValueError: An empty item set, or a batch size below 1.
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet.
+        ValueError: The item set is empty, or the batch size is below 1.
 
     Example:
         >>> pipe = ItemSampler(ItemSet(5, names="seeds"), batch_size=2)
@@ -39,12 +39,12 @@ class ItemSampler(Datapipe):
     item_set: ItemSet | HeteroItemSet
     batch_size: int
     minibatcher: Callable[[Any, Any], Any] = minibatcher_default
-    """Makes a mini-batch of rows and names."""
+    """Makes a mini-batch from rows and names."""
     drop_last: bool = False
-    """Whether to leave out a last mini-batch that is not full."""
+    """Whether to drop the last mini-batch if it is not full."""
     shuffle: bool = False
     seed: int | None = None
-    """Of the order and all later draws; a DataLoader's own seed comes before it. None is 0 where there is no loader."""
+    """The seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a loader."""
     epoch: int = field(default=0, kw_only=True)
     start: int = field(default=0, kw_only=True)
     """The first mini-batch."""
@@ -60,19 +60,19 @@ class ItemSampler(Datapipe):
         check_count("batch_size", self.batch_size, 1)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         whole, rest = divmod(len(self.item_set), self.batch_size)
         return whole if self.drop_last or rest == 0 else whole + 1
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index in range(self.start, len(self)):
             if index % num_workers == worker:
                 yield self.minibatch(index)
 
     def minibatch(self, index: int) -> Any:
-        """Return one mini-batch of the epoch; costs the same for every index."""
+        """Return the mini-batch with this index; every index costs the same."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         size = len(self.item_set)
@@ -86,9 +86,9 @@ class ItemSampler(Datapipe):
         return minibatch
 
     def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":
-        """Return the same sampler for a seed and an epoch, from a mini-batch on."""
+        """Return the same sampler for a seed and an epoch, beginning with mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
-        """Return what the first mini-batch holds; makes it, which reads its items."""
+        """Return the size of the first mini-batch, which is made for that."""
         return measure(self.minibatch(0)) if len(self) else None

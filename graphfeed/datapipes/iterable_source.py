@@ -11,9 +11,9 @@ from graphfeed.ops import Key
 
 
 class IterableSource(Datapipe):
-    """Mini-batches that somebody made; each gets a key by its place. Stages make one of whatever they are given.
+    """Wraps an iterable of mini-batches; each gets a key by its place. Stages wrap iterables in it by themselves.
 
-    To resume, the iterable is gone through again from its start.
+    Resuming reads the iterable again from its start.
     """
 
     iterable: Iterable[Any]
@@ -22,7 +22,7 @@ class IterableSource(Datapipe):
     start: int = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the mini-batches from `start` on, in a torch DataLoader's worker only its share."""
+        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
         worker, num_workers = torch_shard()
         for index, minibatch in enumerate(self.iterable):
             if index < self.start or index % num_workers != worker:
@@ -33,9 +33,9 @@ class IterableSource(Datapipe):
             yield minibatch
 
     def __len__(self) -> int:
-        """Return the iterable's length, where it has one."""
+        """Return the iterable's length, if it has one."""
         return len(self.iterable)  # type: ignore[arg-type]
 
     def keyed(self, seed: int, epoch: int, start: int) -> "IterableSource":
-        """Return the same source for a seed and an epoch, from a mini-batch on."""
+        """Return the same source for a seed and an epoch, beginning with mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)

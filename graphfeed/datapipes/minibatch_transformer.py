@@ -1,4 +1,4 @@
-"""Any function of a mini-batch as a stage."""
+"""Use any function of a mini-batch as a stage."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ from graphfeed.datapipes.transform import Transform
 
 
 class MiniBatchTransformer(Transform, name="transform"):
-    """Calls a function on each mini-batch; the identity if there is none.
+    """Calls a function on each mini-batch; without a function, passes the mini-batch on.
 
-    A subclass may pass a method of its own to `super().__init__(datapipe, self.work)`. To run in worker processes the
-    function must pickle: a module's function, not a lambda.
+    A subclass may pass one of its methods to `super().__init__(datapipe, self.work)`. To run in worker processes, the
+    function must be picklable: a function of a module, not a lambda.
 
     Raises:
-        TypeError: When it runs: the function returned something else than a MiniBatch.
+        TypeError: When it runs: the function did not return a MiniBatch.
     """
 
     transformer: Callable[[MiniBatch], MiniBatch] | None = None
@@ -27,7 +27,7 @@ class MiniBatchTransformer(Transform, name="transform"):
             )
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
-        """Return what the function makes of the mini-batch."""
+        """Return the function's result."""
         if self.transformer is None:
             return minibatch
         result = self.transformer(minibatch)
@@ -39,5 +39,5 @@ class MiniBatchTransformer(Transform, name="transform"):
         return result
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return what was there before the identity; what a function makes of it is not known."""
+        """Return the size of the input if there is no function; otherwise the size is unknown."""
         return before if self.transformer is None else None

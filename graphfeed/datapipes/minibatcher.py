@@ -1,4 +1,4 @@
-"""How items become a mini-batch."""
+"""How rows of items become a mini-batch."""
 
 import warnings
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ class ItemNameWarning(UserWarning):
 
 
 def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
-    """Put each member of the items into the mini-batch field of its name.
+    """Put each member of the items into the mini-batch field with its name.
 
     Former names still work: `seed_nodes` are `seeds`; so are `node_pairs`, with which `negative_srcs` and
     `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does.
 
     Args:
         batch: Rows of an item set: a member, a tuple of members, or a dict of those by type, which is turned into one
-            dict by type a member.
+            dict by type per member.
         names: The item set's names.
 
     Returns:
-        A `MiniBatch`; the batch as it is, if there are no names. A name that is no field is set all the same.
+        A `MiniBatch`, or the batch itself if there are no names. A name that is not a field becomes an attribute.
 
     Warns:
-        ItemNameWarning: No names, or a name that is no field.
+        ItemNameWarning: There are no names, or a name is not a field.
     """
     if names is None:
         warnings.warn(
@@ -57,7 +57,7 @@ def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
 
 
 def take_member(batch: Any, place: int, count: int) -> Any:
-    """Return one of the members of a batch, by type if the batch is."""
+    """Return one member of a batch; a dict by type if the batch is one."""
     if count == 1:
         return batch
     if isinstance(batch, Mapping):

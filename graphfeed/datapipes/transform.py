@@ -1,4 +1,4 @@
-"""Stages that make one mini-batch of one."""
+"""Stages that map one mini-batch to one."""
 
 import multiprocessing
 import threading
@@ -15,21 +15,21 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 
 
 class Transform(Datapipe):
-    """A stage that makes one mini-batch of one: write `__call__`, which must not change its argument.
+    """A stage that maps one mini-batch to one: write `__call__`, which must not change its argument.
 
-    Such a stage can be computed for any mini-batch, anywhere; a chain of them from an `ItemSampler` on can be sharded
-    and resumed at once. One that writes `__iter__`, to leave mini-batches out or to add some, runs in the main process
-    with all that follow it.
+    Such a stage can run for any mini-batch, anywhere. A chain of them behind an `ItemSampler` can be sharded, and
+    resumed without recomputing. A subclass that writes `__iter__`, to drop or add mini-batches, runs in the main
+    process, and so do all stages after it.
     """
 
     datapipe: Datapipe
-    """Where mini-batches come from: a stage, or any iterable of mini-batches."""
+    """The source: a stage, or any iterable of mini-batches."""
 
     one_to_one = True
     loops = False
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
-        """Keep a stage that loops itself out of workers, which call a stage and would leave its loop out."""
+        """Keep a stage with its own loop out of workers, which would call the stage without that loop."""
         if "__iter__" in vars(cls):
             cls.runs_in = Placement.MAIN
             cls.loops = True
@@ -38,7 +38,7 @@ class Transform(Datapipe):
 
     def __post_init__(self) -> None:
         if isinstance(self.datapipe, (ItemSet, HeteroItemSet)):
-            raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler between")
+            raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler in between")
         if not isinstance(self.datapipe, Datapipe):
             if isinstance(self.datapipe, IterDataPipe) and any(
                 isinstance(value, Datapipe) for value in vars(self.datapipe).values()
@@ -56,27 +56,27 @@ class Transform(Datapipe):
             self.__dict__["datapipe"] = IterableSource(self.datapipe)
 
     def __call__(self, minibatch: Any) -> Any:
-        """Return what the stage makes of a mini-batch."""
+        """Return the result for one mini-batch."""
         raise NotImplementedError(f"{type(self).__name__} must write __call__")
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the pipeline here."""
+        """Run the pipeline in this thread."""
         observer = None if self.loops else OBSERVER.get()
         for minibatch in self.datapipe:
             yield call(self, minibatch, observer)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches; a TypeError where the source doesn't know, or the stage loops itself."""
+        """Return the number of mini-batches; a TypeError if the source cannot tell, or the stage has its own loop."""
         if not self.one_to_one:
             raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
         return length(self.datapipe)
 
 
 def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> Any:
-    """Call a stage, before the eyes of an observer; a failure is noted with the stage, the mini-batch and the worker.
+    """Call a stage and tell the observer; an exception gets a note with the stage, the mini-batch and the worker.
 
-    A new mini-batch that the stage made without a key gets that of the one it was given, so that later draws stay the
-    same wherever they are made.
+    If the stage returns a new mini-batch without a key, it gets the key of the old one. So later draws stay the same
+    wherever they are made.
     """
     key = getattr(minibatch, "key", None)
     if observer is not None:
@@ -98,7 +98,7 @@ def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> 
 
 
 def worker_name() -> str:
-    """Name the process or thread that runs this."""
+    """Name the current process or thread."""
     process, thread = multiprocessing.current_process(), threading.current_thread()
     if process.name != "MainProcess":
         return f"worker process {process.name} (pid {process.pid})"

@@ -1,4 +1,4 @@
-"""The loader: plans a pipeline, runs it epoch by epoch, stops and resumes."""
+"""The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
 import threading
 import weakref
@@ -30,54 +30,56 @@ from graphfeed.ops.random import draw_unkeyed
 
 @dataclass
 class Progress:
-    """How far an epoch has come."""
+    """How far an epoch is."""
 
     epoch: int
     index: int
-    """Mini-batches given out."""
+    """The number of mini-batches yielded."""
     done: bool = False
 
 
 class DataLoader:
-    """Runs a pipeline with workers; iterating it gives one epoch's mini-batches, in order.
+    """Runs a pipeline with workers. Iterating the loader yields the mini-batches of one epoch, in order.
 
-    The mini-batches of an epoch are the same bits, in the same order, for every choice of workers; they depend on the
-    pipeline, the seed, the epoch and their index alone. Each `iter()` begins the next epoch, also when the one before
-    was left early; several may be alive at once. A failure in a stage comes out in its mini-batch's place, with a note
-    of the stage, the mini-batch and the worker, and ends the epoch.
+    The mini-batches of an epoch are the same bits, in the same order, for every choice of workers. They depend on the
+    pipeline, the seed, the epoch and their index alone. Each `iter()` starts the next epoch, even if the previous one
+    was left early; several epochs may be running at once. If a stage fails, the exception is raised in the place of its
+    mini-batch, with a note that names the stage, the mini-batch and the worker, and the epoch ends.
 
-    Handing a mini-batch over to a worker thread costs 100 to 200 microseconds. Where all stages together take less
-    than that, `num_workers=0` is faster.
+    Handing a mini-batch over to a worker thread costs 100 to 200 microseconds. If all stages together take less than
+    that, `num_workers=0` is faster.
 
     Args:
-        datapipe: The pipeline; it is not changed.
-        num_workers: 0 runs everything in the loop's own thread, but for what the last two options put on streams; None
-            takes as many threads as there are cores, or 0 where mini-batches are sampled on a GPU.
-        persistent_workers: Whether workers outlive the epoch.
-        max_uva_threads: How many threads of a GPU read pinned memory at once, so that the rest of it computes; holds
-            for the process from the epoch's beginning on. No effect on the CPU.
-        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU, and what comes before them, are
-            made ahead of the caller's step, in a thread and on a CUDA stream of their own; None asks the stages
-            (`FeatureFetcher.overlap_fetch`, True). No effect on the CPU, where workers run ahead anyway.
-        overlap_graph_fetch: Whether sampling behind a copy to a GPU has a thread and a stream of its own, ahead of
-            fetching; None asks the stages (`NeighborSampler.overlap_fetch`, False).
-        worker: "thread", or "process" for stages in Python that keep the interpreter busy, or that crash: processes are
-            replaced when they are killed, and what they were doing is done again. Graphs and features then move to
-            shared memory, at the first epoch.
-        executor: Anything with the interface of `concurrent.futures.Executor`, to run the workers' side, as Dask's
-            `client.get_executor()` with workers of this machine; it is not shut down. What is sent to it pickles,
-            unless it is a ThreadPoolExecutor.
-        seed: Of all randomness; None takes the ItemSampler's, or else a random one (`seed`).
-        prefetch_factor: How many mini-batches are in flight for each worker, and wait ready behind each thread that
-            runs ahead; on a GPU they take its memory. Where threads fetch features beside worker processes, one more is
-            in flight for each of those threads, of which there are as many as workers or cores.
-        timeout: Seconds that a mini-batch may take in a worker before it fails; a process that is at it is then killed.
-        observer: Sees each stage begin and end, and each wait at a cut (`graphfeed.loader.Observer`).
+        datapipe: The pipeline. It is not changed.
+        num_workers: The number of workers. With 0, everything runs in the loop's own thread, except what the overlap
+            options put on streams. None means one thread per core, or 0 if mini-batches are sampled on a GPU.
+        persistent_workers: Whether workers are kept for the next epoch.
+        max_uva_threads: How many threads of a GPU read pinned memory at once, which leaves the rest of it for
+            computing. Applies to the whole process once an epoch starts. Has no effect on the CPU.
+        overlap_feature_fetch: Whether features that are fetched behind a copy to a GPU are prefetched, together with
+            the stages before them, in a thread and on a CUDA stream of their own. None asks the stages
+            (`FeatureFetcher.overlap_fetch`, True by default). Has no effect on the CPU, where workers run ahead anyway.
+        overlap_graph_fetch: Whether sampling behind a copy to a GPU has its own thread and stream, ahead of fetching.
+            None asks the stages (`NeighborSampler.overlap_fetch`, False by default).
+        worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
+            processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
+            mini-batch is made again. Graphs and features then move to shared memory when the first epoch starts.
+        executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
+            with workers on this machine. It runs the workers' side and is not shut down. Tasks and results are
+            pickled, unless it is a ThreadPoolExecutor.
+        seed: The seed of all randomness. None takes the seed of the ItemSampler, or else a random one (see
+            `graphfeed.seed`).
+        prefetch_factor: How many mini-batches are in flight per worker, and how many wait behind each thread that runs
+            ahead. On a GPU they take up its memory. If threads fetch features beside worker processes, each of those
+            threads adds one more; there are as many of them as workers or cores.
+        timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
+            killed.
+        observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
 
     Raises:
-        TypeError: `datapipe` is no pipeline.
-        ValueError: An option out of range; workers, where a copy to a GPU comes before the sampler. When it runs:
-        RuntimeError: There is no such GPU.
+        TypeError: `datapipe` is not a pipeline.
+        ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
+        RuntimeError: When it runs: there is no such GPU.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet
@@ -133,24 +135,24 @@ class DataLoader:
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
-        # Not taken before it is asked for: a typed graph counts its edges in a pass over them.
+        # Taken when it is first needed, because a typed graph counts its edges by a pass over them.
         return take_fingerprint(self.plan.written)
 
     @property
     def seed(self) -> int:
-        """What all randomness comes from."""
+        """The seed of all randomness."""
         return self._seed
 
     def explain(self, *, rewritten: bool = True) -> str:
-        """Return what runs where, and which rule put it there; `rewritten=False` shows the pipeline as written."""
+        """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
         return self.plan.explain(rewritten=rewritten)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch; a TypeError where the pipeline can't tell."""
+        """Return the number of mini-batches in an epoch; a TypeError if the pipeline cannot tell."""
         return length(self.plan.written)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch."""
+        """Start the next epoch."""
         if self._closed:
             raise RuntimeError("the loader is closed; make another")
         progress, self._next = self._next, Progress(self._next.epoch + 1, 0)
@@ -160,16 +162,16 @@ class DataLoader:
         return run
 
     def set_epoch(self, epoch: int) -> None:
-        """Set which epoch the next `iter()` begins, from its start."""
+        """Set the epoch that the next `iter()` starts."""
         if epoch < 0:
             raise ValueError(f"epoch must be 0 or more, but is {epoch}")
         self._next = Progress(epoch, 0)
         self._latest = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the epoch begun last stands, as plain ints and strings that JSON can hold.
+        """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        These are the seed, the epoch, how many mini-batches it has given out, and the fingerprint of the pipeline.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
@@ -178,15 +180,15 @@ class DataLoader:
         return {**place, "fingerprint": self._fingerprint}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next `iter()` go on where a state was taken, with any number and kind of workers.
+        """Let the next `iter()` continue from a state, with any number and kind of workers.
 
         If every stage maps one mini-batch to one (all built-in stages do), resuming recomputes nothing; otherwise the
         earlier mini-batches are made again and dropped. A state without a fingerprint, as older versions made it, is
-        taken as one of this pipeline.
+        accepted without a check.
 
         Raises:
-            ValueError: `state_dict` is no such state, or comes from another pipeline or another seed than this loader
-                was given.
+            ValueError: `state_dict` is not a state, or comes from another pipeline, or from another seed than the one
+                this loader was given.
         """
         place = {name: value for name, value in state_dict.items() if name != "fingerprint"}
         if set(place) != {"seed", "epoch", "index"} or not all(type(value) is int for value in place.values()):
@@ -207,14 +209,14 @@ class DataLoader:
         self._latest = None
 
     def as_node(self) -> Any:
-        """Return the loader as a `torchdata.nodes.BaseNode`, to compose with other nodes."""
+        """Return the loader as a `torchdata.nodes.BaseNode`, to compose it with other nodes."""
         return import_module("graphfeed.loader.node").LoaderNode(self)
 
     def close(self) -> None:
-        """End all epochs that are running, and the workers that the loader started."""
+        """End all running epochs, and the workers that the loader started."""
         self._closed = True
         for run in list(self._running):
-            # One that another thread is inside of right now ends by itself: its workers go.
+            # If another thread is inside of it right now, it ends by itself, because its workers end.
             with suppress(ValueError):
                 run.close()
         if self._pool is not None:
@@ -222,7 +224,7 @@ class DataLoader:
             self._pool = None
 
     def __enter__(self) -> Self:
-        """Return the loader, which closes at the end of the block."""
+        """Return the loader; it is closed at the end of the block."""
         return self
 
     def __exit__(
@@ -245,7 +247,7 @@ class DataLoader:
             return self._executor
         if not self.persistent_workers:
             return self._start_workers()
-        # Two threads may begin an epoch each.
+        # Two threads may start an epoch at the same time.
         with self._starting:
             if self._pool is None:
                 self._pool = self._start_workers()
@@ -286,7 +288,7 @@ def check_options(
     prefetch_factor: int,
     timeout: float,
 ) -> None:
-    """Raise where an option is out of range or two contradict each other."""
+    """Raise if an option is out of range, or if two contradict each other."""
     if num_workers is not None:
         check_count("num_workers", num_workers, 0)
     if worker not in ("thread", "process"):
@@ -303,7 +305,7 @@ def check_options(
 
 
 def choose_seed(pipe: Datapipe, seed: int | None) -> int:
-    """Return the seed given, or that of a source, or a random one that ranks agree on (`graphfeed.seed`)."""
+    """Return the given seed, or that of a source, or a random one on which all ranks agree (`graphfeed.seed`)."""
     for source in find(pipe, Source):
         if seed is None:
             seed = getattr(source, "seed", None)

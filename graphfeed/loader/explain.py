@@ -1,4 +1,4 @@
-"""A plan as text: where each stage runs, and what a mini-batch is expected to take behind it."""
+"""A plan as text: where each stage runs, and the estimated size of its output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 
 HEADINGS = ("where", "device", "stream", "bytes", "stage")
 ON_A_DEVICE = slice(1, 3)
-"""The columns that say something where there is a device."""
+"""The columns that are only shown if there is a device."""
 UNITS = ("B", "kB", "MB", "GB", "TB")
 UNKNOWN = "?"
-BYTES_NOTE = "bytes: expected of a mini-batch's tensors behind the stage, by average degrees; no limit"
-UNKNOWN_NOTE = f"{UNKNOWN} is not known: a stage of your own may write estimate_size()"
+BYTES_NOTE = "bytes: estimated output size, from average degrees; not an upper bound"
+UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Place:
     """Where stages run."""
 
     where: str
-    """The caller's thread ("main"), one that runs ahead of it ("prefetch"), others beside it ("thread"), or workers."""
+    """"main" (the caller's thread), "prefetch" (a thread ahead of it), "thread" (threads beside it) or "worker"."""
     stream: str
-    """Whose CUDA stream they use, behind a copy to a device."""
+    """Whose CUDA stream they use behind a copy to a device."""
 
 
 def describe_plan(running: Datapipe) -> list[str]:
@@ -59,12 +59,12 @@ def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
 
 
 def describe_written(written: Datapipe) -> list[str]:
-    """Return the stages as they were written, a line each."""
+    """Return the stages as they were written, one per line."""
     return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Place("main", ""), 0)]
 
 
 def align(table: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines, columns as wide as they need to be, sizes at their right."""
+    """Return rows of cells as lines with aligned columns; sizes are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
@@ -75,7 +75,7 @@ def align(table: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
-    """Return what is expected behind each stage, by its id."""
+    """Return the estimated output size of each stage, by the id of the stage."""
     found: dict[int, BatchSizeEstimate | None] = {}
     for stage in traverse(pipe):
         before = [found[id(source)] for source in stage.inputs]
@@ -84,7 +84,7 @@ def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
 
 
 def size_text(expected: BatchSizeEstimate | None) -> str:
-    """Return a number of bytes in two or three digits; more would promise too much."""
+    """Return a number of bytes with two or three digits; an estimate is no more exact than that."""
     if expected is None:
         return UNKNOWN
     size, unit = expected.num_bytes, 0
@@ -94,7 +94,7 @@ def size_text(expected: BatchSizeEstimate | None) -> str:
 
 
 def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
-    """Yield each stage, where it runs, and how far it is from the last one."""
+    """Yield each stage, where it runs, and its distance from the last stage."""
     yield stage, place, depth
     if isinstance(stage, InWorkers):
         yield from list_region(stage.datapipe, Place("worker", ""), place, depth + 1)
@@ -111,7 +111,7 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
 
 
 def list_region(stage: Datapipe, inside: Place, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
-    """Yield the stages that workers run; a source that can't be sharded runs outside of them."""
+    """Yield the stages that workers run; a source that cannot be sharded runs outside of them."""
     while isinstance(stage, Transform):
         yield stage, inside, depth
         stage, depth = stage.datapipe, depth + 1

@@ -1,4 +1,4 @@
-"""The loader among torchdata's nodes: the one module that imports torchdata."""
+"""The loader as a torchdata node; the only module that imports torchdata."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class LoaderNode(BaseNode):  # type: ignore[misc]
-    """A `torchdata.nodes.BaseNode` that gives a loader's mini-batches; a reset begins the loader's next epoch."""
+    """A `torchdata.nodes.BaseNode` that yields a loader's mini-batches; a reset starts the loader's next epoch."""
 
     def __init__(self, loader: "DataLoader") -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         self.batches: Any = None
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
-        """Begin the next epoch, or go on where a state was taken."""
+        """Start the next epoch, or continue from a state."""
         super().reset(initial_state)
         if initial_state is not None:
             self.loader.load_state_dict(initial_state)
@@ -28,5 +28,5 @@ class LoaderNode(BaseNode):  # type: ignore[misc]
         return next(self.batches)
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the epoch stands."""
+        """Return the position in the epoch."""
         return self.loader.state_dict()

@@ -1,6 +1,6 @@
-"""The rules by which a pipeline becomes a plan: small pure functions that start nothing and touch no device.
+"""The rules that turn a pipeline into a plan: small pure functions that start nothing and touch no device.
 
-The first line of a rule's docstring is what `explain()` prints when it changed something.
+`explain()` prints the first line of a rule's docstring if the rule changed something.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,16 @@ class LoaderOptions:
     """The input of every rule."""
 
     num_workers: int = 0
-    """0 runs everything where the loader is iterated."""
+    """With 0, everything runs in the thread that iterates the loader."""
     in_threads: bool = True
     """Whether workers share this process's memory."""
     prefetch_factor: int = 2
-    """How many mini-batches are in flight for each worker, and ready before each stage that others run ahead of."""
+    """How many mini-batches are in flight per worker, and how many wait behind each thread that runs ahead."""
     timeout_seconds: float = 600.0
     overlap_feature_fetch: bool | None = None
-    """Whether features are fetched ahead on a device; None asks each stage's `overlap_fetch`."""
+    """Whether features are prefetched on a device; None asks each stage's `overlap_fetch`."""
     overlap_graph_fetch: bool | None = None
-    """The same of sampling."""
+    """The same for sampling."""
 
 
 OUTER_WAIT_FACTOR = 2.0
@@ -44,10 +44,10 @@ OUTER_WAIT_FACTOR = 2.0
 
 @runtime_checkable
 class ReadsFeatures(Protocol):
-    """A stage that can tell whether reading is the same in any thread."""
+    """A stage that reads features, and can tell whether any thread may read them."""
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether worker threads do it as well as the main one."""
+        """Tell whether worker threads can read them as well as the main thread."""
 
 
 @runtime_checkable
@@ -73,14 +73,14 @@ def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
 
 
 def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Workers make the mini-batches whose index they are given."""
+    """Each worker makes the mini-batches whose indexes it is given."""
     if options.num_workers == 0:
         return pipe
     return pipe.rewrite(lambda stage: Sharder(stage) if isinstance(stage, Shardable) else stage)
 
 
 def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory and workers are threads, so workers fetch too: it costs no transport there."""
+    """Features lie in CPU memory, so worker threads also fetch features; nothing is copied between processes."""
     if options.num_workers == 0 or not options.in_threads:
         return pipe
 
@@ -100,7 +100,7 @@ def runs_before_cut(stage: Datapipe) -> bool:
 
 
 def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """What comes before the first main-process stage runs in workers."""
+    """All stages before the first main-process stage run in workers."""
     if options.num_workers == 0:
         return pipe
     window = options.num_workers * options.prefetch_factor
@@ -115,12 +115,12 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory and workers are none of its threads, so threads beside them fetch several at once."""
+    """Features lie in CPU memory and workers are processes, so threads of the main process fetch several at once."""
     if options.num_workers == 0 or options.in_threads:
         return pipe
 
     def fetch(stage: Datapipe) -> Datapipe:
-        # Behind another main-process stage the threads would run that too.
+        # Behind another main-process stage, the threads would run that stage too.
         if not isinstance(stage, Transform) or not isinstance(stage.datapipe, (InWorkers, InThreads)):
             return stage
         if not isinstance(stage, ReadsFeatures) or not stage.may_run_in_threads():
@@ -132,7 +132,7 @@ def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def device_of(pipe: Datapipe) -> torch.device | str | None:
-    """Return the GPU that a stage's mini-batches lie on, as the last copy names it; None for the CPU."""
+    """Return the GPU on which a stage's mini-batches lie, as named by the last copy; None for the CPU."""
     if isinstance(pipe, CopiesToDevice):
         return pipe.device if is_gpu(pipe.device) else None
     return next((device for source in pipe.inputs if (device := device_of(source)) is not None), None)
@@ -148,14 +148,14 @@ def sampled_on_device(pipe: Datapipe) -> tuple[torch.device | str, Datapipe] | N
 
 
 def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Where mini-batches are sampled on a device, the main process does it: workers are a ValueError."""
+    """Mini-batches that are sampled on a device are sampled in the main process, so workers are a ValueError."""
     found = sampled_on_device(pipe)
     if found is None or options.num_workers == 0:
         return pipe
     device, stage = found
     raise ValueError(
         f"num_workers is {options.num_workers}, but copy_to({str(device)!r}) comes before {type(stage).__name__}: "
-        "sampling on a device is the main process's work, and workers would have none. Give num_workers=0 to sample "
+        "the main process samples on a device, and workers would have nothing to do. Give num_workers=0 to sample "
         "on the device, or move copy_to behind the sampler to sample in workers"
     )
 
@@ -163,7 +163,7 @@ def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 def run_last_on_stream(
     pipe: Datapipe, name: str, options: LoaderOptions, wanted: Callable[[Datapipe], bool]
 ) -> Datapipe:
-    """Put a part that ends with a wanted stage on a stream; what others of them come before is in that part already."""
+    """Put the part that ends with the last wanted stage on a stream; that part includes the wanted stages before it."""
     covered = {id(source) for stage in traverse(pipe) if wanted(stage) for source in traverse(stage)[:-1]}
 
     def put(stage: Datapipe) -> Datapipe:
@@ -176,7 +176,7 @@ def run_last_on_stream(
 
 
 def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Sampling on a device runs ahead of what follows it, in a thread and on a stream of its own."""
+    """Sampling on a device runs ahead of the next stages, in its own thread and on its own stream."""
 
     def wanted(stage: Datapipe) -> bool:
         ahead = runs_ahead(stage, options.overlap_graph_fetch, default=False)
@@ -186,7 +186,7 @@ def overlap_graph_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features are fetched on a device ahead of the caller's step, in a thread and on a stream of its own."""
+    """Features are fetched on a device ahead of the caller's step, in their own thread and on their own stream."""
 
     def wanted(stage: Datapipe) -> bool:
         ahead = runs_ahead(stage, options.overlap_feature_fetch, default=True)
@@ -196,7 +196,7 @@ def overlap_feature_fetch(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def prefetch_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
-    """Prefetching that a pipeline asks for behind a copy to a device has a stream of its own there."""
+    """A `prefetch` behind a copy to a device gets its own stream there."""
 
     def swap(stage: Datapipe) -> Datapipe:
         device = device_of(stage)
@@ -208,7 +208,7 @@ def prefetch_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # n
 
 
 def copy_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """What comes before the copy to a device, and the copy, run ahead in a thread, on a stream of its own."""
+    """The copy to a device and the stages before it run ahead in a thread, on their own stream."""
     if options.num_workers == 0:
         return pipe
     ahead = {id(source) for stage in find(pipe, StreamPrefetch) for source in traverse(stage)[:-1]}
@@ -220,7 +220,7 @@ def copy_on_stream(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa: ARG001
-    """What is copied on a stream goes to pinned memory first, so that the copy runs while others compute."""
+    """Mini-batches are pinned before they are copied on a stream, so that the copy overlaps with computation."""
 
     def pin(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or not is_gpu(stage.device):
@@ -235,14 +235,14 @@ def pin_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:  # noqa
 
 
 def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """The main-process stages before the copy run ahead of it in a thread."""
+    """The main-process stages before the copy run ahead in a thread."""
     if options.num_workers == 0:
         return pipe
 
     def prefetch(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or is_gpu(stage.device):
             return stage
-        # Workers run ahead by themselves; a thread between would only pass mini-batches on.
+        # Workers run ahead already; a thread in between would only pass mini-batches on.
         if isinstance(stage.datapipe, (InWorkers, InThreads)):
             return stage
         return stage.changed(datapipe=ahead(stage.datapipe, options))
@@ -251,9 +251,9 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 
 def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """The main-process stages run ahead of the loop in a thread, so that they overlap the user's step."""
+    """The main-process stages run ahead of the loop in a thread, so that they overlap with the user's step."""
     ready = isinstance(pipe, (InWorkers, InThreads, CopiesToDevice))
-    # On a device they would be on the thread's stream, and not on the caller's.
+    # On a device they would use the thread's stream rather than the caller's.
     if options.num_workers == 0 or ready or device_of(pipe) is not None:
         return pipe
     return ahead(pipe, options)

@@ -1,4 +1,4 @@
-"""What a worker does: a mini-batch's index in, the finished mini-batch out."""
+"""The task of a worker: the index of a mini-batch goes in, the finished mini-batch comes out."""
 
 import multiprocessing
 import pickle
@@ -20,11 +20,11 @@ class WorkerTask:
     """The stages that workers run."""
 
     source: Shardable | None
-    """Makes mini-batches by seed, epoch and index; None if they are sent."""
+    """Makes mini-batches by seed, epoch and index; None if the mini-batches are sent."""
     stages: tuple[Transform, ...]
 
     def __call__(self, task: Any, observer: Observer | None = None) -> Any:
-        """Return the finished mini-batch of (seed, epoch, index), or of a mini-batch."""
+        """Return the finished mini-batch for (seed, epoch, index), or for a mini-batch as the source yields it."""
         minibatch = task if self.source is None else make(self.source, Key(*task), observer)
         for stage in self.stages:
             minibatch = call(stage, minibatch, observer)
@@ -32,7 +32,7 @@ class WorkerTask:
 
 
 def make(source: Any, key: Key, observer: Observer | None) -> Any:
-    """Return one mini-batch of a source; a failure is noted with its index and the worker."""
+    """Return one mini-batch of a source; an exception gets a note with the index and the worker."""
     if observer is not None:
         observer.stage_begin(source, key)
     try:
@@ -48,19 +48,19 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
 
 @lru_cache(maxsize=4)
 def unpack_work(packed: bytes) -> WorkerTask:
-    """Return the stages that a loader of this machine sent; each is mapped and made once a process."""
+    """Return the stages that a loader on this machine sent; each process unpickles and maps them once."""
     if multiprocessing.parent_process() is not None:
-        # A process that was forked off one whose torch threads had run waits for ever when it calls on its own.
+        # After a fork, torch's thread pool is gone; an operation with several threads would wait for it forever.
         torch.set_num_threads(1)
     work: WorkerTask = pickle.loads(packed)
     return work
 
 
 def work_here(work: bytes, task: Any) -> Any:
-    """Do the work in another process."""
+    """Do a task in another process."""
     return unpack_work(work)(task)
 
 
 def work_packed(work: bytes, task: bytes) -> bytes:
-    """Do the work in another process that takes and gives bytes."""
+    """Do a task in another process whose engine moves bytes."""
     return dump(work_here(work, pickle.loads(task)))

@@ -1,4 +1,4 @@
-"""What threads of this process do with each mini-batch that comes from workers elsewhere."""
+"""Stages that threads of this process run on each mini-batch from worker processes."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,9 +16,9 @@ from graphfeed.loader.stages.in_workers import InWorkers, transforms_before
 class InThreads(Datapipe):
     """Runs the transforms between it and the workers before it in threads, and yields their mini-batches in order.
 
-    A mini-batch has a thread from when its worker is done with it, so none waits for another one, or for the reader.
-    There are as many threads as workers or cores, and as many mini-batches more are in flight: those that threads work
-    on keep no worker waiting.
+    A thread takes a mini-batch as soon as its worker is done, so no mini-batch waits for another one or for the reader.
+    There are as many threads as workers or cores. Each thread adds one to the number of mini-batches in flight, so the
+    mini-batches that threads work on keep no worker waiting.
     """
 
     datapipe: Datapipe
@@ -27,7 +27,7 @@ class InThreads(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Start the threads, run, end them."""
+        """Start the threads, run the stages, end the threads."""
         run = current_run()
         if run.executor is None:
             yield from self.datapipe
@@ -57,15 +57,15 @@ class InThreads(Datapipe):
 
 
 def then(first: "Future[Any]", threads: ThreadPoolExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
-    """Return the future of what a function, called in a thread, makes of another future's result.
+    """Return a future for the result of a function that a thread applies to another future's result.
 
-    A failure of either is the new future's. Nothing here refers to `first`, which refers to the rest, so that results
-    are freed without the collector.
+    If either fails, so does the new future. Nothing here may hold a reference to `first`, which holds references to the
+    rest: without a cycle, results are freed at once rather than by the garbage collector.
     """
     second: Future[Any] = Future()
 
     def begin(first: "Future[Any]") -> None:
-        # Who reads may have left, and ended the threads.
+        # The reader may have left, and shut the threads down.
         with suppress(RuntimeError):
             threads.submit(partial(complete, second, function), first)
 
@@ -74,7 +74,7 @@ def then(first: "Future[Any]", threads: ThreadPoolExecutor, function: Callable[[
 
 
 def complete(second: "Future[Any]", function: Callable[[Any], Any], first: "Future[Any]") -> None:
-    """Set a future to what a function makes of another one's result, unless it was cancelled meanwhile."""
+    """Apply a function to a future's result and complete the second future, unless that was cancelled meanwhile."""
     if not second.set_running_or_notify_cancel():
         return
     try:

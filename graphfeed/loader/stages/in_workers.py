@@ -1,4 +1,4 @@
-"""The cut: what comes before it runs in workers."""
+"""The cut: the stages before it run in workers."""
 
 import pickle
 from collections import deque
@@ -27,23 +27,23 @@ class WorkerSide:
     """The part of a pipeline that workers run, in three steps for each mini-batch."""
 
     tasks: Iterator[Any]
-    """Which mini-batches: (seed, epoch, index), or those of a source that workers can't share; a `Failure` is last."""
+    """Each is (seed, epoch, index), or a mini-batch if workers cannot share the source; a `Failure` comes last."""
     submit: Callable[[Any], "Future[Any]"]
-    """Hands a task to a worker."""
+    """Passes a task to a worker."""
     receive: Callable[[Any], Any]
     """Turns a worker's result into the mini-batch."""
 
 
 class InWorkers(Datapipe):
-    """Runs the transforms before it in the run's executor and yields their mini-batches in order.
+    """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
-    A bounded window of mini-batches is in flight. Without an executor the stages run where this one does.
+    A bounded window of mini-batches is in flight. Without an executor, the transforms run in this thread.
     """
 
     datapipe: Datapipe
     num_workers: int
     window: int
-    """How many mini-batches are in flight at most."""
+    """The largest number of mini-batches in flight."""
     timeout_seconds: float = field(default=600.0, repr=False)
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
@@ -53,15 +53,15 @@ class InWorkers(Datapipe):
     inserted = True
 
     def keyed(self, seed: int, epoch: int, start: int) -> "InWorkers":
-        """Return the same stage for a seed and an epoch, from a mini-batch on."""
+        """Return the same stage for a seed and an epoch, beginning with mini-batch `start`."""
         return self.changed(seed=seed, epoch=epoch, start=start)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)
 
     def __iter__(self) -> Iterator[Any]:
-        """Submit, wait, yield, in order."""
+        """Submit tasks and yield their mini-batches, in order."""
         run = current_run()
         if run.executor is None:
             yield from self.datapipe
@@ -75,7 +75,7 @@ class InWorkers(Datapipe):
         head, stages = transforms_before(self)
         stages = detach(head, stages)
         if isinstance(head, Sharder):
-            # Nothing of an epoch is in the work, so that a process unpacks it once and not every epoch.
+            # The work is the same for every epoch, so that a process unpacks it only once.
             source = head.source.keyed(0, 0, 0)
             assert isinstance(source, Shardable)
             work = WorkerTask(source, stages)
@@ -88,7 +88,7 @@ class InWorkers(Datapipe):
         packed = pickle.dumps(work, protocol=5)
         if isinstance(executor, ProcessExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work_here, packed, task), lambda result: result)
-        # Another engine may move Python objects in ways of its own, and loses nothing with bytes.
+        # Another engine may serialize Python objects in its own way; bytes arrive as they are.
         return WorkerSide(tasks, lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads)
 
     def in_order(
@@ -101,36 +101,36 @@ class InWorkers(Datapipe):
         """Yield the results of tasks in their order, a window of them ahead.
 
         Args:
-            run: What this is a part of.
-            tasks: What is submitted.
-            submit: Begins a task; returns its futures, of which the last one has the result.
-            window: How many tasks are in flight at most.
+            run: The context of the run.
+            tasks: The tasks to submit.
+            submit: Begins a task and returns its futures; the last one has the result.
+            window: The largest number of tasks in flight.
         """
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending = deque(islice(begun, window))
         try:
             while pending:
                 task, futures = pending[0]
-                # Failure: in its mini-batch's place, also that of a source, which is its last task.
+                # Failure: it is raised in the place of its mini-batch, also that of a source, whose last task it is.
                 if isinstance(task, Failure):
                     raise task.error
-                # Cancellation, by a reader in another thread: nobody wants the result.
+                # Cancellation by a reader in another thread: nobody needs the result.
                 if not run.wait(self, "reader", run.wait_for, futures[-1], self.timeout_seconds):
                     return
                 result = self.result_of(task, futures[-1])
-                # Success: the window is filled before the mini-batch is given out, so workers go on meanwhile.
+                # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, window - len(pending)))
                 yield result
         finally:
-            # A reader that leaves closes this generator: what no worker has begun is dropped, the rest is not waited
-            # for. The same holds after a failure.
+            # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
+            # and nobody waits for the others.
             for _, futures in pending:
                 for future in futures:
                     future.cancel()
 
     def result_of(self, task: Any, future: "Future[Any]") -> Any:
-        """Return a future's result, or say who did not answer."""
+        """Return a future's result; an error says who did not answer."""
         try:
             return future.result(0)
         except (WorkerLostError, TimeoutError) as error:
@@ -144,7 +144,7 @@ class InWorkers(Datapipe):
 
 
 def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
-    """Return what comes before the transforms that a stage follows, and those in order."""
+    """Return the transforms right before a stage, in order, and first the stage before them."""
     stages: list[Transform] = []
     (source,) = last.inputs
     while isinstance(source, Transform):
@@ -154,7 +154,7 @@ def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
 
 
 def with_failure(source: Datapipe) -> Iterator[Any]:
-    """Yield what a source gives; a failure of its own is the last, so that what it gave before is not lost."""
+    """Yield the mini-batches of a source; if it fails, yield the failure last, so that none before it is lost."""
     try:
         yield from source
     except Exception as error:
@@ -162,7 +162,7 @@ def with_failure(source: Datapipe) -> Iterator[Any]:
 
 
 def describe_task(task: Any) -> str:
-    """Name the mini-batch that a worker was asked for."""
+    """Name the mini-batch of a task."""
     if isinstance(task, tuple):
         _, epoch, index = task
     else:

@@ -1,4 +1,4 @@
-"""Page-locked copies, from which a GPU copies while it computes."""
+"""Copies in page-locked memory, which a GPU can read while it computes."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Run a part of a pipeline in a thread, ahead of who reads it."""
+"""Run a part of a pipeline in a thread, ahead of its reader."""
 
 import threading
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
 
 JOIN_SECONDS = 1.0
-"""A thread whose reader is gone ends with the stage that it is at; an interrupted loop does not wait that long."""
+"""A thread whose reader is gone ends after its current stage; an interrupted loop waits no longer than this."""
 
 
 def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
-    """Run what comes before a stage into a channel until it ends, fails, or nobody reads any more."""
+    """Put the mini-batches before a stage into a channel, until they end or fail, or the reader is gone."""
     try:
         for minibatch in run.drive(cut.datapipe):
             if not run.wait(cut, "maker", channel.put, minibatch):
@@ -26,9 +26,9 @@ def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
 
 
 class Prefetch(Datapipe):
-    """Runs what comes before it in a thread of its own, some mini-batches ahead.
+    """Runs the stages before it in a thread of its own, some mini-batches ahead.
 
-    The thread holds no reference to the iterator, so that an abandoned one is collected, which ends the thread.
+    The thread holds no reference to the iterator. So an abandoned iterator is collected, which ends the thread.
     """
 
     datapipe: Datapipe
@@ -39,7 +39,7 @@ class Prefetch(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield what the thread makes."""
+        """Yield the mini-batches that the thread makes."""
         run, channel = current_run(), ThreadChannel(self.buffer_size)
         ahead = run.nested()
         ahead.cancelled.add_done_callback(lambda _: channel.close())
@@ -61,10 +61,10 @@ class Prefetch(Datapipe):
                 yield item
         finally:
             ahead.cancel()
-            # The collector may find an abandoned iterator in any thread.
+            # The garbage collector may find an abandoned iterator in any thread.
             if threading.current_thread() is not thread:
                 thread.join(JOIN_SECONDS)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

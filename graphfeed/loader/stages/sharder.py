@@ -1,4 +1,4 @@
-"""Share the mini-batches of a source out by index."""
+"""Share the mini-batches of a source by index."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,9 +7,9 @@ from graphfeed.datapipes.datapipe import Datapipe, Shardable
 
 
 class Sharder(Datapipe):
-    """Marks a source whose mini-batches are made where they are needed, each from its index alone.
+    """Marks a source whose mini-batches workers make, each from its index alone.
 
-    Which worker is given which index makes no difference to the mini-batch.
+    A mini-batch does not depend on which worker gets its index.
     """
 
     datapipe: Datapipe
@@ -24,9 +24,9 @@ class Sharder(Datapipe):
         return self.datapipe
 
     def __iter__(self) -> Iterator[Any]:
-        """Run the source here."""
+        """Run the source in this thread."""
         return iter(self.datapipe)
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         return len(self.source)

@@ -1,4 +1,4 @@
-"""Run a part of a pipeline on a stream of its own, ahead of who reads it."""
+"""Run a part of a pipeline on its own CUDA stream, ahead of its reader."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from graphfeed.loader.transport.streams import hand_over, side_stream, with_inde
 
 
 class StreamPrefetch(Datapipe):
-    """Runs what comes before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
+    """Runs the stages before it in a thread and on a CUDA stream of its own, some mini-batches ahead.
 
-    So copies, kernels and what waits for their results go on while the caller's step computes. When a mini-batch is
-    taken, the caller's current stream waits for it, but the caller doesn't. Where the caller asks for steps faster than
-    the device does them, it waits for the one that is `buffer_size` and one more steps back, so that no more than their
-    mini-batches are kept for the device.
+    So copies, kernels and the waits for their results overlap with the caller's step. When the caller takes a
+    mini-batch, its current stream waits for it, but the caller does not. If the caller issues steps faster than the
+    device runs them, it waits for the step `buffer_size + 1` steps back, so that the device has no more than that many
+    mini-batches in use.
 
-    The stream starts behind what the caller has asked of the device before the epoch; what it changes there later, such
-    as a feature, has no order with what is read ahead.
+    The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
+    as to a feature, are not ordered with what is prefetched.
     """
 
     datapipe: Datapipe
     stream: str
-    """Names it: parts of that name share one stream a device."""
+    """Its name: parts with the same name share one stream per device."""
     device: torch.device | str
     buffer_size: int = 2
     timeout_seconds: float = field(default=600.0, repr=False)
@@ -38,7 +38,7 @@ class StreamPrefetch(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield what the thread makes, for use on the current stream."""
+        """Yield the mini-batches that the thread makes, ready for the current stream."""
         device = with_index(self.device)
         run = current_run()
         side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
@@ -53,5 +53,5 @@ class StreamPrefetch(Datapipe):
                 used.append(torch.cuda.current_stream(device).record_event())
 
     def __len__(self) -> int:
-        """Return the number of mini-batches of an epoch."""
+        """Return the number of mini-batches in an epoch."""
         return length(self.datapipe)

@@ -1,4 +1,4 @@
-"""What workers are sent in place of the stages that run elsewhere."""
+"""A placeholder for the stages that do not run in a worker."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -9,7 +9,7 @@ from graphfeed.datapipes.transform import Transform
 
 
 class UpstreamPlaceholder(Datapipe):
-    """Stands, where a worker does its part, for the stages before it that run elsewhere."""
+    """Takes the place, in what a worker is sent, of the stages that run elsewhere."""
 
     place: int
 
@@ -17,16 +17,16 @@ class UpstreamPlaceholder(Datapipe):
 
     @property
     def position(self) -> int:
-        """Place in the chain of the last stage that it stands for."""
+        """The position of the last stage that it replaces."""
         return self.place
 
     def __iter__(self) -> Iterator[Any]:
-        """Give nothing."""
+        """Yield nothing."""
         return iter(())
 
 
 def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ...]:
-    """Return the stages of a region without what comes before it, which may not pickle, or hold an epoch."""
+    """Return some stages without the stages before them, which may not be picklable, or belong to an epoch."""
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position)
     for stage in stages:
@@ -38,5 +38,5 @@ def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ..
 
 
 def replace_one(source: Datapipe, old: Datapipe, new: Datapipe) -> Datapipe:
-    """Return a stage's input, or what takes its place."""
+    """Return a stage's input, or its replacement."""
     return new if source is old else source

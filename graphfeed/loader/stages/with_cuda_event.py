@@ -1,4 +1,4 @@
-"""Run a part of a pipeline on a stream, each mini-batch with the event behind it."""
+"""Run a part of a pipeline on a CUDA stream, and record an event after each mini-batch."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ END = object()
 
 
 class WithCudaEvent(Datapipe):
-    """Runs what comes before it on a stream; yields each mini-batch with the event behind the work that makes it."""
+    """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work."""
 
     datapipe: Datapipe
     stream: str
@@ -23,7 +23,7 @@ class WithCudaEvent(Datapipe):
     inserted = True
 
     def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
-        """Run it, with that stream as the current one while something is made."""
+        """Run the stages; the stream is the current one only while a mini-batch is made."""
         stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
         try:
             while True:
