@@ -180,6 +180,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert printed.count("loading that the steps hide") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["sampling", "gather", "loader", "channels"])
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])

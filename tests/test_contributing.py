@@ -49,6 +49,7 @@ def test_the_files_are_new_and_each_has_its_test() -> None:
     assert {f"test_{name}" for name in own} <= {Path(name).stem for name in FILES}
 
 
+@pytest.mark.slow
 def test_the_examples_pass_their_tests(folder: Path) -> None:
     (folder / "conftest.py").write_text(ADD_TO_PACKAGES)
     options = ["--doctest-modules", "--import-mode=importlib", "-p", "no:cacheprovider", f"-c{ROOT / 'pyproject.toml'}"]

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.pages import check_code, dead_links, links
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -12,6 +14,7 @@ def test_it_is_read_at_once() -> None:
     assert len(README.read_text().splitlines()) <= 150
 
 
+@pytest.mark.slow
 def test_the_code_runs_and_prints_what_is_shown() -> None:
     assert check_code(README) == 2
 
