@@ -106,8 +106,8 @@ def test_attributes_leave_what_was_made_of_others() -> None:
 
 
 def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "LEAST_EDGES", 2)
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "PART", 1)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MIN_DEGREE", 2)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.high_degree_index"), "MAX_SHARE", 1)
     graph = make_graph()
     made = graph.high_degree_index()
     assert made is not None
