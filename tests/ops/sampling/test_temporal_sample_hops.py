@@ -91,14 +91,14 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
         ({"seeds": ONE.int()}, TypeError, "seeds must be torch.int64"),
         ({"times": ONE.int()}, TypeError, "times must be torch.int64"),
         ({"times": torch.tensor([1, 2])}, ValueError, "times must have 1 values, one per seed, but has 2"),
-        ({"fanouts": [-2]}, ValueError, "fanouts must be a number a hop, each -1 (all neighbours) or more"),
-        ({"fanouts": [], "keys": []}, ValueError, "fanouts must be a number a hop"),
+        ({"fanouts": [-2]}, ValueError, "fanouts must be a number per hop, each -1 (all neighbours) or more"),
+        ({"fanouts": [], "keys": []}, ValueError, "fanouts must be a number per hop"),
         ({"window": -1}, ValueError, "window must be 0 or more, but is -1"),
         ({"keys": [0, 1]}, ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
         ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
     ],
 )
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    arguments: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]} | options
+    arguments: dict[str, Any] = {"graph": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": [1], "keys": [0]} | options
     with pytest.raises(error, match=re.escape(words)):
         ops.temporal_sample_hops(**arguments)

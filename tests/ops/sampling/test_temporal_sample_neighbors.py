@@ -117,15 +117,15 @@ def test_a_node_at_two_times_draws_anew_and_at_one_time_alike() -> None:
         ({"windows": torch.tensor([1, 2])}, ValueError, "windows must have 1 values, one per seed, but has 2"),
         ({"windows": torch.tensor([-1])}, ValueError, "windows must be 0 or more, but one is -1"),
         ({"latest": True, "replace": True}, ValueError, "the latest edges are taken once each"),
-        ({"latest": True, "columns": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),
+        ({"latest": True, "graph": COLUMNS._replace(cumulative=TIMES)}, ValueError, "whatever their weights"),
         (
-            {"fanouts": torch.tensor([1, 2]), "columns": COLUMNS._replace(num_types=2)},
+            {"fanouts": torch.tensor([1, 2]), "graph": COLUMNS._replace(num_types=2)},
             ValueError,
             "the graph has no edge types",
         ),
     ],
 )
 def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    arguments: dict[str, Any] = {"columns": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": ONE, "key": 0} | options
+    arguments: dict[str, Any] = {"graph": COLUMNS, "seeds": ONE, "times": ONE, "fanouts": ONE, "key": 0} | options
     with pytest.raises(error, match=re.escape(words)):
         ops.temporal_sample_neighbors(**arguments)

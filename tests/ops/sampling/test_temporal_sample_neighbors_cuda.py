@@ -65,7 +65,7 @@ def test_arrays_elsewhere_are_named(cuda: Cuda) -> None:
     columns = ops.TemporalGraph(torch.tensor([0, 1]), seeds, seeds)
     with cuda.running():
         there = cuda.put(seeds)
-        with pytest.raises(ValueError, match=r"but columns.indptr lies on cpu"):
+        with pytest.raises(ValueError, match=r"but graph.indptr lies on cpu"):
             ops.temporal_sample_neighbors(columns, there, there, torch.tensor([1]), 0)
         with pytest.raises(ValueError, match=r"but times lies on cpu"):
             ops.temporal_sample_neighbors(put_columns(cuda.put, columns), there, seeds, torch.tensor([1]), 0)
