@@ -17,7 +17,7 @@ Pipeline: what a mini-batch is. Most stages have a fluent name; `dir(pipe)` list
     MiniBatch, Key: what flows between stages, and which mini-batch it is
     ItemSampler, DistributedItemSampler, IterableSource: sources, which make mini-batches of items
     NeighborSampler, LayerNeighborSampler, InSubgraphSampler: sample a graph around the seeds
-    TemporalNeighborSampler, TemporalLayerNeighborSampler: sample edges that are older than the seeds
+    TemporalNeighborSampler, TemporalLayerNeighborSampler: sample what existed before a seed's time
     SubgraphSampler: the base class of a sampler of your own
     NegativeSampler, UniformNegativeSampler, SeedEdgesExcluder: for link prediction
     FeatureFetcher, CopyTo: read features, and move mini-batches to a device
@@ -193,6 +193,7 @@ _NAMES = {
         unique_and_compact_csc_formats wrap_with_cached_feature""",
 }
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
+_RENAMED = {"Process": "Placement", "TemporalRule": "TemporalQuery"}
 
 fluent.FOUND_IN.update(
     dict.fromkeys(("mark_end", "mark_feature_fetcher_start", "prefetch", "wait"), "graphfeed.interop.graphbolt")
@@ -222,6 +223,8 @@ else:
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
         if name in ("channels", "interop", "pyg"):
             return importlib.import_module(f"graphfeed.{name}")
+        if name in _RENAMED:
+            raise AttributeError(f"module 'graphfeed' has no attribute {name!r}; it is now {_RENAMED[name]!r}")
         near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise AttributeError(f"module 'graphfeed' has no attribute {name!r}{hint}")

@@ -117,6 +117,7 @@ def test_names_are_found_by_an_import_too() -> None:
         exec(f"from graphfeed import {name}", names)
         assert names[name] is getattr(graphfeed, name)
     assert graphfeed.interop is importlib.import_module("graphfeed.interop")
+    assert graphfeed.interop.dgl is importlib.import_module("graphfeed.interop.dgl")
 
 
 def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
@@ -126,6 +127,8 @@ def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
     assert_type(graphfeed.ORIGINAL_EDGE_ID, str)
     with pytest.raises(AttributeError, match=r"no attribute 'ItemSamplers'; did you mean ItemSampler"):
         graphfeed.ItemSamplers  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'Process'; it is now 'Placement'"):
+        graphfeed.Process  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'graphfeed' has no attribute 'xyz'$"):
         graphfeed.xyz  # type: ignore[attr-defined] # noqa: B018
 

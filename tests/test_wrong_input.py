@@ -54,7 +54,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "items without a sampler": (
         lambda: ANY.NeighborSampler(IDS, GRAPH, [2]),
         TypeError,
-        "NeighborSampler needs mini-batches, but got items; put an ItemSampler between",
+        "NeighborSampler needs mini-batches, but got items; put an ItemSampler in between",
     ),
     "items without names": (
         lambda: run(items(ANY.ItemSet(torch.arange(5))).sample_neighbor(GRAPH, [2])),

@@ -80,7 +80,7 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
         else:
             nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch))
         if nodes is None:
-            raise ValueError("the layer before has no original_row_node_ids; put compact_per_layer between")
+            raise ValueError("the hop before has no original_row_node_ids; put compact_per_layer between")
         with drawing(minibatch.key, self.number):
             hop = self.sampler(nodes, self.request.fanouts[0], self.replace, self.prob_name)
         result.sampled_subgraphs = [hop, *layers]

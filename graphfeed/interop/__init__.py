@@ -3,3 +3,12 @@
 This room is optional, and nothing below it imports it. What is useful without the other library belongs to
 `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
 """
+
+import importlib
+import types
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    if name in ("dgl", "graphbolt"):
+        return importlib.import_module(f"graphfeed.interop.{name}")
+    raise AttributeError(f"module 'graphfeed.interop' has no attribute {name!r}")

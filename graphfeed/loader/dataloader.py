@@ -19,7 +19,7 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor, availab
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
-from graphfeed.loader.run import RunContext
+from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
@@ -269,6 +269,7 @@ class DataLoader:
         by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
         skipped = 0 if by_index else progress.index
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
+        RUN_OF.update(dict.fromkeys(traverse(pipe), run))
         try:
             with closing(run.drive(pipe)) as batches:
                 for minibatch in islice(batches, skipped, None):

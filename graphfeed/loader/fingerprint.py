@@ -3,8 +3,11 @@
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import fields
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
+from inspect import signature
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -40,14 +43,15 @@ def take_fingerprint(pipe: Datapipe) -> Fingerprint:
             numbers[id(stage)] = numbers[id(stage.inputs[0])]
             continue
         left_out = OPTIONS | PLACE if isinstance(stage, Source) else OPTIONS
-        fields = {
+        given = {*signature(type(stage).__init__).parameters, *getattr(stage, "__dataclass_fields__", ())}
+        texts = {
             name: describe(value, numbers)
             for name, value in vars(stage).items()
-            if name not in left_out and not isinstance(getattr(type(stage), name, None), cached_property)
+            if name.lstrip("_") in given and name not in left_out
         }
         numbers[id(stage)] = len(taken) + 1
         taken[f"{len(taken) + 1} {type(stage).__name__}"] = {
-            name: shorten(text) for name, text in fields.items() if text is not None
+            name: shorten(text) for name, text in texts.items() if text is not None
         }
     return taken
 
@@ -102,20 +106,23 @@ def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
             return f"{len(value)} values"
         if isinstance(value, Mapping):
             return f"{{{', '.join(sorted(f'{join([key])}: {join([part])}' for key, part in value.items()))}}}"
-        return f"[{join(sorted(value, key=repr) if isinstance(value, Set) else value)}]"
+        return f"[{', '.join(sorted(join([part]) for part in value)) if isinstance(value, Set) else join(value)}]"
     if isinstance(value, partial):
         return f"{join([value.func])} with {join([*value.args, value.keywords])}"
     if getattr(getattr(value, "__dataclass_params__", None), "frozen", False) and not isinstance(value, type):
-        return f"{type(value).__qualname__} of {join([vars(value)])}"
+        parts = {part.name: getattr(value, part.name) for part in fields(value)}
+        return f"{type(value).__qualname__} of {join([parts])}"
     # Without its module, which is another one in a script than where the script is imported.
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def describe_array(values: Any) -> str:
     """Return the values where they are few, else the dtype and the shape."""
-    if math.prod(values.shape) > MOST_VALUES:
-        return f"{values.dtype} of shape {tuple(values.shape)}"
-    return str(values.tolist())
+    if math.prod(values.shape) <= MOST_VALUES and values.dtype != np.dtype(object):
+        # Sparse and quantized tensors, and those without memory, have no list.
+        with suppress(RuntimeError, TypeError, NotImplementedError):
+            return str(values.tolist())
+    return f"{values.dtype} of shape {tuple(values.shape)}"
 
 
 def describe_items(items: ItemSet | HeteroItemSet) -> str:
@@ -129,9 +136,10 @@ def describe_graph(graph: SamplingGraph) -> str:
 
 
 TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    (np.generic, lambda value: repr(value.item())),
     ((bool, int, float, str, bytes, type(None), torch.dtype, torch.device), repr),
     (Enum, str),
-    ((torch.Tensor, np.ndarray, np.generic), describe_array),
+    ((torch.Tensor, np.ndarray), describe_array),
     ((ItemSet, HeteroItemSet), describe_items),
     (SamplingGraph, describe_graph),
 )

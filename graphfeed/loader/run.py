@@ -18,6 +18,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
@@ -38,16 +39,22 @@ class RunContext:
     observer: Observer | None = None
     cancelled: "Future[None]" = field(default_factory=Future)
     """Done once nobody reads any more."""
+    parts: "WeakSet[RunContext]" = field(default_factory=WeakSet)
+    """Those that run ahead in threads."""
 
     def cancel(self) -> None:
         """Let those who wait in this run stop."""
         with suppress(InvalidStateError):
             self.cancelled.set_result(None)
+        for part in list(self.parts):
+            part.cancel()
 
     def nested(self) -> "RunContext":
         """Return the context of a part that runs ahead in a thread: cancelled with this one, or by itself."""
-        part = replace(self, cancelled=Future())
-        self.cancelled.add_done_callback(lambda _: part.cancel())
+        part = replace(self, cancelled=Future(), parts=WeakSet())
+        self.parts.add(part)
+        if self.cancelled.done():
+            part.cancel()
         return part
 
     def drive(self, pipe: Iterable[Any]) -> Generator[Any, None, None]:
@@ -81,16 +88,22 @@ class RunContext:
 
     def wait_for(self, future: "Future[Any]", timeout_seconds: float) -> bool:
         """Wait until a future is done, or the time has passed; return False, sooner, if the run is cancelled."""
+        # wait() is not told of a future that is cancelled before it runs; a callback is.
+        ended: Future[None] = Future()
+        future.add_done_callback(lambda _: ended.set_result(None))
         for _ in range(STEPS):
-            if future.done() or self.cancelled.done():
+            if ended.done() or self.cancelled.done():
                 break
-            wait((future, self.cancelled), timeout_seconds / STEPS, FIRST_COMPLETED)
+            wait((ended, self.cancelled), timeout_seconds / STEPS, FIRST_COMPLETED)
         return not self.cancelled.done()
 
 
 RUN: ContextVar[RunContext | None] = ContextVar("graphfeed_run", default=None)
 
+RUN_OF: WeakKeyDictionary[Datapipe, RunContext] = WeakKeyDictionary()
+"""The run of each stage that a loader iterates, for stages of users that iterate others in threads of their own."""
 
-def current_run() -> RunContext:
+
+def current_run(stage: Datapipe | None = None) -> RunContext:
     """Return the context of what this thread runs; a pipeline without a loader has one without an executor."""
-    return RUN.get() or RunContext()
+    return RUN.get() or (RUN_OF.get(stage) if stage is not None else None) or RunContext()

@@ -1,8 +1,8 @@
 """HOW: pure functions on arrays, one operation per file.
 
 Each file has an operation's contract, its checks and the allocation of its results. The kernels are in
-`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or files:
-what is stored, and how, belongs to `graphfeed.storage`.
+`graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or file
+formats: what is stored, and how, belongs to `graphfeed.storage`.
 
 - `sampling`: `sample_neighbors` takes one hop and `sample_hops` all of them; `labor_...` by LABOR, `temporal_...` in
   time. Also `sample_negatives`, `permute`, and what samplers prepare: weights, the order of time, high-degree indexes.

@@ -117,5 +117,5 @@ def test_what_is_missing_is_named() -> None:
     with pytest.raises(ValueError, match="the mini-batch has no seeds; name them"):
         stage(gf.MiniBatch())
     once = stage(gf.MiniBatch(seeds=torch.arange(3)))
-    with pytest.raises(ValueError, match="the layer before has no original_row_node_ids; put compact_per_layer"):
+    with pytest.raises(ValueError, match="the hop before has no original_row_node_ids; put compact_per_layer"):
         stage(once)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -226,3 +227,54 @@ def test_long_values_are_told_apart_in_few_characters() -> None:
     many = take_fingerprint(Old(items(), torch.zeros(1000, 2)))["2 Old"]["_factor"]  # type: ignore[arg-type]
     assert many == "torch.float32 of shape (1000, 2)"
     assert take_fingerprint(Old(items(), [0] * 1000))["2 Old"]["_factor"] == "1000 values"  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    by: int
+
+    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+        return batch
+
+
+class Holds(gf.Transform):
+    """Is given a value, and notes something of its own while it runs."""
+
+    def __init__(self, datapipe: gf.Datapipe, value: Any) -> None:
+        super().__init__(datapipe)
+        self.value = value
+        self.noted: list[int] = []
+
+    def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+        self.noted.append(1)
+        return batch
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Slotted(2),
+        torch.eye(2).to_sparse(),
+        torch.empty(2, device="meta"),
+        np.array([object()], dtype=object),
+        {len, max},
+        np.float64(0.5),
+    ],
+    ids=["slots", "sparse", "meta", "objects", "functions", "numpy"],
+)
+def test_any_value_that_a_stage_is_given_has_a_text(value: Any) -> None:
+    resume(Holds(items(), value), Holds(items(), value))
+    assert "0x" not in str(take_fingerprint(Holds(items(), value)))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    resume(Holds(items(), np.float64(0.5)), Holds(items(), 0.5))
+    with pytest.raises(ValueError, match=r"value of stage 2 Holds is 0\.5 in it, but 1\.5 here"):
+        resume(Holds(items(), np.float64(0.5)), Holds(items(), 1.5))
+
+
+def test_what_a_stage_notes_for_itself_is_not_compared() -> None:
+    pipe = Holds(items(), 1)
+    loader = gf.DataLoader(pipe, num_workers=0, seed=0)
+    next(iter(loader))
+    gf.DataLoader(Holds(items(), 1), num_workers=0, seed=0).load_state_dict(loader.state_dict())

@@ -290,3 +290,99 @@ def test_an_executor_of_the_user_s_own_is_observed_where_it_has_threads() -> Non
     ):
         list(loader)
     assert profiler.calls["2 NeighborSampler"] == 10
+
+
+def test_a_user_s_thread_that_iterates_a_stage_leaves_its_work_to_the_workers() -> None:
+    made_by = set()
+
+    def look(batch: gf.MiniBatch) -> gf.MiniBatch:
+        made_by.add(threading.current_thread().name)
+        return batch
+
+    with gf.DataLoader(InAThread(seeds(6).transform(look)), num_workers=2, seed=0) as loader:
+        assert len(list(loader)) == 6
+    assert {name.partition("_")[0] for name in made_by} == {"graphfeed"}
+
+
+class InAThread(gf.Datapipe):
+    """Reads its source in a thread of its own."""
+
+    datapipe: gf.Datapipe
+
+    def __iter__(self) -> Iterator[Any]:
+        read: list[Any] = []
+        thread = threading.Thread(target=lambda: read.extend(self.datapipe))
+        thread.start()
+        thread.join()
+        return iter(read)
+
+
+def seeds(count: int) -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(count, names="seeds"), batch_size=1)
+
+
+def test_a_wait_ends_when_its_future_is_cancelled_before_it_began() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        release = threading.Event()
+        pool.submit(release.wait, 20)
+        future = pool.submit(int)
+        threading.Timer(0.05, pool.shutdown, (), {"wait": False, "cancel_futures": True}).start()
+        start = time.monotonic()
+        assert RunContext().wait_for(future, 100)
+        assert time.monotonic() - start < 5
+        release.set()
+
+
+def test_parts_that_have_ended_are_not_kept_by_their_run() -> None:
+    run = RunContext()
+    for _ in range(10):
+        run.nested().cancel()
+    assert len(run.parts) == 0
+    run.cancel()
+    assert run.nested().cancelled.done()
+
+
+def test_what_was_begun_is_cancelled_if_the_first_window_can_t_be_filled() -> None:
+    class Source(gf.Datapipe):
+        def __iter__(self) -> Iterator[gf.MiniBatch]:
+            for index in range(40):
+                if index == 20:
+                    # As Ctrl-C would: it is no Exception, which would come out in its place.
+                    raise KeyboardInterrupt
+                yield gf.MiniBatch(seeds=torch.tensor([index]))
+
+    made = []
+
+    def slow(batch: gf.MiniBatch) -> gf.MiniBatch:
+        time.sleep(0.02)
+        made.append(batch)
+        return batch
+
+    pipe = gf.IterableSource(Source()).transform(slow)
+    with gf.DataLoader(pipe, num_workers=1, prefetch_factor=30, seed=0) as loader, pytest.raises(KeyboardInterrupt):
+        list(loader)
+    assert len(made) < 20
+
+
+def test_a_loop_around_the_base_s_loop_is_observed_once() -> None:
+    class Every(gf.Transform):
+        def __iter__(self) -> Iterator[Any]:
+            yield from super().__iter__()
+
+        def __call__(self, batch: gf.MiniBatch) -> gf.MiniBatch:
+            return batch
+
+    begun = []
+
+    class Counts:
+        def stage_begin(self, stage: gf.Datapipe, key: Any) -> None:
+            begun.append(type(stage).__name__)
+
+        def stage_end(self, stage: gf.Datapipe, key: Any) -> None: ...
+        def wait_begin(self, cut: gf.Datapipe, side: str) -> None: ...
+        def wait_end(self, cut: gf.Datapipe, side: str) -> None: ...
+
+    with gf.DataLoader(Every(seeds(3)), num_workers=0, seed=0, observer=Counts()) as loader:
+        list(loader)
+    # Once per mini-batch, and once more when it is asked for another.
+    assert begun.count("Every") == 3 + 1

@@ -54,7 +54,7 @@ def test_without_cupy_the_extra_is_named() -> None:
         "sys.modules['cupy'] = None\n"
         "from graphfeed.ops.backend import load\n"
         "try:\n"
-        "    load('cuda', 'gather')\n"
+        "    load('cuda', 'rows.gather')\n"
         "except ImportError as error:\n"
         "    print(error)\n"
     )
@@ -65,7 +65,7 @@ def test_without_cupy_the_extra_is_named() -> None:
 
 
 def test_an_op_without_cuda_kernels_is_named(cuda: Cuda) -> None:
-    with cuda.running(), pytest.raises(ValueError, match=r"edge_places has kernels for the CPU alone.*\.cpu\(\)"):
+    with cuda.running(), pytest.raises(ValueError, match=r"counting_sort has kernels for the CPU alone.*\.cpu\(\)"):
         ops.count_edges(cuda.put(torch.tensor([0])), cuda.put(torch.tensor([0])))
 
 

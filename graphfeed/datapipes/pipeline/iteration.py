@@ -34,7 +34,9 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
     @wraps(run)
     def iterate(stage: "Datapipe") -> Iterator[Any]:
         minibatches = run(assign_streams(stage))
-        observer = None if stage.inserted or not stage.loops else OBSERVER.get()
+        # A loop that calls super().__iter__() is observed once.
+        inner = type(stage).__iter__ is not iterate
+        observer = None if inner or stage.inserted or not stage.loops else OBSERVER.get()
         return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
     return iterate

@@ -28,7 +28,7 @@ class InThreads(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Start the threads, run the stages, end the threads."""
-        run = current_run()
+        run = current_run(self)
         if run.executor is None:
             yield from self.datapipe
             return

@@ -62,7 +62,7 @@ class InWorkers(Datapipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Submit tasks and yield their mini-batches, in order."""
-        run = current_run()
+        run = current_run(self)
         if run.executor is None:
             yield from self.datapipe
             return
@@ -107,8 +107,9 @@ class InWorkers(Datapipe):
             window: The largest number of tasks in flight.
         """
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
-        pending = deque(islice(begun, window))
+        pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
         try:
+            pending.extend(islice(begun, window))
             while pending:
                 task, futures = pending[0]
                 # Failure: it is raised in the place of its mini-batch, also that of a source, whose last task it is.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.loader.run import current_run
+from graphfeed.loader.run import RUN_OF, current_run
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
 from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
@@ -40,10 +40,11 @@ class StreamPrefetch(Datapipe):
     def __iter__(self) -> Iterator[Any]:
         """Yield the mini-batches that the thread makes, ready for the current stream."""
         device = with_index(self.device)
-        run = current_run()
+        run = current_run(self)
         side_stream(device, self.stream).wait_stream(torch.cuda.current_stream(device))
         used: deque[torch.cuda.Event] = deque()
         prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
+        RUN_OF[prefetch] = run
         with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
             for minibatch, event in ahead:
                 if len(used) > self.buffer_size:

@@ -267,6 +267,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             if layers is not None:
                 return subgraphs_of(self, layers)
 
+        if type(self).sample_neighbors is not FusedCSCSamplingGraph.sample_neighbors:
+            return super().sample_hops(seeds, request, keys)
+
         def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
             return self._sample_hop(nodes, fanout, request, ((key, key), 0))
 
@@ -298,6 +301,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
+
+        if type(self).sample_layer_neighbors is not FusedCSCSamplingGraph.sample_layer_neighbors:
+            return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
 
         def sample(nodes: ByType, fanout: torch.Tensor, draw: tuple[tuple[int, int], int]) -> SampledSubgraph:
             return self._sample_hop(nodes, fanout, request, draw)

@@ -170,7 +170,9 @@ class GraphArrays(Shareable):
         with DERIVING:
             known: tuple[Tensors, Tensors] | None = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                known = self._derived[name] = (sources, make())
+                known = (sources, make())
+                # A new dict, because another thread may be going through the old one to share the graph.
+                self._derived = {**self._derived, name: known}
         return known[1]
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:

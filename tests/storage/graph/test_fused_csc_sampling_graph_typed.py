@@ -1,6 +1,6 @@
 """One hop of a graph with types: weights, replacement and joint choices, as test_graph.py has them without types."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -132,3 +132,31 @@ def test_negatives_of_an_edge_type_have_its_destinations() -> None:
     assert sorted(set(drawn[30:, 1].tolist())) == list(range(8))
     together = GRAPH.sample_negative_edges_uniform(None, pairs, 40, key=1)
     assert sorted(set(together[30:, 1].tolist())) == list(range(20))
+
+
+class Counted(gf.FusedCSCSamplingGraph):
+    """Counts the calls of its own hops."""
+
+    calls: ClassVar[list[str]] = []
+
+    def sample_neighbors(self, *args: Any, **options: Any) -> Any:
+        self.calls.append("uniform")
+        return super().sample_neighbors(*args, **options)
+
+    def sample_layer_neighbors(self, *args: Any, **options: Any) -> Any:
+        self.calls.append("labor")
+        return super().sample_layer_neighbors(*args, **options)
+
+
+@pytest.mark.parametrize(("stage", "call"), [("sample_neighbor", "uniform"), ("sample_layer_neighbor", "labor")])
+def test_samplers_call_the_hop_that_a_subclass_writes(stage: str, call: str) -> None:
+    fields = ["csc_indptr", "indices", "node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"]
+    held = {name: getattr(GRAPH, name) for name in [*fields, "node_attributes", "edge_attributes"]}
+    items = gf.HeteroItemSet({"user": gf.ItemSet(4, names="seeds")})
+    Counted.calls.clear()
+    own, plain = (
+        digest(next(iter(getattr(gf.ItemSampler(items, batch_size=4), stage)(graph, fanouts=[1, 2]))))
+        for graph in (Counted(**held), GRAPH)
+    )
+    assert Counted.calls == [call, call]
+    assert own == plain

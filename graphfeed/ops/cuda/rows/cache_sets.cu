@@ -1,4 +1,4 @@
-// A warp a key, or all keys of a set; a lane a place of it.
+// One warp per key, or for all keys of a set; one lane per place of the set.
 
 #include "random.cuh"
 

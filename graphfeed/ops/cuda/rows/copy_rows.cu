@@ -1,4 +1,4 @@
-// 1 to 32 lanes a row.
+// 1 to 32 lanes per row.
 
 #include "arrays.cuh"
 

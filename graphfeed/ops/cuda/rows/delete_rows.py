@@ -1,4 +1,4 @@
-"""Copying rows but some: which row goes where is found by search, and the rows are gathered."""
+"""Delete rows by index: a search finds where each remaining row goes, and the rows are gathered."""
 
 import torch
 
