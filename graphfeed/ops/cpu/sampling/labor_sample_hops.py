@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.sampling.bottom_k import COLUMNS_AHEAD, pick_candidates, prefetch_column, sort
 from graphfeed.ops.cpu.sampling.high_degree_index import collect_by_index
 from graphfeed.ops.cpu.sampling.labor_sample_neighbors import new_scratch, pick_labor
@@ -26,11 +26,7 @@ def pick_by_index(indices, bucket, counts, high_halves, candidates, low, scratch
     size = counts[bucket]
     if not places.size <= size <= candidates.shape[1]:
         return False
-    # Choosing overwrites the candidates, and several rows may be one node.
-    copied = scratch[3]
-    for number in range(size):
-        copied[np.uintp(number)] = candidates[bucket, np.uintp(number)]
-    if not pick_candidates(high_halves[bucket], copied, size, low, places):
+    if not pick_candidates(indices, high_halves[bucket], candidates[bucket], scratch[4], size, low, places):
         return False
     sort(places)
     for place in places:
@@ -46,8 +42,28 @@ def fill_hop(indices, cumulative, index, nodes, fanout, replace, draws, starts, 
     # Weights and replacement scale the limit of each edge, so no column has one limit for all.
     indexed = fanout if cumulative.size == 0 and not replace else 0
     counts, high_halves, candidates = collect_by_index(index, nodes, indexed, draws, degrees, row_buckets)
-    last = nodes.size - 1
-    for row in range(nodes.size + ROWS_BEHIND if nodes.size > 0 else 0):
+    fill_rows(
+        indices, cumulative, fanout, replace, draws, starts, degrees, rows, row_buckets, counts, high_halves,
+        candidates, scratch, positions, neighbors,
+    )  # fmt: skip
+
+
+@device_function
+def fill_rows(
+    indices, cumulative, fanout, replace, draws, starts, degrees, rows, row_buckets, counts, high_halves, candidates,
+    scratch, positions, neighbors,
+):  # fmt: skip
+    """Do so, given the candidates that the index has found for the rows; the caller keeps the arrays."""
+    indices, cumulative = without_refcount(indices), without_refcount(cumulative)
+    positions, neighbors = without_refcount(positions), without_refcount(neighbors)
+    high_halves, candidates = without_refcount(high_halves), without_refcount(candidates)
+    values, units, own_halves, own_candidates, picked, words = scratch
+    scratch = (
+        without_refcount(values), without_refcount(units), without_refcount(own_halves),
+        without_refcount(own_candidates), without_refcount(picked), without_refcount(words),
+    )  # fmt: skip
+    last = rows.size - 2
+    for row in range(last + 1 + ROWS_BEHIND if last >= 0 else 0):
         coming = min(row + COLUMNS_AHEAD, last)
         if row_buckets[coming] < 0:
             prefetch_column(indices, starts[coming], degrees[coming])

@@ -21,7 +21,8 @@ def new_scratch(offsets):
     """Return room for the values and units of a heap of any column's picks, and for candidates."""
     size = max_length(offsets)
     values, units = np.empty(size, np.uint64), np.empty(size, np.uint64)
-    return values, units, np.empty(MAX_CANDIDATES, np.uint32), np.empty(MAX_CANDIDATES, np.uint32)
+    candidates = np.empty((3, MAX_CANDIDATES), np.uint32)
+    return values, units, candidates[0], candidates[1], candidates[2], np.empty(MAX_CANDIDATES + 1, np.uint64)
 
 
 @always_inline
