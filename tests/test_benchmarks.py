@@ -136,6 +136,7 @@ def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
     assert ids[:500].double().std() > 2_000
 
 
+@pytest.mark.slow
 def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scale = quick(tmp_path, 1)
     (table,) = cache.report(scale)
@@ -153,6 +154,7 @@ def test_without_a_device_that_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     assert "no CUDA device" in message
 
 
+@pytest.mark.slow
 def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here the device is pretended; what is shown is that all is run."""
     if COMPILER is None:

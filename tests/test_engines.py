@@ -44,6 +44,7 @@ def dask_cluster() -> Iterator[Executor]:
         yield client.get_executor()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [threads, process_pool, own_processes, dask_cluster])
 def test_every_engine_gives_the_same_mini_batches(start: Callable[[], AbstractContextManager[Executor]]) -> None:
     pipe = pipelines.shuffled()

@@ -214,6 +214,7 @@ def test_ctrl_c_ends_the_process_at_once() -> None:
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["sys.exit(7)", "os._exit(7)"])
 def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None:
     process = run_script(
@@ -226,6 +227,7 @@ def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None
     assert (process.returncode, errors) == (7, "")
 
 
+@pytest.mark.slow
 def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
     script = "import graphfeed as gf\nfrom tests import pipelines\nlist(gf.DataLoader(pipelines.weighted(), 2))\n"
     environment = {
@@ -238,6 +240,7 @@ def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
 
 
+@pytest.mark.slow
 def test_forked_workers_run_after_torch_used_its_threads() -> None:
     process = run_script(
         """

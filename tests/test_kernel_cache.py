@@ -51,6 +51,7 @@ def package(tmp_path: Path) -> Path:
     return Path(shutil.copytree(Path(graphfeed.__file__).parent, tmp_path / "graphfeed", ignore=ignored))
 
 
+@pytest.mark.slow
 def test_a_changed_part_makes_kernels_compile_anew(package: Path) -> None:
     folder = package.parent
     first, hits = run(folder)
@@ -63,6 +64,7 @@ def test_a_changed_part_makes_kernels_compile_anew(package: Path) -> None:
     assert changed != first
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_a_kernel_once(package: Path) -> None:
     processes = [start(package.parent) for _ in range(2)]
     (first, hits), (second, other_hits) = map(end, processes)

@@ -45,6 +45,7 @@ def test_a_thread_pool_passed_in_is_equal(build: Build) -> None:
         assert load_two_epochs(pipe, 3, executor) == two_epochs(pipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", pipelines.ALL)
 def test_a_process_pool_passed_in_is_equal(build: Build, processes: Executor) -> None:
     pipe = build()
@@ -81,6 +82,7 @@ def test_a_torch_loader_gives_the_same_set(build: Build, num_workers: int) -> No
     assert loaded == [sorted(epoch) for epoch in two_epochs(pipe)]
 
 
+@pytest.mark.slow
 def test_a_torch_loader_that_spawns_gives_the_same_set() -> None:
     pipe = pipelines.heterogeneous()
     assert load_with_torch(pipe, 2, "spawn") == [sorted(epoch) for epoch in two_epochs(pipe)]

@@ -160,6 +160,7 @@ def hang(minibatch: Any) -> Any:
     return minibatch
 
 
+@pytest.mark.slow
 def test_a_mini_batch_that_hangs_is_named() -> None:
     pipe = pipeline(hang)
     with gf.DataLoader(pipeline(), num_workers=1, worker="process") as loader:

@@ -125,6 +125,7 @@ def test_threads_of_one_process_may_send_and_receive() -> None:
             thread.join(10)
 
 
+@pytest.mark.slow
 def test_it_pickles_to_processes_that_are_no_forks() -> None:
     with ShmChannel(4, "1MB") as channel, running((produce, (channel, 7, 5)), method="spawn"):
         assert [check(message) for message in channel] == [(7, number) for number in range(5)]

@@ -143,6 +143,7 @@ def test_a_loader_shards_and_resumes_it(num_workers: int) -> None:
     assert num_workers == 0 or "    DistributedItemSampler(item_set=ItemSet(300 items)" in loader.explain()
 
 
+@pytest.mark.slow
 def test_processes_make_the_same() -> None:
     pipe = make_pipe(1, 2)
     with (
@@ -243,6 +244,7 @@ def work_as_rank(rank: int, world_size: int, store: str) -> dict[str, Any]:
         distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_ranks_of_a_process_group_agree(tmp_path: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         futures = [executor.submit(work_as_rank, rank, 2, str(tmp_path / "store")) for rank in range(2)]

@@ -44,6 +44,7 @@ def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
         check_device("copy_to", "cuda:1")
 
 
+@pytest.mark.slow
 def test_numba_is_imported_by_the_first_op() -> None:
     program = (
         "import sys, torch, graphfeed.ops as ops\n"
@@ -54,6 +55,7 @@ def test_numba_is_imported_by_the_first_op() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_anew_when_a_part_of_them_changes(tmp_path: Path) -> None:
     """Here the mixing function, which stands in another file than the kernel; of the package only kernels are taken."""
     ops = tmp_path / "graphfeed" / "ops"

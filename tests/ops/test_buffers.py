@@ -250,6 +250,7 @@ def test_threads_never_share_a_map() -> None:
     assert maps.used_bytes == sum(4 * 1000 for _ in maps.idle[1000])
 
 
+@pytest.mark.slow
 def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
     """The fork happens while another thread holds the locks."""
     program = (

@@ -91,6 +91,7 @@ def test_memory_is_kept_until_it_is_released(runtime: Runtime) -> None:
     assert memory() is None
 
 
+@pytest.mark.slow
 def test_memory_is_released_at_exit() -> None:
     program = (
         "import torch\n"
@@ -113,6 +114,7 @@ def test_nothing_is_locked_for_no_values(runtime: Runtime) -> None:
     assert runtime.locked == {}
 
 
+@pytest.mark.slow
 def test_neighbours_on_one_page_are_locked_whole_and_released_apart(runtime: Runtime) -> None:
     memory = torch.zeros(5 * PAGESIZE, dtype=torch.uint8)
     first = -memory.data_ptr() % PAGESIZE

@@ -119,6 +119,7 @@ def test_a_fluent_name_is_the_constructor() -> None:
     assert (stage.datapipe, stage.graph, stage.fanouts, stage.replace) == (pipe, graph, [1, 2], True)
 
 
+@pytest.mark.slow
 def test_a_stage_is_found_when_its_name_is_first_used() -> None:
     program = """
 import sys

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import threading
 from graphfeed.loader.executors import preload
@@ -9,6 +11,7 @@ assert threading.active_count() == 1
 """
 
 
+@pytest.mark.slow
 def test_it_runs_a_pipeline_and_leaves_no_thread_that_a_fork_would_miss() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (0, "")

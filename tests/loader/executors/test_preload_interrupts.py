@@ -60,6 +60,7 @@ def interrupt(tmp_path: Path, text: str, *arguments: str) -> str:
         return program.communicate(timeout=60)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_workers_that_start_print_no_traceback(tmp_path: Path, method: str) -> None:
     errors = interrupt(tmp_path, PROGRAM, method)
@@ -67,6 +68,7 @@ def test_workers_that_start_print_no_traceback(tmp_path: Path, method: str) -> N
     assert errors.rstrip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.slow
 def test_other_processes_of_the_fork_server_are_interrupted_as_ever(tmp_path: Path) -> None:
     errors = interrupt(tmp_path, OTHERS)
     assert "in work" in errors

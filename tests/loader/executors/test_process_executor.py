@@ -290,6 +290,7 @@ def inner_pids() -> list[int]:
 KEPT: list[ProcessExecutor] = []
 
 
+@pytest.mark.slow
 def test_what_a_worker_started_ends_with_it() -> None:
     with ProcessExecutor(1, timeout=SECONDS) as executor:
         pids = executor.submit(inner_pids).result(SECONDS)
@@ -344,6 +345,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "end",
     ["sys.exit(0)", "raise ValueError", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"],
@@ -371,6 +373,7 @@ def test_workers_end_with_the_program(tmp_path: Path, end: str) -> None:
     assert "graphfeed-" not in printed
 
 
+@pytest.mark.slow
 def test_a_program_without_a_main_part_is_told_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(

@@ -196,6 +196,7 @@ def test_a_process_waits_for_another(folder: Path, monkeypatch: pytest.MonkeyPat
     preprocess_ondisk_dataset(folder)
 
 
+@pytest.mark.slow
 def test_two_processes_make_it_once(folder: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(folder), "-1"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

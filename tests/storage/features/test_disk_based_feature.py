@@ -179,6 +179,7 @@ def test_a_forked_process_reads_too(many: Path) -> None:
     assert holds_ids(feature.read(ids), ids)
 
 
+@pytest.mark.slow
 def test_what_is_read_counts_as_page_cache_and_not_as_memory(tmp_path: Path) -> None:
     path = tmp_path / "sparse.npy"
     with path.open("wb") as file:

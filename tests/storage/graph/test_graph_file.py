@@ -180,6 +180,7 @@ def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch
         make_graph().copy_to_shared_memory(f"test-full-{os.getpid()}")
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_any_change_of_a_header_is_refused_or_is_a_graph(data: st.DataObject) -> None:

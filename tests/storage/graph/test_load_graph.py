@@ -129,6 +129,7 @@ def test_somebody_elses_graph_of_the_same_name_stays() -> None:
     assert_same(load_from_shared_memory(NAME).fields(), second.fields())
 
 
+@pytest.mark.slow
 @leaves_nothing
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -145,6 +146,7 @@ def test_other_processes_see_it_by_name_and_by_handle(method: str) -> None:
     assert load_from_shared_memory(NAME).num_edges == 1 << 14  # a fork that ended took nothing away
 
 
+@pytest.mark.slow
 @leaves_nothing
 def test_it_ends_with_the_process_that_made_it_and_says_nothing() -> None:
     arguments = [sys.executable, "-W", "error", "-c", OWNER, NAME]

@@ -61,6 +61,7 @@ def stop_owner(owner: "subprocess.Popen[bytes]") -> bytes:
     return owner.communicate(timeout=60)[0]
 
 
+@pytest.mark.slow
 @leaves_nothing
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["spawn", "fork"])
@@ -75,6 +76,7 @@ def test_both_sides_see_what_the_other_writes(method: str) -> None:
         assert executor.submit(read_and_write, pickle.loads(pickle.dumps(box))).result() == 7
 
 
+@pytest.mark.slow
 @leaves_nothing
 def test_a_process_that_is_no_relative_sees_the_same_memory() -> None:
     owner, packed = start_owner()
