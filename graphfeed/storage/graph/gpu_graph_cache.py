@@ -38,10 +38,10 @@ class GPUGraphCache:
         self._threshold = threshold
         self._size = min(num_edges, min(map(len, self._edges.values())))
         self._used = 0
-        self._kept = {name: values.new_empty(self._size, device=device) for name, values in self._edges.items()}
+        self._cached = {name: values.new_empty(self._size, device=device) for name, values in self._edges.items()}
         # The distance from a column's values to its copy; for a column without a copy, the number of its requests.
-        self._shifts = torch.full((csc_indptr.numel() - 1,), ops.NOT_CACHED, dtype=torch.int64, device=device)
-        self._lock = StreamOrderedLock(self._shifts, *self._kept.values())
+        self._cache_offsets = torch.full((csc_indptr.numel() - 1,), ops.NOT_CACHED, dtype=torch.int64, device=device)
+        self._lock = StreamOrderedLock(self._cache_offsets, *self._cached.values())
 
     @property
     def num_edges(self) -> int:
@@ -65,15 +65,15 @@ class GPUGraphCache:
         with self._lock.acquire():
             if self._used < self._size:
                 self._copy_due_columns(ids)
-            shifts = take_rows(self._shifts, ids).clamp_(min=ops.NOT_CACHED)
+            offsets = take_rows(self._cache_offsets, ids).clamp_(min=ops.NOT_CACHED)
         return EdgeArrays(
-            **{name: ops.CachedEdgeValues(values, self._kept[name], shifts) for name, values in self._edges.items()}
+            **{name: ops.CachedEdgeValues(values, self._cached[name], offsets) for name, values in self._edges.items()}
         )
 
     def _copy_due_columns(self, ids: torch.Tensor) -> None:
         """Count requests, and copy the columns that are due and fit, in order of first appearance."""
-        known = take_rows(self._shifts, ids)
-        self._shifts[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
+        known = take_rows(self._cache_offsets, ids)
+        self._cache_offsets[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
         asked = ids[known <= ops.NOT_CACHED - self._threshold + 1]
         if asked.numel() == 0:
             return
@@ -91,8 +91,8 @@ class GPUGraphCache:
         positions = ops.indptr_edge_ids(columns, offset=starts)
         after = self._used + positions.numel()
         for name, values in self._edges.items():
-            self._kept[name][self._used : after] = take_rows(values, positions)
-        self._shifts[due] = self._used + columns[:-1] - starts
+            self._cached[name][self._used : after] = take_rows(values, positions)
+        self._cache_offsets[due] = self._used + columns[:-1] - starts
         self._used = after
 
 
