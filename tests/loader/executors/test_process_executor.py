@@ -290,7 +290,6 @@ def inner_pids() -> list[int]:
 KEPT: list[ProcessExecutor] = []
 
 
-@pytest.mark.slow
 def test_what_a_worker_started_ends_with_it() -> None:
     with ProcessExecutor(1, timeout=SECONDS) as executor:
         pids = executor.submit(inner_pids).result(SECONDS)

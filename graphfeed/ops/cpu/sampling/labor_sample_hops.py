@@ -5,7 +5,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.sampling.bottom_k import COLUMNS_AHEAD, pick_candidates, prefetch_column, sort
 from graphfeed.ops.cpu.sampling.high_degree_index import collect_by_index
-from graphfeed.ops.cpu.sampling.labor_sample_neighbors import new_scratch, pick_labor
+from graphfeed.ops.cpu.sampling.labor_sample_neighbors import new_scratch, pick_labor, uncounted
 from graphfeed.ops.cpu.sampling.sample_hops import (
     column_starts,
     count_hop,
@@ -57,11 +57,7 @@ def fill_rows(
     indices, cumulative = without_refcount(indices), without_refcount(cumulative)
     positions, neighbors = without_refcount(positions), without_refcount(neighbors)
     high_halves, candidates = without_refcount(high_halves), without_refcount(candidates)
-    values, units, own_halves, own_candidates, picked, words = scratch
-    scratch = (
-        without_refcount(values), without_refcount(units), without_refcount(own_halves),
-        without_refcount(own_candidates), without_refcount(picked), without_refcount(words),
-    )  # fmt: skip
+    scratch = uncounted(scratch)
     last = rows.size - 2
     for row in range(last + 1 + ROWS_BEHIND if last >= 0 else 0):
         coming = min(row + COLUMNS_AHEAD, last)

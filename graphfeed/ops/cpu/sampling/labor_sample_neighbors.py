@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, always_inline, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, always_inline, device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.sampling.bottom_k import MAX_CANDIDATES, MAX_COLLECTED, pick_by_heap, pick_few, sort
 from graphfeed.ops.cpu.sampling.pick import count_picks, read_segment, take_eligible
 
@@ -23,6 +23,16 @@ def new_scratch(offsets):
     values, units = np.empty(size, np.uint64), np.empty(size, np.uint64)
     candidates = np.empty((3, MAX_CANDIDATES), np.uint32)
     return values, units, candidates[0], candidates[1], candidates[2], np.empty(MAX_CANDIDATES + 1, np.uint64)
+
+
+@device_function
+def uncounted(scratch):
+    """Return the scratch arrays without their reference counts, for a loop whose caller keeps them."""
+    values, units, high_halves, candidates, picked, words = scratch
+    return (
+        without_refcount(values), without_refcount(units), without_refcount(high_halves),
+        without_refcount(candidates), without_refcount(picked), without_refcount(words),
+    )  # fmt: skip
 
 
 @always_inline

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import node_state, timed_state
-from graphfeed.ops.cpu.sampling.pick import count_picks, pick, weight_before
+from graphfeed.ops.cpu.sampling.pick import count_picks, pick, pick_few, pick_many, weight_before
 
 ROWS_AHEAD = 8
 """How many rows ahead the weights of a column are prefetched: each row reads several of them."""
@@ -80,11 +80,36 @@ def count_hop(cumulative, fanout, replace, hop, out):
 
 
 @device_function
+def fill_plain(nodes, row_times, key, starts, degrees, rows, table, positions):
+    """Write the sampled edges of each node without weights and replacement, as `pick` does for one node.
+
+    Deciding for each node what holds for all of them takes mini-batches 1.4 times as long (ogbn-arxiv shaped graph).
+    """
+    at, few = np.int64(0), table.size == 0
+    for row in range(rows.size - 1):
+        end = np.int64(rows[row + 1])
+        count, low, degree, node = end - at, starts[row], degrees[row], nodes[row]
+        if count == degree:
+            for number in range(count):
+                positions[np.uintp(at + number)] = low + number
+        else:
+            state = node_state(key, node) if row_times.size == 0 else timed_state(key, node, row_times[row])
+            if few:
+                pick_few(low, degree, count, state, positions, at)
+            else:
+                pick_many(low, degree, count, state, positions, at, table)
+        at = end
+
+
+@device_function
 def fill_hop(cumulative, row_times, fanout, replace, key, table, hop, out):
     """Write the sampled edges of each node of a hop; two rows of one node at different times draw differently."""
     count, rows = out.node_counts[hop], column_starts(hop, out)
     nodes, bases, starts, degrees = out.nodes, out.bases, out.starts, out.degrees
     positions = out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]]
+    if cumulative.size == 0 and not replace:
+        fill_plain(nodes, row_times, key, starts, degrees, rows, table, positions)
+        return
     for row in range(count):
         at = np.int64(rows[row])
         picks = np.int64(rows[row + 1]) - at

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel
-from graphfeed.ops.cpu.sampling.labor_sample_neighbors import new_scratch, pick_labor
+from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
+from graphfeed.ops.cpu.sampling.labor_sample_neighbors import new_scratch, pick_labor, uncounted
 from graphfeed.ops.cpu.sampling.pick import weight_before
 from graphfeed.ops.cpu.sampling.sample_hops import column_starts, count_hop, open_columns
 from graphfeed.ops.cpu.sampling.temporal_eligibility import append_rows, restrict_columns
@@ -19,6 +19,32 @@ def fill_hop(indices, order, links, cumulative, fanout, replace, draws, hop, out
     for row in range(rows.size - 1):
         largest = max(largest, sizes[row])
     sources = np.empty(largest if order.size > 0 or links.size > 0 else 0, indices.dtype)
+    fill_rows(
+        indices,
+        order,
+        links,
+        cumulative,
+        fanout,
+        replace,
+        draws,
+        rows,
+        bases,
+        starts,
+        sizes,
+        scratch,
+        sources,
+        positions,
+    )
+
+
+@device_function
+def fill_rows(
+    indices, order, links, cumulative, fanout, replace, draws, rows, bases, starts, sizes, scratch, sources, positions
+):
+    """Do so; the caller keeps the arrays, so that none is counted in the loop."""
+    indices, order, links = without_refcount(indices), without_refcount(order), without_refcount(links)
+    cumulative, sources = without_refcount(cumulative), without_refcount(sources)
+    positions, scratch = without_refcount(positions), uncounted(scratch)
     for row in range(rows.size - 1):
         places = positions[rows[row] : rows[row + 1]]
         low, high = starts[row], starts[row] + sizes[row]
