@@ -1,7 +1,7 @@
 """Stages that do nothing here, graphs of stages, the decorator: what only programs of GraphBolt's use."""
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,30 +11,8 @@ import graphfeed as gf
 from graphfeed.datapipes.datapipe import length
 from graphfeed.datapipes.pipeline import fluent
 from tests import pipelines
+from tests.datapipes.pipeline.test_pipeline_graph import chain, diamond
 from tests.digests import digests
-
-
-class Join(gf.Datapipe):
-    """Reads from two."""
-
-    left: gf.Datapipe
-    right: gf.Datapipe
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from zip(self.left, self.right, strict=True)
-
-
-class MySampler(gf.ItemSampler):
-    pass
-
-
-def chain() -> gf.MiniBatchTransformer:
-    return MySampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
-
-
-def diamond() -> Join:
-    source = chain()
-    return Join(source.copy_to("cpu"), source.transform())
 
 
 def names(stages: Any) -> list[str]:
