@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.ops import Key
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.memory.tensor_repr import tensor_repr
+from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
 
@@ -17,7 +17,15 @@ class MiniBatch:
     """Seeds, the subgraphs sampled around them, and their features. Every field is None until a stage sets it.
 
     For a graph without types, a value is a tensor. Otherwise it is a dict: by node type for nodes, or by edge type
-    "src:rel:dst" for seeds that are edges.
+    "src:rel:dst" for seeds that are edges. Printing a mini-batch shows dtypes and shapes; `print(minibatch.details())`
+    shows the values.
+
+    Example:
+        >>> MiniBatch(seeds=torch.tensor([5, 7]), labels=torch.tensor([0.0, 1.0]))
+        MiniBatch(
+          labels=float32[2],
+          seeds=int64[2],
+        )
     """
 
     labels: ByType | None = None
@@ -113,14 +121,22 @@ class MiniBatch:
         """Tell whether there are tensors and all of them are in pinned memory."""
         return all_pinned(self)
 
-    def __repr__(self) -> str:
-        """Return the attributes, one per line, in reverse alphabetical order; nothing is computed or changed.
+    def details(self) -> str:
+        """Return the attributes with their values as text, one per line, in reverse alphabetical order.
 
-        Private attributes and blocks are left out, and so are fields that GraphBolt does not have if they are None.
+        Nothing is computed or changed. Private attributes and blocks are left out, and so are fields that GraphBolt
+        does not have if they are None.
         """
         names = {name for name, value in vars(self).items() if value is not None} | FIELDS_SHOWN
-        shown = sorted((name for name in names if not name.startswith("_")), reverse=True)
-        return tensor_repr(type(self).__name__, {name: getattr(self, name) for name in shown})
+        shown = {name: getattr(self, name) for name in sorted(names, reverse=True) if not name.startswith("_")}
+        if self.sampled_subgraphs is not None:
+            shown["sampled_subgraphs"] = [subgraph.details() for subgraph in self.sampled_subgraphs]
+        return tensor_repr(type(self).__name__, shown)
+
+    def __repr__(self) -> str:
+        """Return the attributes that are set, one per line: of tensors the dtype and shape, of subgraphs the size."""
+        shown = {name: value for name, value in vars(self).items() if value is not None and not name.startswith("_")}
+        return shapes_repr(type(self).__name__, shown)
 
 
 FIELDS_SHOWN = {field.name for field in fields(MiniBatch) if not field.kw_only}

@@ -147,6 +147,15 @@ class DataLoader:
         """Return what runs where, and by which rule; `rewritten=False` shows the pipeline as it was written."""
         return self.plan.explain(rewritten=rewritten)
 
+    def __repr__(self) -> str:
+        """Return the plan in one line: where each stage runs."""
+        workers = f", num_workers={self.num_workers}" if self.num_workers else ""
+        if self._executor is not None:
+            workers += f", executor={type(self._executor).__name__}"
+        elif self.num_workers:
+            workers += f", worker={self.worker!r}"
+        return f"{type(self).__name__}({self.plan}{workers}, seed={self._seed})"
+
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch; a TypeError if the pipeline cannot tell."""
         return length(self.plan.written)

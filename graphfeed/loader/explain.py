@@ -1,6 +1,6 @@
 """A plan as text: where each stage runs, and the estimated size of its output."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -61,6 +61,30 @@ def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
 def describe_written(written: Datapipe) -> list[str]:
     """Return the stages as they were written, one per line."""
     return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Place("main", ""), 0)]
+
+
+def describe_in_line(running: Datapipe) -> str:
+    """Return where each stage runs in one line, the source first, without the stages that rules inserted.
+
+    Brackets hold the branches of a join.
+    """
+    places = {id(stage): place.where for stage, place, _ in list_stages(running, Place("main", ""), 0)}
+    return outline(running, places)[0]
+
+
+def outline(stage: Datapipe, places: Mapping[int, str]) -> tuple[str, str]:
+    """Return the stages up to this one as text, and where the last one runs that is in it."""
+    before = [outline(source, places) for source in stage.inputs]
+    text, where = (
+        before[0] if len(before) == 1 else (f"[{', '.join(text for text, _ in before)}]" if before else "", "")
+    )
+    if stage.inserted:
+        return text, where
+    own = places[id(stage)]
+    name = type(stage).__name__ if where == own else f"{own}: {type(stage).__name__}"
+    if not text:
+        return name, own
+    return f"{text}{' -> ' if where == own else ' | '}{name}", own
 
 
 def align(table: Sequence[tuple[str, ...]]) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.iteration import assign_streams
-from graphfeed.loader.explain import describe_plan, describe_rules, describe_written
+from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.rules import (
     LoaderOptions,
     copy_on_stream,
@@ -61,6 +61,10 @@ class Plan:
         if not rewritten:
             return "\n".join(describe_written(self.written))
         return "\n".join([*describe_plan(self.running), *describe_rules(self.applied)])
+
+    def __str__(self) -> str:
+        """Return where each stage runs, in one line."""
+        return describe_in_line(self.running)
 
 
 def make_plan(pipe: Datapipe, options: LoaderOptions) -> Plan:

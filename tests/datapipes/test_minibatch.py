@@ -113,8 +113,33 @@ def test_moving_to_the_device_and_back_changes_no_value() -> None:
 
 def test_printing_changes_nothing() -> None:
     batch = make_batch()
-    assert repr(batch).startswith("MiniBatch(seeds=tensor([0]),\n          sampled_subgraphs=[SampledSubgraph(")
+    assert batch.details().startswith("MiniBatch(seeds=tensor([0]),\n          sampled_subgraphs=[SampledSubgraph(")
+    assert repr(batch).startswith("MiniBatch(\n  labels=float32[1],\n  seeds=int64[1],\n  sampled_subgraphs=[")
     assert_same(batch, make_batch())
+
+
+def test_it_prints_the_shapes_of_what_is_set() -> None:
+    hop = "SampledSubgraph(rows=3, columns=1, edges=1)"
+    assert repr(make_batch()) == (
+        "MiniBatch(\n"
+        "  labels=float32[1],\n"
+        "  seeds=int64[1],\n"
+        f"  sampled_subgraphs=[{hop}, {hop}],\n"
+        "  input_nodes=int64[3],\n"
+        "  node_features={'feat': float32[3, 2]},\n"
+        "  edge_features=[{'row': float32[1, 1]}, {}],\n"
+        "  key=Key(seed=1, epoch=2, index=3),\n"
+        ")"
+    )
+    assert repr(gf.MiniBatch()) == "MiniBatch()"
+
+
+def test_a_mini_batch_of_many_types_prints_in_few_lines() -> None:
+    data = gf.datasets.wordnet()
+    pipe = gf.ItemSampler(data.train_set, batch_size=64).sample_neighbor(data.graph, fanouts=[10, 10])
+    text = repr(next(iter(pipe)))
+    assert len(text.splitlines()) == 10
+    assert max(map(len, text.splitlines())) < 300
 
 
 def test_it_pickles_and_copies() -> None:

@@ -49,7 +49,7 @@ def test_what_the_layers_hold_by_type() -> None:
         }
 
 
-def test_it_prints_its_attributes_from_the_last_letter_to_the_first() -> None:
+def test_details_are_its_attributes_from_the_last_letter_to_the_first() -> None:
     csc = gf.CSCFormatBase(torch.tensor([0, 1]), torch.tensor([0]))
     batch = gf.MiniBatch(
         seeds={"a": torch.tensor([3])},
@@ -58,7 +58,7 @@ def test_it_prints_its_attributes_from_the_last_letter_to_the_first() -> None:
         edge_features=[{"x": torch.tensor([1])}, {}],
     )
     batch._private = batch.extra = torch.tensor([2])  # type: ignore[attr-defined]
-    assert repr(batch) == (
+    assert batch.details() == (
         "MiniBatch(seeds={'a': tensor([3])},\n"
         "          sampled_subgraphs=[SampledSubgraph(sampled_csc=CSCFormatBase(indptr=tensor([0, 1]),\n"
         "                                                                       indices=tensor([0]),\n"

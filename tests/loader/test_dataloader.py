@@ -240,3 +240,20 @@ def test_a_negative_epoch_is_refused() -> None:
 def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[str, Any]) -> None:
     with gf.DataLoader(make(), 2, seed=4, **options) as loader:
         assert [digests(loader), digests(loader)] == [digests(make().with_seed(4, epoch)) for epoch in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_workers": 0}, "main: ItemSampler -> MiniBatchTransformer, seed=4"),
+        ({"num_workers": 2}, "worker: ItemSampler -> MiniBatchTransformer, num_workers=2, worker='thread', seed=4"),
+        (
+            {"num_workers": 2, "executor": ThreadPoolExecutor(1)},
+            "worker: ItemSampler -> MiniBatchTransformer, num_workers=2, executor=ThreadPoolExecutor, seed=4",
+        ),
+    ],
+    ids=str,
+)
+def test_it_prints_its_plan_in_one_line(options: dict[str, Any], text: str) -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+    assert repr(gf.DataLoader(pipe, seed=4, **options)) == f"DataLoader({text})"

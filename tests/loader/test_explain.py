@@ -6,6 +6,7 @@ from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan, si
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from tests import pipelines
+from tests.datapipes.pipeline.test_pipeline_graph import diamond
 
 
 def cells(pipe: gf.Datapipe, num_workers: int = 0) -> list[list[str]]:
@@ -82,3 +83,19 @@ def test_what_lies_on_a_gpu_is_explained_as_what_lies_on_the_cpu() -> None:
         there = sampler.datapipe.copy_to("cuda").sample_neighbor(sampler.graph.to(device), sampler.fanouts)
         plans.append(gf.DataLoader(there.fetch_feature(store, ["feat"])).explain())
     assert plans[0] == plans[1] == plans[2]
+
+
+def test_in_one_line_stages_stand_behind_where_they_run() -> None:
+    assert str(make_plan(pipelines.homogeneous(), LoaderOptions())) == (
+        "main: ItemSampler -> NeighborSampler -> FeatureFetcher"
+    )
+    assert str(make_plan(pipelines.homogeneous().copy_to("cuda"), LoaderOptions(2, in_threads=False))) == (
+        "worker: ItemSampler -> NeighborSampler | thread: FeatureFetcher | prefetch: CopyTo"
+    )
+
+
+def test_in_one_line_brackets_hold_the_branches_of_a_join() -> None:
+    assert str(make_plan(diamond(), LoaderOptions(2))) == (
+        "[worker: MySampler -> MiniBatchTransformer | prefetch: CopyTo, "
+        "worker: MySampler -> MiniBatchTransformer -> MiniBatchTransformer] | prefetch: Join"
+    )

@@ -12,6 +12,8 @@ from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
 ByType: TypeAlias = torch.Tensor | dict[str, torch.Tensor]
+MOST_TYPES = 4
+"""How many types a subgraph's text lists."""
 
 
 @dataclass(repr=False)
@@ -68,6 +70,8 @@ class CSCFormatBase:
 @dataclass(repr=False)
 class SampledSubgraph:
     """One hop of a mini-batch: in-edges of the columns, with relabelled rows and columns.
+
+    Printing one shows its size; `print(subgraph.details())` shows the values.
 
     A value is a tensor for a graph of one type, else a dict by node type or by edge type "src:rel:dst". Every type of
     the graph is present, even if it has no edge or no node here.
@@ -181,9 +185,29 @@ class SampledSubgraph:
         """
         return import_module("graphfeed.pyg.layer_data").make_layer_data(self, x)
 
-    def __repr__(self) -> str:
-        """Return the fields, one per line, in reverse alphabetical order."""
+    def details(self) -> str:
+        """Return the fields with their values as text, one per line, in reverse alphabetical order."""
         return tensor_repr(type(self).__name__, dict(sorted(vars(self).items(), reverse=True)))
+
+    def __repr__(self) -> str:
+        """Return the numbers of rows, columns and edges, by type if there are types; no tensor is read."""
+        csc = self.sampled_csc
+        shown = {"rows": self.original_row_node_ids, "columns": self.original_column_node_ids}
+        if isinstance(csc, CSCFormatBase):
+            shown |= {"columns": csc.indptr[1:], "edges": csc.indices}
+        else:
+            shown["edges"] = {edge_type: own.indices for edge_type, own in csc.items()}
+        texts = [f"{name}={count_text(own)}" for name, own in shown.items() if own is not None]
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+def count_text(values: ByType) -> str:
+    """Return the number of rows, or those of the first types that have any."""
+    if isinstance(values, torch.Tensor):
+        return str(len(values))
+    counts = [f"{kind!r}: {len(own)}" for kind, own in values.items() if len(own)]
+    more = [f"... {len(counts) - MOST_TYPES} more"] if len(counts) > MOST_TYPES else []
+    return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
 
 
 def pick(ids: ByType | None, kind: str) -> torch.Tensor | None:

@@ -1,7 +1,18 @@
-"""The text of a record that holds tensors: one aligned field per line."""
+"""The text of a record that holds tensors: with their values, or with their dtypes and shapes alone."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
+
+import numpy as np
+import torch
+
+LONGEST = 100
+"""The longest value on one line, in characters; a longer list or dict has a line per element."""
+MOST_PARTS = 8
+"""How many elements of a list or dict are shown."""
+BRACKETS: dict[type, tuple[str, str]] = {dict: ("{", "}"), list: ("[", "]"), tuple: ("(", ")")}
+PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device, np.generic)
 
 
 def indent_continuation(text: str, width: int) -> str:
@@ -29,3 +40,42 @@ def tensor_repr(name: str, values: Mapping[str, Any]) -> str:
             text = indent_continuation(str(value), start)
         lines.append(f"{field}={text},\n")
     return f"{name}({(' ' * width).join(lines)})"
+
+
+def shapes_repr(name: str, values: Mapping[str, Any]) -> str:
+    """Return a record as text, one field per line, with the dtypes and shapes of tensors instead of their values.
+
+    No tensor is read, so nothing waits for a GPU.
+
+    Example:
+        >>> print(shapes_repr("Point", {"x": torch.zeros(2, 3), "y": [1, "a"]}))
+        Point(
+          x=float32[2, 3],
+          y=[1, 'a'],
+        )
+    """
+    lines = "".join(f"  {field}={indent_continuation(shape_text(value), 2)},\n" for field, value in values.items())
+    return f"{name}(\n{lines})" if lines else f"{name}()"
+
+
+def shape_text(value: Any) -> str:
+    """Return a value in few words: of an array the dtype and shape, of a container the first elements."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        return f"{text} on {value.device}" if isinstance(value, torch.Tensor) and not value.is_cpu else text
+    if type(value) not in BRACKETS:
+        # The text of somebody else's object may be long, and may take long to make.
+        ours = type(value).__module__.startswith("graphfeed.")
+        text = repr(value) if ours or isinstance(value, PLAIN) else "\n"
+        return text if "\n" not in text and (ours or len(text) <= LONGEST) else f"{type(value).__name__}(...)"
+    if type(value) is dict:
+        parts = [f"{key!r}: {shape_text(part)}" for key, part in islice(value.items(), MOST_PARTS)]
+    else:
+        parts = [shape_text(part) for part in value[:MOST_PARTS]]
+    if len(value) > MOST_PARTS:
+        parts.append(f"... {len(value) - MOST_PARTS} more")
+    left, right = BRACKETS[type(value)]
+    line = f"{left}{', '.join(parts)}{right}"
+    if len(line) <= LONGEST:
+        return line
+    return left + "".join(f"\n  {indent_continuation(part, 2)}," for part in parts) + f"\n{right}"

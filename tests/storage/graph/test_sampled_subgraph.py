@@ -63,4 +63,4 @@ def test_moving_to_pinned_memory() -> None:
 @pytest.mark.parametrize("make", [homogeneous, typed])
 def test_subgraphs_pickle_and_print(make: Any) -> None:
     assert_same(pickle.loads(pickle.dumps(make())), make())
-    assert "indptr=tensor([0, 1, 3])" in repr(make())
+    assert "indptr=tensor([0, 1, 3])" in make().details()
