@@ -11,7 +11,8 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
     """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
 
     The arrays are checked, which takes a pass over the file; nothing is unpickled. Writes to the graph's tensors stay
-    in this process and never reach the file. A graph that is sent to a worker process is copied to shared memory.
+    in this process and never reach the file. Worker processes map the same file, so the graph may be larger than
+    memory. A graph that was written to is copied to shared memory for them. Leave the file as it is while it is in use.
 
     Raises:
         FileNotFoundError: The file doesn't exist.

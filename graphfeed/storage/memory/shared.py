@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
 from graphfeed.storage.memory.tensor_tree import map_leaves
 
@@ -163,6 +164,12 @@ def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
     return map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, value)
 
 
+def fill_in(tensors: Sequence[torch.Tensor | None], others: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the tensors, with one of the others after the next in the place of each None."""
+    rest = iter(others)
+    return [next(rest) if tensor is None else tensor for tensor in tensors]
+
+
 def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tuple[int, ...]]:
     """Return the bytes, dtype and shape of a CPU tensor; of a view, only what it shows."""
     return as_bytes(tensor).copy(), tensor.dtype, tuple(tensor.shape)
@@ -177,7 +184,9 @@ class Shareable:
     """An object with tensors that pickles as a handle. The first pickling moves its CPU tensors to a shared block.
 
     Small tensors are sent by value. Sender and receiver share the tensors sent by handle, and see what the other one
-    writes. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.
+    writes. Tensors over a mapped file stay there, and the receiver maps the same file; if the sender has written to its
+    own copies of the file's pages, they move to the block like others. `torch.save` stores all tensors by value, since
+    a handle is useless once the process is gone.
     """
 
     _block: SharedBlock | None = None
@@ -201,14 +210,25 @@ class Shareable:
 
     def _share(self) -> dict[str, Any]:
         skeleton, tensors = self._extracted()
-        if sum(tensor.nbytes for tensor in tensors) <= BY_VALUE_BYTES:
-            return {"fields": skeleton, "values": [to_bytes(tensor) for tensor in tensors]}
+        places = self._find_places(tensors)
+        staying = [None if place is None else tensor for tensor, place in zip(tensors, places, strict=True)]
+        moving = [tensor for tensor, place in zip(tensors, places, strict=True) if place is None]
+        state = {"fields": skeleton, "places": places}
+        if sum(tensor.nbytes for tensor in moving) <= BY_VALUE_BYTES:
+            return {**state, "values": [to_bytes(tensor) for tensor in moving]}
         block = self._block
-        if block is None or [id(tensor) for tensor in tensors] != [id(tensor) for tensor in block.tensors]:
-            block = SharedBlock.create(tensors)
-            self.__dict__.update(insert_tensors(skeleton, block.tensors))
+        if block is None or [id(tensor) for tensor in moving] != [id(tensor) for tensor in block.tensors]:
+            block = SharedBlock.create(moving)
+            self.__dict__.update(insert_tensors(skeleton, fill_in(staying, block.tensors)))
             self.__dict__["_block"] = block
-        return {"fields": skeleton, "handle": block.handle}
+        return {**state, "handle": block.handle}
+
+    def _find_places(self, tensors: Sequence[torch.Tensor]) -> list[FilePlace | None]:
+        """Return where large tensors lie in files; None for those that don't, or that lie in the block already."""
+        in_block = set() if self._block is None else {id(tensor) for tensor in self._block.tensors}
+        asked = [tensor for tensor in tensors if tensor.nbytes > BY_VALUE_BYTES and id(tensor) not in in_block]
+        places = dict(zip(map(id, asked), find_places(asked) if asked else (), strict=True))
+        return [places.get(id(tensor)) for tensor in tensors]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Set the fields, and map the tensors."""
@@ -220,7 +240,9 @@ class Shareable:
             block = SharedBlock.open(state["handle"])
             self.__dict__["_block"] = block
             tensors = block.tensors
-        self.__dict__.update(insert_tensors(state["fields"], tensors))
+        places: list[FilePlace | None] = state.get("places", [None] * len(tensors))
+        mapped = [None if place is None else place.open() for place in places]
+        self.__dict__.update(insert_tensors(state["fields"], fill_in(mapped, tensors)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy with tensors of its own, outside of shared memory."""

@@ -1,0 +1,174 @@
+"""Tensors over a mapped file are sent to other processes as their place in that file, and never copied.
+
+The system's table of mappings says which file lies behind an address, whoever mapped it: graphfeed, NumPy, torch or
+another library. Linux only; elsewhere no tensor is known to lie in a file.
+"""
+
+import mmap
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from graphfeed.storage.memory.memory_map import MemoryFile
+
+TABLE = Path("/proc/self/maps")
+DETAILED_TABLE = Path("/proc/self/smaps")
+"""Also tells how much of each mapping was written to. It takes the system longer: up to a second per 100 GB in use."""
+HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+)\s*(.*)")
+WRITTEN = re.compile(r"(?:Anonymous|Swap):\s+(\d+) kB")
+
+
+@dataclass(slots=True)
+class Region:
+    """Addresses of this process, and the part of a file that they show."""
+
+    start: int
+    stop: int
+    offset: int
+    """Where that part begins in the file."""
+    inode: int
+    path: str
+    shared: bool
+    """Whether writes go to the file, rather than to copies of its pages."""
+    writable: bool
+    written: int = 0
+    """How many kB are such copies by now."""
+
+
+def read_regions(table: Path) -> list[Region]:
+    """Return the regions with a file, in ascending order; none on a system without such a table."""
+    try:
+        lines = table.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    regions: list[Region] = []
+    for line in lines:
+        if found := HEADER.fullmatch(line):
+            start, stop, access, offset, inode, path = found.groups()
+            numbers = (int(start, 16), int(stop, 16), int(offset, 16), int(inode))
+            regions.append(Region(*numbers, path.replace(r"\012", "\n"), access[3] == "s", access[1] == "w"))
+        elif found := WRITTEN.fullmatch(line):
+            regions[-1].written += int(found[1])
+    return [region for region in regions if region.path.startswith("/")]
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What tells whether a file is still the same."""
+
+    inode: int
+    size: int
+    modified_ns: int | None
+    """None if the processes share the file to write to it."""
+
+    @classmethod
+    def of(cls, found: os.stat_result, shared: bool) -> "FileState":
+        """Return the state of a file."""
+        return cls(found.st_ino, found.st_size, None if shared else found.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where a tensor lies in a file."""
+
+    path: str
+    state: FileState
+    shared: bool
+    """Whether writes to the tensor go to the file."""
+    offset: int
+    num_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def open(self) -> torch.Tensor:
+        """Map the tensor; writes go to the file if those of the sender do, and otherwise stay in this process.
+
+        Raises:
+            FileNotFoundError: The file can't be opened.
+            RuntimeError: The file has changed since the tensor was sent.
+        """
+        advice = "leave a file as it is while it is in use, and write new data to another one"
+        try:
+            file = MemoryFile(os.open(self.path, os.O_RDWR if self.shared else os.O_RDONLY))
+        except OSError as error:
+            raise FileNotFoundError(
+                f"{self.path}, from which a tensor was mapped, can't be opened ({error.strerror}); {advice}"
+            ) from error
+        state = FileState.of(os.fstat(file.descriptor), self.shared)
+        if state != self.state:
+            raise RuntimeError(
+                f"{self.path} has changed since it was mapped: it was {self.state}, and is {state}; {advice}"
+            )
+        before = self.offset % mmap.ALLOCATIONGRANULARITY
+        access = mmap.ACCESS_WRITE if self.shared else mmap.ACCESS_COPY
+        memory = mmap.mmap(file.descriptor, before + self.num_bytes, access=access, offset=self.offset - before)
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        flat = torch.frombuffer(memory, dtype=dtype, count=self.num_bytes // dtype.itemsize, offset=before)
+        return flat.as_strided(self.shape, self.strides)
+
+
+def find_places(tensors: Sequence[torch.Tensor]) -> list[FilePlace | None]:
+    """Return where each tensor lies in a file, or None for one that does not, or not as the file has it."""
+    regions = read_regions(TABLE)
+    if not any(regions_of(tensor, regions) for tensor in tensors):
+        return [None] * len(tensors)
+    regions = read_regions(DETAILED_TABLE)
+    return [find_place(tensor, regions) for tensor in tensors]
+
+
+def num_bytes_spanned(tensor: torch.Tensor) -> int:
+    """Return how many bytes lie between the first and the last value of a tensor, which may have any strides."""
+    steps = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (steps + 1) * tensor.element_size()
+
+
+def regions_of(tensor: torch.Tensor, regions: Sequence[Region]) -> list[Region]:
+    """Return the regions that a tensor covers, if they show one part of one file without gaps; otherwise none."""
+    start = tensor.data_ptr()
+    stop = start + num_bytes_spanned(tensor)
+    first = bisect_right(regions, start, key=lambda region: region.start) - 1
+    covered = [region for region in regions[max(first, 0) :] if region.start < stop] if first >= 0 else []
+    reached = start
+    for region in covered:
+        same_file = region.inode == covered[0].inode and region.path == covered[0].path
+        same_part = region.offset - region.start == covered[0].offset - covered[0].start
+        if not (same_file and same_part and region.start <= reached and region.shared == covered[0].shared):
+            return []
+        reached = region.stop
+    return covered if reached >= stop else []
+
+
+def find_place(tensor: torch.Tensor, regions: Sequence[Region]) -> FilePlace | None:
+    """Return where a CPU tensor lies in a file.
+
+    None if it does not, if it was written to where the file was not, or if the file is no longer found by its path.
+    """
+    if tensor.numel() == 0 or tensor.is_conj() or tensor.is_neg():
+        return None
+    covered = regions_of(tensor, regions)
+    if not covered or any(region.written for region in covered if not region.shared):
+        return None
+    region = covered[0]
+    shared = region.shared and region.writable
+    try:
+        found = os.stat(region.path)
+    except OSError:
+        return None
+    if found.st_ino != region.inode:
+        return None
+    return FilePlace(
+        path=region.path,
+        state=FileState.of(found, shared),
+        shared=shared,
+        offset=region.offset + tensor.data_ptr() - region.start,
+        num_bytes=num_bytes_spanned(tensor),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=tensor.stride(),
+    )

@@ -1,0 +1,161 @@
+import mmap
+import os
+import pickle
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.storage import ItemSet, TorchBasedFeature
+from graphfeed.storage.memory.mapped_file import find_places
+from tests.digests import assert_same
+from tests.tensors import DTYPES
+
+ROWS = 100_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with more rows than are sent by value."""
+    np.save(tmp_path / "rows.npy", np.arange(4 * ROWS, dtype=np.float32).reshape(ROWS, 4))
+    return tmp_path / "rows.npy"
+
+
+def map_rows(path: Path, mode: Literal["c", "r", "r+"] = "c") -> torch.Tensor:
+    return torch.from_numpy(np.load(path, mmap_mode=mode))
+
+
+def lies_in_file(tensor: torch.Tensor) -> bool:
+    return find_places([tensor])[0] is not None
+
+
+@pytest.mark.parametrize("mode", ["c", "r+", pytest.param("r", marks=pytest.mark.filterwarnings("ignore:The given"))])
+def test_a_mapped_feature_arrives_as_its_file(path: Path, mode: Literal["c", "r", "r+"]) -> None:
+    feature = TorchBasedFeature(map_rows(path, mode))
+    address = feature.read().data_ptr()
+    packed = pickle.dumps(feature)
+    again = pickle.loads(packed)
+    assert len(packed) < 1000
+    assert feature.read().data_ptr() == address, "the sender's rows stay where they are"
+    assert lies_in_file(again.read())
+    assert_same(again.read(), feature.read())
+    assert_same(pickle.loads(pickle.dumps(again)).read(), feature.read())
+
+
+def test_files_that_torch_maps_count_too(tmp_path: Path) -> None:
+    torch.save(torch.arange(ROWS), tmp_path / "ids.pt")
+    items = ItemSet(torch.load(tmp_path / "ids.pt", mmap=True, weights_only=True), names="seeds")
+    again = pickle.loads(pickle.dumps(items))
+    assert lies_in_file(again._items[0])
+    assert_same(again[:], torch.arange(ROWS))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_comes_back(tmp_path: Path, dtype: torch.dtype) -> None:
+    values = (torch.arange(ROWS) % 100).to(dtype)
+    (tmp_path / "values").write_bytes(values.view(torch.uint8).numpy().tobytes())
+    mapped = torch.from_file(str(tmp_path / "values"), shared=False, size=ROWS, dtype=dtype)
+    again = pickle.loads(pickle.dumps(ItemSet(mapped[3:], names="seeds")))
+    assert lies_in_file(again._items[0])
+    assert_same(again[:], values[3:])
+
+
+def test_views_keep_their_strides(path: Path) -> None:
+    rows = map_rows(path)
+    views = (rows.T[:, :9], rows[7::3, 1:3], rows[:, None, 2:].transpose(0, 2))
+    for view in views:
+        (place,) = find_places([view])
+        assert place is not None
+        assert_same(place.open(), view)
+
+
+def test_own_pages_travel_with_what_was_written_to_them(path: Path) -> None:
+    feature = TorchBasedFeature(map_rows(path))
+    feature.update(torch.full((1, 4), -1.0), torch.tensor([5]))
+    again = pickle.loads(pickle.dumps(feature))
+    assert again.read(torch.tensor([5])).tolist() == [[-1.0] * 4]
+    assert np.load(path)[5, 0] == 20, "the file is as it was"
+    feature.update(torch.full((1, 4), -2.0), torch.tensor([6]))
+    assert again.read(torch.tensor([6])).tolist() == [[-2.0] * 4], "from here on both share their memory"
+
+
+def test_a_file_that_is_mapped_for_writing_is_shared_with_its_writes(path: Path) -> None:
+    feature = TorchBasedFeature(map_rows(path, "r+"))
+    packed = pickle.dumps(feature)
+    feature.update(torch.full((1, 4), -1.0), torch.tensor([5]))
+    assert pickle.loads(packed).read(torch.tensor([5])).tolist() == [[-1.0] * 4]
+
+
+def test_what_the_receiver_writes_stays_with_it(path: Path) -> None:
+    feature = TorchBasedFeature(map_rows(path))
+    again = pickle.loads(pickle.dumps(feature))
+    again.update(torch.full((1, 4), -1.0), torch.tensor([5]))
+    assert feature.read(torch.tensor([5])).tolist() == np.load(path)[5:6].tolist() == [[20.0, 21.0, 22.0, 23.0]]
+
+
+def test_a_file_that_was_changed_meanwhile_is_refused(path: Path) -> None:
+    rows = map_rows(path)
+    packed = pickle.dumps(TorchBasedFeature(rows))
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"changed")
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(RuntimeError, match=rf"{path} has changed since it was mapped: .*; leave a file as"):
+        pickle.loads(packed)
+
+
+def test_a_file_that_was_replaced_or_removed_meanwhile_is_refused(path: Path) -> None:
+    rows = map_rows(path)
+    packed = pickle.dumps(TorchBasedFeature(rows))
+    other = path.with_name("other.npy")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+    with pytest.raises(RuntimeError, match=r"has changed since it was mapped: it was FileState\(inode=.*; leave"):
+        pickle.loads(packed)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"rows.npy, .*, can't be opened \(No such file or directory\)"):
+        pickle.loads(packed)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_rows_of_a_file_that_is_gone_before_move_to_shared_memory(path: Path, replaced: bool) -> None:
+    feature = TorchBasedFeature(map_rows(path))
+    path.unlink()
+    if replaced:
+        np.save(path, np.zeros((ROWS, 4), dtype=np.float32))
+    again = pickle.loads(pickle.dumps(feature))
+    assert again._block is not None
+    assert_same(again.read(), torch.arange(4.0 * ROWS).reshape(ROWS, 4))
+
+
+def test_tensors_of_files_and_of_memory_go_together(path: Path) -> None:
+    rows, labels = map_rows(path), torch.arange(ROWS)
+    items = ItemSet((labels, rows, torch.arange(ROWS, 2 * ROWS)), names=("seeds", "labels", "indexes"))
+    received = pickle.loads(pickle.dumps(items))
+    for again in (received, pickle.loads(pickle.dumps(received))):
+        assert_same(again[:], items[:])
+        assert [lies_in_file(member) for member in again._items] == [False, True, False]
+        assert again._block.handle.size < 4 * labels.nbytes
+
+
+def test_a_mapping_in_several_pieces_is_one(path: Path) -> None:
+    """The system splits a mapping where it is given advice about a part of it."""
+    with path.open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    memory.madvise(mmap.MADV_DONTFORK, 8 * mmap.PAGESIZE, 8 * mmap.PAGESIZE)
+    flat = torch.frombuffer(memory, dtype=torch.float32)
+    (place,) = find_places([flat])
+    assert place is not None
+    assert_same(place.open(), flat)
+
+
+def test_a_name_with_a_line_break_is_found(path: Path) -> None:
+    odd = path.rename(path.with_name("two\nlines.npy"))
+    assert_same(pickle.loads(pickle.dumps(TorchBasedFeature(map_rows(odd)))).read(), map_rows(odd))
+    assert lies_in_file(map_rows(odd))
+
+
+def test_memory_of_no_file_lies_in_none() -> None:
+    assert find_places([torch.arange(ROWS), torch.empty(0)]) == [None, None]
