@@ -43,6 +43,7 @@ print(json.dumps({"changed": changed, "compiled": len(compiled.buffer), "modules
 OPTIONAL_OR_SLOW = {
     "cupy",
     "graphfeed.channels",
+    "graphfeed.distributed",
     "graphfeed.interop",
     "graphfeed.pyg",
     "matplotlib",

@@ -1,0 +1,46 @@
+"""Graphs that the tests of parts share."""
+
+import torch
+
+import graphfeed as gf
+from tests.pipelines import random_edges
+
+COUNTS = {"user": 90, "item": 40, "shop": 0}
+
+
+def plain(num_nodes: int = 100, num_edges: int = 700) -> gf.FusedCSCSamplingGraph:
+    """Return a graph without types, whose attributes tell which node or edge they belong to."""
+    return gf.from_coo(
+        random_edges(num_nodes, num_nodes, num_edges, 0),
+        num_nodes,
+        node_attributes={"time": torch.arange(num_nodes) * 10},
+        edge_attributes={"weight": torch.arange(num_edges, dtype=torch.float32)[:, None] / 2},
+    )
+
+
+def typed() -> gf.FusedCSCSamplingGraph:
+    """Return a graph with a node type without nodes, and an edge type without edges."""
+    edges = {
+        "user:likes:item": random_edges(90, 40, 300, 1),
+        "item:liked_by:user": random_edges(40, 90, 300, 2),
+        "user:knows:user": random_edges(90, 90, 200, 3),
+        "shop:sells:item": torch.empty(2, 0, dtype=torch.int64),
+    }
+    return gf.from_coo(
+        edges,
+        COUNTS,
+        node_attributes={"time": {kind: torch.arange(count) * 10 for kind, count in COUNTS.items()}},
+        edge_attributes={"weight": {kind: torch.arange(ends.shape[1]) / 2 for kind, ends in edges.items()}},
+    )
+
+
+def communities(num_nodes: int, size: int, degree: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph of groups of nodes, spread over the ids, in which nine of ten edges stay."""
+    generator = torch.Generator().manual_seed(0)
+    ends = torch.randint(0, num_nodes, (num_nodes * degree,), generator=generator)
+    near = ends // size * size + torch.randint(0, size, ends.shape, generator=generator)
+    far = torch.randint(0, num_nodes, ends.shape, generator=generator)
+    stays = torch.rand(ends.shape, generator=generator) < 0.9
+    ids = torch.randperm(num_nodes, generator=generator)
+    edges = torch.stack([ids[torch.where(stays, near, far)], ids[ends]])
+    return gf.from_coo(torch.cat([edges, edges.flip(0)], dim=1), num_nodes)
