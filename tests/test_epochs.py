@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -18,9 +17,9 @@ import graphfeed as gf
 from graphfeed.loader.executors.process_executor import make_context
 from tests import pipelines
 from tests.digests import digest
+from tests.scripts import REPOSITORY, start
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
-REPOSITORY = Path(__file__).resolve().parents[1]
 EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
 IN_WORKERS = pytest.mark.parametrize("worker", ["thread", "process"])
 
@@ -183,21 +182,8 @@ def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
         iter(loader)
 
 
-def run_script(body: str) -> subprocess.Popen[str]:
-    script = textwrap.dedent(
-        """
-        import os, signal, sys, threading, time
-        import graphfeed as gf
-        from tests import pipelines
-        """
-    ) + textwrap.dedent(body)
-    return subprocess.Popen(
-        [sys.executable, "-c", script], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
 def test_ctrl_c_ends_the_process_at_once() -> None:
-    process = run_script(
+    process = start(
         """
         loader = gf.DataLoader(pipelines.shuffled(), num_workers=2)
         while True:
@@ -217,7 +203,7 @@ def test_ctrl_c_ends_the_process_at_once() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["sys.exit(7)", "os._exit(7)"])
 def test_leaving_in_the_middle_of_an_epoch_ends_the_process(ending: str) -> None:
-    process = run_script(
+    process = start(
         f"""
         for batch in gf.DataLoader(pipelines.shuffled(), num_workers=2):
             {ending}
@@ -242,7 +228,7 @@ def test_nothing_is_written_but_caches(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_forked_workers_run_after_torch_used_its_threads() -> None:
-    process = run_script(
+    process = start(
         """
         import torch
         from concurrent.futures import ProcessPoolExecutor

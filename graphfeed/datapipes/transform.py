@@ -11,6 +11,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Placement, length
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
+from graphfeed.ops import Key
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -84,10 +85,7 @@ def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> 
     try:
         result = stage(minibatch)
     except Exception as error:
-        note = f"in {type(stage).__name__}, stage {stage.position}"
-        if key is not None:
-            note += f", mini-batch {key.index} of epoch {key.epoch}"
-        error.add_note(f"{note}, in {worker_name()}")
+        error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
         raise
     finally:
         if observer is not None:
@@ -95,6 +93,12 @@ def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> 
     if isinstance(result, MiniBatch) and result.key is None:
         result.key = key
     return result
+
+
+def describe_place(stage: Datapipe, key: Key | None) -> str:
+    """Name a stage and a mini-batch in it."""
+    place = f"in {type(stage).__name__}, stage {stage.position}"
+    return place if key is None else f"{place}, mini-batch {key.index} of epoch {key.epoch}"
 
 
 def worker_name() -> str:

@@ -16,6 +16,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
@@ -74,7 +75,7 @@ class DataLoader:
             ahead. On a GPU they take up its memory. If threads fetch features beside worker processes, each of those
             threads adds one more; there are as many of them as workers or cores.
         timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
-            killed.
+            killed. A thread can't be: it is left behind, and another one takes its place.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
 
     Raises:
@@ -127,7 +128,7 @@ class DataLoader:
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
-        self._pool: ThreadPoolExecutor | ProcessExecutor | None = None
+        self._pool: ThreadExecutor | ProcessExecutor | None = None
         self._starting = threading.Lock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
@@ -264,10 +265,10 @@ class DataLoader:
                 weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
 
-    def _start_workers(self) -> ThreadPoolExecutor | ProcessExecutor:
+    def _start_workers(self) -> ThreadExecutor | ProcessExecutor:
         if self.worker == "process":
             return ProcessExecutor(self.num_workers, timeout=self.timeout)
-        return ThreadPoolExecutor(self.num_workers, thread_name_prefix="graphfeed")
+        return ThreadExecutor(self.num_workers)
 
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         set_max_uva_threads(self.max_uva_threads)

@@ -185,6 +185,25 @@ def test_two_threads_that_begin_at_once_share_the_workers(monkeypatch: pytest.Mo
     assert len(started) == 1
 
 
+def test_another_thread_takes_the_place_of_one_that_hangs() -> None:
+    release = threading.Event()
+
+    def hang_in_the_first_epoch(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.epoch == 0:
+            release.wait(60)
+        return minibatch
+
+    pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2).transform(hang_in_the_first_epoch)
+    with gf.DataLoader(pipe, num_workers=1, timeout=0.2) as loader:
+        with pytest.raises(
+            TimeoutError, match="graphfeed_0 is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch"
+        ):
+            next(iter(loader))
+        assert len(list(loader)) == 4
+        release.set()
+
+
 def test_an_executor_passed_in_is_left_running() -> None:
     with ThreadPoolExecutor(2) as executor:
         with gf.DataLoader(pipelines.shuffled(), num_workers=2, executor=executor) as loader:

@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.datapipes.datapipe import Shardable
 from graphfeed.datapipes.pipeline.observer import Observer
-from graphfeed.datapipes.transform import Transform, call, worker_name
+from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import Key
 
@@ -38,8 +38,7 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
     try:
         return source.keyed(key.seed, key.epoch, 0).minibatch(key.index)
     except Exception as error:
-        note = f"in {type(source).__name__}, stage 1, mini-batch {key.index} of epoch {key.epoch}"
-        error.add_note(f"{note}, in {worker_name()}")
+        error.add_note(f"{describe_place(source, key)}, in {worker_name()}")
         raise
     finally:
         if observer is not None:

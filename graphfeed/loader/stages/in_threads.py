@@ -1,13 +1,13 @@
 """Stages that threads of this process run on each mini-batch from worker processes."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask
 from graphfeed.loader.run import current_run
 from graphfeed.loader.stages.in_workers import InWorkers, transforms_before
@@ -45,9 +45,9 @@ class InThreads(Datapipe):
             return sampled, then(sampled, threads, finish)
 
         count = min(workers.window, max(2, workers.num_workers, available_cores()))
-        threads = ThreadPoolExecutor(count, thread_name_prefix="graphfeed-fetch")
+        threads = ThreadExecutor(count, "graphfeed-fetch")
         try:
-            yield from workers.in_order(run, side.tasks, submit, workers.window + count)
+            yield from workers.in_order(run, side.tasks, submit, workers.window + count, threads)
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -56,7 +56,7 @@ class InThreads(Datapipe):
         return length(self.datapipe)
 
 
-def then(first: "Future[Any]", threads: ThreadPoolExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
+def then(first: "Future[Any]", threads: ThreadExecutor, function: Callable[[Any], Any]) -> "Future[Any]":
     """Return a future for the result of a function that a thread applies to another future's result.
 
     If either fails, so does the new future. Nothing here may hold a reference to `first`, which holds references to the
@@ -67,19 +67,7 @@ def then(first: "Future[Any]", threads: ThreadPoolExecutor, function: Callable[[
     def begin(first: "Future[Any]") -> None:
         # The reader may have left, and shut the threads down.
         with suppress(RuntimeError):
-            threads.submit(partial(complete, second, function), first)
+            threads.complete(second, lambda: function(first.result()))
 
     first.add_done_callback(begin)
     return second
-
-
-def complete(second: "Future[Any]", function: Callable[[Any], Any], first: "Future[Any]") -> None:
-    """Apply a function to a future's result and complete the second future, unless that was cancelled meanwhile."""
-    if not second.set_running_or_notify_cancel():
-        return
-    try:
-        result = function(first.result())
-    except BaseException as error:
-        second.set_exception(error)
-    else:
-        second.set_result(result)

@@ -14,6 +14,7 @@ from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask, work_here, work_packed
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.sharder import Sharder
@@ -67,7 +68,8 @@ class InWorkers(Datapipe):
             yield from self.datapipe
             return
         side = self.worker_side(run.executor, run.observer)
-        with closing(self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.window)) as results:
+        results = self.in_order(run, side.tasks, lambda task: (side.submit(task),), self.window, run.executor)
+        with closing(results):
             yield from map(side.receive, results)
 
     def worker_side(self, executor: Executor, observer: Observer | None) -> WorkerSide:
@@ -83,7 +85,7 @@ class InWorkers(Datapipe):
         else:
             work = WorkerTask(None, stages)
             tasks = with_failure(head)
-        if isinstance(executor, ThreadPoolExecutor):
+        if isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
         packed = pickle.dumps(work, protocol=5)
         if isinstance(executor, ProcessExecutor):
@@ -97,6 +99,7 @@ class InWorkers(Datapipe):
         tasks: Iterator[Any],
         submit: "Callable[[Any], tuple[Future[Any], ...]]",
         window: int,
+        executor: Executor,
     ) -> Generator[Any, None, None]:
         """Yield the results of tasks in their order, a window of them ahead.
 
@@ -105,6 +108,7 @@ class InWorkers(Datapipe):
             tasks: The tasks to submit.
             submit: Begins a task and returns its futures; the last one has the result.
             window: The largest number of tasks in flight.
+            executor: Completes the last future of each task.
         """
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
@@ -118,7 +122,7 @@ class InWorkers(Datapipe):
                 # Cancellation by a reader in another thread: nobody needs the result.
                 if not run.wait(self, "reader", run.wait_for, futures[-1], self.timeout_seconds):
                     return
-                result = self.result_of(task, futures[-1])
+                result = self.result_of(task, futures, executor)
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, window - len(pending)))
@@ -130,17 +134,22 @@ class InWorkers(Datapipe):
                 for future in futures:
                     future.cancel()
 
-    def result_of(self, task: Any, future: "Future[Any]") -> Any:
-        """Return a future's result; an error says who did not answer."""
+    def result_of(self, task: Any, futures: "tuple[Future[Any], ...]", executor: Executor) -> Any:
+        """Return the result of a task's last future; an error says who did not answer."""
+        *before, last = futures
         try:
-            return future.result(0)
+            return last.result(0)
         except (WorkerLostError, TimeoutError) as error:
-            if future.done():
+            if last.done():
                 error.add_note(f"while it made {describe_task(task)}")
                 raise
+            at_work: list[str] = []
+            if isinstance(executor, ThreadExecutor) and all(future.done() for future in before):
+                at_work = executor.abandon(last)
             raise TimeoutError(
-                f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s; "
-                "a stage hangs, or is slower than that: give the DataLoader a larger timeout"
+                f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s, waiting for "
+                f"{describe_task(task)}{''.join(f'; {work}' for work in at_work)}; a stage hangs, or is slower than "
+                "that: give the DataLoader a larger timeout"
             ) from error
 
 

@@ -6,11 +6,9 @@ from dataclasses import field
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.loader.executors.thread_executor import describe_work, join_or_abandon
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel
-
-JOIN_SECONDS = 1.0
-"""A thread whose reader is gone ends after its current stage; an interrupted loop waits no longer than this."""
 
 
 def feed(cut: "Prefetch", run: RunContext, channel: ThreadChannel) -> None:
@@ -53,17 +51,16 @@ class Prefetch(Datapipe):
                     return
                 except TimeoutError as error:
                     raise TimeoutError(
-                        f"the prefetch thread gave no mini-batch for {self.timeout_seconds:g} s; a stage hangs, or is "
-                        "slower than that: give the DataLoader a larger timeout"
+                        f"the prefetch thread gave no mini-batch for {self.timeout_seconds:g} s "
+                        f"({describe_work(thread)}); a stage hangs, or is slower than that: "
+                        "give the DataLoader a larger timeout"
                     ) from error
                 if isinstance(item, Failure):
                     raise item.error
                 yield item
         finally:
             ahead.cancel()
-            # The garbage collector may find an abandoned iterator in any thread.
-            if threading.current_thread() is not thread:
-                thread.join(JOIN_SECONDS)
+            join_or_abandon([thread])
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
+from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.run import RunContext
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -163,3 +164,24 @@ def test_leaving_drops_what_no_worker_has_begun(executor: ThreadPoolExecutor) ->
     release.set()
     executor.shutdown()
     assert begun == [0, 1]
+
+
+def test_a_stage_that_hangs_in_such_a_thread_is_named(
+    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_executor, "JOIN_SECONDS", 0.05)
+    release = threading.Event()
+
+    def hang(batch: gf.MiniBatch) -> gf.MiniBatch:
+        release.wait(60)
+        return batch
+
+    source = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2)
+    workers = InWorkers(source, num_workers=1, window=2, timeout_seconds=0.2)
+    place = r"graphfeed-fetch_\d is in MiniBatchTransformer, stage 2, mini-batch 0 of epoch 0"
+    with (
+        pytest.warns(RuntimeWarning, match="abandoned 2 threads still at work: graphfeed-fetch_0"),
+        pytest.raises(TimeoutError, match=place),
+    ):
+        list(RunContext(executor).drive(InThreads(workers.transform(hang))))
+    release.set()

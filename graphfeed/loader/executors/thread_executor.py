@@ -1,0 +1,221 @@
+"""Worker threads that nobody has to wait for, behind the standard library's interface of executors."""
+
+import atexit
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from graphfeed.datapipes.transform import call, describe_place
+from graphfeed.loader.executors.worker_task import make
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+JOIN_SECONDS = 1.0
+"""How long a thread that is no longer needed may take to end its present call."""
+ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function with its arguments, and the future of its result."""
+
+    future: "Future[Any]"
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+    def __call__(self) -> None:
+        """Call the function unless the future was cancelled meanwhile, and complete the future."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self.function(*self.arguments, **self.keywords)
+        except BaseException as error:
+            self.future.set_exception(error)
+            del self  # The traceback refers to this frame: without a cycle, results are freed at once.
+        else:
+            self.future.set_result(result)
+
+
+Calls = queue.SimpleQueue[Call | None]
+
+
+class WorkerThread(threading.Thread):
+    """A daemon thread that does one call after another, until it is abandoned or takes None."""
+
+    def __init__(self, calls: Calls, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.calls = calls
+        self.at_work_on: Future[Any] | None = None
+        self.abandoned = False
+        ALIVE.add(self)
+
+    def run(self) -> None:
+        """Do calls."""
+        while not self.abandoned:
+            task = self.calls.get()
+            if task is None:
+                self.calls.put(None)  # for the next thread
+                return
+            self.at_work_on = task.future
+            task()
+            self.at_work_on = task = None
+
+
+class ThreadExecutor(Executor):
+    """Runs calls in daemon threads, so that nobody has to wait for a call that hangs.
+
+    It differs from the standard library's ThreadPoolExecutor, which joins its threads at shutdown and at the end of the
+    program however long they take, in this:
+
+    - `shutdown(cancel_futures=True)` and the end of the program wait for a second at most. Threads that are still at
+      work then are left behind, with one warning that says where they are.
+    - A thread that takes too long can be replaced (`abandon`).
+
+    Args:
+        max_workers: The largest number of threads.
+        name: What the names of the threads begin with.
+
+    Example:
+        >>> with ThreadExecutor(max_workers=1) as executor:
+        ...     executor.submit(pow, 2, 10).result()
+        1024
+    """
+
+    def __init__(self, max_workers: int, name: str = "graphfeed") -> None:
+        self._most_threads = max_workers
+        self._name = name
+        self._process = os.getpid()
+        self._calls: Calls = queue.SimpleQueue()
+        self._threads: list[WorkerThread] = []
+        # The garbage collector may run a finalizer that calls shutdown() in a thread that holds the lock.
+        self._lock = threading.RLock()
+        self._finishing = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Submit a call; return the future of its result.
+
+        Raises:
+            RuntimeError: The executor was shut down, or belongs to the process that this one was forked from.
+        """
+        future: Future[T] = Future()
+        self.complete(future, fn, *args, **kwargs)
+        return future
+
+    def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Submit a call that completes a future.
+
+        Raises:
+            RuntimeError: As for `submit`.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
+        with self._lock:
+            if self._finishing:
+                raise RuntimeError("the executor was shut down; make another")
+            self._calls.put(Call(future, fn, args, kwargs))
+            if len(self._threads) < self._most_threads:
+                thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
+                thread.start()
+                self._threads.append(thread)
+
+    def abandon(self, future: "Future[Any]") -> list[str]:
+        """Let another thread take the place of the one that works on a future, or of all if none has begun it.
+
+        Returns:
+            What each of those threads works on.
+        """
+        with self._lock:
+            busy = [thread for thread in self._threads if thread.at_work_on is not None and not thread.abandoned]
+            left = [thread for thread in busy if thread.at_work_on is future] or busy
+            self._most_threads += len(left)
+            for thread in left:
+                thread.abandoned = True
+        return [describe_work(thread) for thread in left]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more calls; end the threads when all calls are done.
+
+        Args:
+            wait: Whether to wait for that.
+            cancel_futures: Whether to drop the calls that no thread has begun. Those that threads have begun are then
+                waited for no longer than a second.
+        """
+        # A forked process has only a copy without threads, and the lock of that copy may be held for ever.
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            self._finishing = True
+            if cancel_futures:
+                drop(self._calls)
+            self._calls.put(None)
+        if wait and cancel_futures:
+            join_or_abandon(self._threads)
+        elif wait:
+            for thread in self._threads:
+                thread.join()
+
+
+def drop(calls: Calls) -> None:
+    """Cancel the calls that no thread has begun."""
+    while True:
+        try:
+            task = calls.get_nowait()
+        except queue.Empty:
+            return
+        if task is not None:
+            task.future.cancel()
+
+
+def join_or_abandon(threads: Iterable[threading.Thread]) -> None:
+    """Wait a while for threads to end; warn of those that don't, and leave them behind."""
+    # The garbage collector may do this in one of the threads.
+    threads = [thread for thread in threads if thread is not threading.current_thread()]
+    end = time.monotonic() + JOIN_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    if left := [thread for thread in threads if thread.is_alive()]:
+        ALIVE.difference_update(left)
+        warnings.warn(
+            f"abandoned {len(left)} thread{'s' if len(left) > 1 else ''} still at work: "
+            f"{'; '.join(map(describe_work, left))}. Such a thread ends after its present call, or with the program",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def describe_work(thread: threading.Thread) -> str:
+    """Say which stage and mini-batch a thread works on, and at which line, as far as its frames tell."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return f"{thread.name} has ended"
+    line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+    for outer, _ in traceback.walk_stack(frame):
+        known = outer.f_locals if outer.f_code in (call.__code__, make.__code__) else {}
+        stage: Any = known.get("stage", known.get("source"))
+        if stage is not None:
+            return f"{thread.name} is {describe_place(stage, known.get('key'))}, at {line}"
+    return f"{thread.name} is at {line}"
+
+
+def end_all() -> None:
+    """End the threads of all executors that are left at the end of the program."""
+    threads = [thread for thread in list(ALIVE) if thread.is_alive()]
+    for thread in threads:
+        drop(thread.calls)
+        thread.calls.put(None)
+    join_or_abandon(threads)
+
+
+atexit.register(end_all)

@@ -1,0 +1,50 @@
+"""A stage that hangs in a worker thread is named, and nothing waits for it."""
+
+import signal
+
+import pytest
+
+from tests.scripts import run_body, start
+
+HANGS_AT_ONE = """
+def hang(minibatch):
+    if minibatch.key.index == 1:
+        print("hangs", flush=True)
+        time.sleep(600)
+    return minibatch
+
+pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2).transform(hang)
+"""
+
+
+def test_after_the_timeout_the_error_names_stage_and_mini_batch_and_the_program_can_end() -> None:
+    done = run_body(
+        HANGS_AT_ONE
+        + """
+with gf.DataLoader(pipe, num_workers=2, timeout=0.5) as loader:
+    for batch in loader:
+        pass
+"""
+    )
+    warning, error = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    place = "is in MiniBatchTransformer, stage 2, mini-batch 1 of epoch 0, at <string>:9 in hang"
+    assert "RuntimeWarning: abandoned 1 thread still at work: graphfeed_" in warning
+    assert place in warning
+    assert error.startswith("TimeoutError: the 2 workers finished no mini-batch for 0.5 s, waiting for mini-batch 1 of")
+    assert place in error
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_interrupt_ends_the_program_although_a_stage_hangs(closed: bool) -> None:
+    loop = "with gf.DataLoader(pipe, num_workers=2) as loader:\n    list(loader)\n"
+    process = start(HANGS_AT_ONE + (loop if closed else "list(gf.DataLoader(pipe, num_workers=2))\n"))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hangs\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1)
+    assert "KeyboardInterrupt" in errors
+    assert errors.count("RuntimeWarning: abandoned 1 thread") == 1
