@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a tensor as a feature": (
         lambda: ANY.BasicFeatureStore({KEY: EYE}),
         TypeError,
-        "must be a Feature, but is a Tensor; wrap a tensor in TorchBasedFeature",
+        r"must be a Feature, but is a Tensor of shape \(5, 5\) .*; wrap a tensor in TorchBasedFeature",
     ),
     "a name as a key": (
         lambda: ANY.BasicFeatureStore({"feat": ANY.TorchBasedFeature(EYE)}),
@@ -113,15 +113,15 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"a key must be \(domain, type or None, name\), but is 'feat'",
     ),
     "no features": (lambda: ANY.BasicFeatureStore(None), TypeError, "features must be a dict .* but is a NoneType"),
-    "an array as a feature": (
-        lambda: ANY.TorchBasedFeature(EYE.numpy()),
+    "texts as a feature": (
+        lambda: ANY.TorchBasedFeature([["a", "b"]]),
         TypeError,
-        "torch_feature must be a torch.Tensor, but is a ndarray; make one with torch.as_tensor",
+        r"torch_feature must be a torch.Tensor, a NumPy array, or a list of numbers .*, but is \[\['a', 'b'\]\]",
     ),
-    "ids as a list": (
-        lambda: ANY.TorchBasedFeature(EYE).read([0, 1]),
+    "a mask as ids": (
+        lambda: ANY.TorchBasedFeature(EYE).read([True, False]),
         TypeError,
-        "ids must be a torch.Tensor, but is a list; make one with torch.as_tensor",
+        "ids must be torch.int32 or torch.int64, but is torch.bool; convert it",
     ),
     "a domain of its own": (
         lambda: ANY.TorchBasedFeatureStore([OnDiskFeatureData("nodes", "feat", "numpy", "a.npy")]),  # type: ignore[arg-type]

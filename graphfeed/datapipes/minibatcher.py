@@ -17,8 +17,8 @@ class ItemNameWarning(UserWarning):
     """An item set has no names, or a name that is not a field of a mini-batch."""
 
 
-def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
-    """Put each member of the items into the mini-batch field with its name.
+def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any:
+    """Put each member of the items into the mini-batch field with its name; one whose name is None is left out.
 
     Former names still work: `seed_nodes` are `seeds`; so are `node_pairs`, with which `negative_srcs` and
     `negative_dsts` of shape (N, k) give seeds, labels and indexes as negative sampling does.
@@ -41,8 +41,8 @@ def minibatcher_default(batch: Any, names: tuple[str, ...] | None) -> Any:
             stacklevel=2,
         )
         return batch
-    values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names)}
-    if not LEGACY_NAMES.isdisjoint(names):
+    values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names) if name is not None}
+    if not LEGACY_NAMES.isdisjoint(values):
         values = import_module("graphfeed.interop.graphbolt").translate(values)
     minibatch = MiniBatch()
     for name, value in values.items():

@@ -1,18 +1,26 @@
 """The nodes that a sampler starts from, for seeds that are nodes and seeds that are edges."""
 
+from typing import Any
+
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops import unique_and_compact
+from graphfeed.ops.arguments import as_ids
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:
-    """Return the seeds of a mini-batch, or raise if it has none, as rows of items without names do."""
-    seeds: ByType | None = getattr(minibatch, "seeds", None)
-    if seeds is None:
+    """Return the seeds of a mini-batch as tensors, or raise if it has none, as rows of items without names do."""
+    given: Any = getattr(minibatch, "seeds", None)
+    if given is None:
         raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
+    seeds: ByType = (
+        {kind: as_ids(f"seeds[{kind!r}]", part) for kind, part in given.items()}
+        if isinstance(given, dict)
+        else as_ids("seeds", given)
+    )
     for part in seeds.values() if isinstance(seeds, dict) else (seeds,):
         if part.dim() not in (1, 2):
             raise ValueError(

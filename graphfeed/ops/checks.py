@@ -6,6 +6,8 @@ from typing import SupportsIndex, cast
 
 import torch
 
+from graphfeed.ops.arguments import brief
+
 ID_DTYPES = (torch.int32, torch.int64)
 NUMPY_IS_FASTER = 1 << 14
 """Up to this many ids, NumPy finds the bounds faster than torch."""
@@ -29,9 +31,19 @@ def check_count(name: str, value: object, least: int) -> None:
     try:
         count = index(cast("SupportsIndex", value))
     except TypeError as error:
-        raise TypeError(f"{name} must be a whole number, but is {value!r}; int(...) makes one") from error
+        raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
     if count < least:
-        raise ValueError(f"{name} must be {least} or more, but is {value}")
+        raise ValueError(f"{name} must be {least} or more, but is {brief(count)}")
+
+
+def check_seed(name: str, value: object) -> int:
+    """Return a seed as an int, or raise unless it is a whole number; a generator is refused by name."""
+    if isinstance(value, torch.Generator):
+        raise TypeError(f"{name} must be a whole number, but is a torch.Generator; give its initial_seed()")
+    try:
+        return index(cast("SupportsIndex", value))
+    except TypeError as error:
+        raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
 
 
 def bounds(ids: torch.Tensor) -> tuple[int, int]:

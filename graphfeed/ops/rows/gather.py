@@ -28,12 +28,17 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     Raises:
         IndexError: An id lies outside of the rows.
         TypeError: The index has another dtype.
-        ValueError: The values lie on another device than the index and are not pinned.
+        ValueError: The values lie on another device than the index and are not pinned, or require gradients where
+            these are enabled: the rows would have none.
 
     Example:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
         [[3, 4], [3, 4], [1, 2]]
     """
+    if values.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "values requires gradients, and gathered rows have none; give .detach(), or index it: values[index]"
+        )
     check_vector("index", index)
     check_ids("index", index, values.shape[0], IndexError)
     return take_rows(values, index)

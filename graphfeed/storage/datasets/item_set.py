@@ -2,31 +2,70 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from itertools import zip_longest
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import ID_DTYPES
+from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shared import Shareable
 
 Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 """One position, or several."""
+SEEDS = ("seeds", "seed_nodes")
+"""The names under which a mask stands for nodes."""
+NOT_INDEXED = (torch.uint16, torch.uint32, torch.uint64)
+"""Types of which torch takes no rows."""
 
 
-def count_rows(items: Any) -> int:
-    """Return the number of items; an integer n stands for the items 0 .. n - 1."""
-    if is_number(items):
-        return int(items)
-    if isinstance(items, str) or not hasattr(items, "__len__"):
-        raise TypeError(f"items must be a tensor, a sequence, a tuple of those, or a number of items, but is {items!r}")
-    return len(items)
+def as_member(items: Any) -> Any:
+    """Return what an item set keeps of a member: a number, a range, a tensor, or an object that can be indexed."""
+    if is_number(items) or isinstance(items, range):
+        return items
+    if isinstance(items, (list, tuple)) or hasattr(items, "__array__"):
+        member = as_tensor("items", items)
+        if member.dim():
+            return member.to(torch.int64) if member.dtype in NOT_INDEXED else member
+        if member.dtype in ID_DTYPES:
+            return member
+    elif hasattr(items, "__len__") and hasattr(items, "__getitem__") and not isinstance(items, (str, bytes, Mapping)):
+        return items
+    raise TypeError(
+        f"items must be a tensor, a sequence, a tuple of those, or a number of items, but is {brief(items)}"
+    )
 
 
 def is_number(items: Any) -> bool:
-    """Tell whether the items are an integer or a 0-d tensor, which stands for a range."""
-    return isinstance(items, int) or (isinstance(items, torch.Tensor) and items.dim() == 0)
+    """Tell whether the items are an integer or a 0-d tensor of one, which stands for a range."""
+    if isinstance(items, torch.Tensor):
+        return items.dim() == 0 and items.dtype in ID_DTYPES
+    return isinstance(items, int) and not isinstance(items, bool)
+
+
+def count_rows(member: Any) -> int:
+    """Return the number of items; an integer n stands for the items 0 .. n - 1."""
+    return int(member) if is_number(member) else len(member)
+
+
+def is_mask(member: Any) -> bool:
+    """Tell whether a member has one boolean per node."""
+    return isinstance(member, torch.Tensor) and member.dtype == torch.bool and member.dim() == 1
+
+
+def as_names(names: Any) -> tuple[str | None, ...] | None:
+    """Return the names of members, or raise if they are none; None if no member has one."""
+    if names is None or isinstance(names, str):
+        return None if names is None else (names,)
+    if not isinstance(names, (tuple, list)) or not all(name is None or isinstance(name, str) for name in names):
+        raise TypeError(f"names must be a text, or a tuple with a text or None for each member, but is {brief(names)}")
+    given = [name for name in names if name is not None]
+    if len(set(given)) < len(given):
+        raise ValueError(f"names must differ, but are {brief(names)}")
+    return tuple(names) if given else None
 
 
 def as_place(index: Any) -> Any:
@@ -57,27 +96,45 @@ class ItemSet(Shareable):
     """Items by position, such as node ids, edges or labels.
 
     Args:
-        items: A tensor, or any object with a length that can be indexed; a tuple of these with equal lengths; or an
-            int or 0-d tensor n, which stands for 0 .. n - 1.
-        names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels").
+        items: A tensor, an array, a list of numbers or a range; a tuple of these with equal lengths; or an int or 0-d
+            tensor n, which stands for 0 .. n - 1. Arrays are not copied, and a mapped one stays in its file; lists are
+            copied, and so are unsigned integers of more than 8 bits, to int64.
+            Any other object with a length is kept if it can be indexed; mini-batches index it with a tensor of int64.
+        names: The field of the mini-batch that each member fills, such as "seeds" or ("seeds", "labels"). A member
+            whose name is None is left out of the mini-batch.
+
+    A mask, a 1-D boolean tensor, stands for the nodes that it selects where it is the only member and has no name, or
+    is named "seeds". Under any other name it is a member as any other.
 
     Raises:
-        ValueError: The members have different lengths, or there are more or fewer names than members.
+        TypeError: Members that hold no numbers, or names that are not texts.
+        ValueError: The members have different lengths, there are more or fewer names than members, or one name is given
+            twice.
 
     Example:
-        >>> ItemSet((torch.arange(3), torch.tensor([7, 8, 9])), names=("seeds", "labels"))[1]
+        >>> ItemSet((torch.arange(3), [7, 8, 9]), names=("seeds", "labels"))[1]
         (tensor(1), tensor(8))
+        >>> ItemSet(torch.tensor([False, True, True]), names="seeds")[:]
+        tensor([1, 2])
     """
 
-    def __init__(self, items: Any, names: str | tuple[str, ...] | None = None) -> None:
+    def __init__(self, items: Any, names: str | Sequence[str | None] | None = None) -> None:
         self.is_tuple = isinstance(items, tuple)
-        self._items: tuple[Any, ...] = items if self.is_tuple else (items,)
-        self._names = (names,) if isinstance(names, str) else None if names is None else tuple(names)
-        if not self._items:
+        members = [as_member(member) for member in (items if self.is_tuple else (items,))]
+        self._names = as_names(names)
+        if not members:
             raise ValueError("items is an empty tuple; give a tensor, or a tuple of at least one tensor")
+        own = self._names or (SEEDS[0] if len(members) == 1 else None,) * len(members)
+        self._items: tuple[Any, ...] = tuple(
+            member.nonzero().squeeze(1) if name in SEEDS and is_mask(member) else member
+            for member, name in zip_longest(members, own)
+        )
         lengths = [count_rows(member) for member in self._items]
         if len(set(lengths)) > 1:
-            raise ValueError(f"Size mismatch between items: the members have {lengths} rows; make them equally long")
+            hint = "; a mask counts the nodes that it selects" if any(map(is_mask, members)) else ""
+            raise ValueError(
+                f"Size mismatch between items: the members have {lengths} rows; make them equally long{hint}"
+            )
         if lengths[0] < 0:
             raise ValueError(f"items must be 0 or more, but is {lengths[0]}")
         self._length = lengths[0]
@@ -88,8 +145,8 @@ class ItemSet(Shareable):
             )
 
     @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names of the members, or None."""
+    def names(self) -> tuple[str | None, ...] | None:
+        """The names of the members, or None. A member without a name beside named ones has None for its name."""
         return self._names
 
     @property
@@ -115,17 +172,19 @@ class ItemSet(Shareable):
         return rows if len(rows) > 1 else rows[0]
 
     def _rows(self, member: Any, index: int | slice | torch.Tensor) -> Any:
-        if not is_number(member):
+        if not is_number(member) and not isinstance(member, range):
             if isinstance(member, torch.Tensor) and isinstance(index, torch.Tensor) and index.dim() == 1:
                 return member.index_select(0, index)  # takes a third of the time of member[index]
             return member[index]
         dtype = member.dtype if isinstance(member, torch.Tensor) else torch.int64
+        whole = member if isinstance(member, range) else range(self._length)
         if isinstance(index, slice):
-            return torch.arange(*index.indices(self._length), dtype=dtype)
+            part = whole[index]
+            return torch.arange(part.start, part.stop, part.step, dtype=dtype)
         if isinstance(index, torch.Tensor):
             check_range(index, self._length, "ItemSet")
-            return index.to(dtype)
-        return torch.tensor(index, dtype=dtype)
+            return index.to(dtype) if whole is not member else index.to(dtype) * whole.step + whole.start
+        return torch.tensor(whole[index], dtype=dtype)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield one item after the other."""
@@ -141,7 +200,8 @@ class HeteroItemSet(Shareable):
     """Item sets by node type or edge type. Positions run through the types in the order of the dict.
 
     Args:
-        itemsets: The item set of each type; all must have the same names.
+        itemsets: The item set of each type; all must have the same names. An edge type may be a tuple of its three
+            parts; mini-batches name it by the string.
 
     Raises:
         ValueError: The dict is empty, or the names differ.
@@ -152,18 +212,18 @@ class HeteroItemSet(Shareable):
         {'user': tensor([0]), 'item': tensor([2])}
     """
 
-    def __init__(self, itemsets: Mapping[str, ItemSet]) -> None:
+    def __init__(self, itemsets: Mapping[str, ItemSet] | Mapping[tuple[str, str, str], ItemSet]) -> None:
         if not isinstance(itemsets, Mapping):
             raise TypeError(f"itemsets must be a dict of ItemSet by type, but is a {type(itemsets).__name__}")
         if not itemsets:
             raise ValueError("itemsets is empty; give an ItemSet for at least one type")
-        for kind, items in itemsets.items():
+        self._itemsets: dict[str, ItemSet] = by_type_name(cast("Mapping[Any, ItemSet]", itemsets))
+        for kind, items in self._itemsets.items():
             if not isinstance(items, ItemSet):
                 raise TypeError(
-                    f"itemsets[{kind!r}] must be an ItemSet, but is a {type(items).__name__}; "
+                    f"itemsets[{kind!r}] must be an ItemSet, but is {brief(items)}; "
                     "wrap it, for example ItemSet(ids, names='seeds')"
                 )
-        self._itemsets = dict(itemsets)
         names = {kind: items.names for kind, items in self._itemsets.items()}
         if len(set(names.values())) > 1:
             raise ValueError(f"All itemsets must have the same names, but they have {names}")
@@ -174,7 +234,7 @@ class HeteroItemSet(Shareable):
         self._starts = torch.tensor(starts)
 
     @property
-    def names(self) -> tuple[str, ...] | None:
+    def names(self) -> tuple[str | None, ...] | None:
         """The names that all item sets share, or None."""
         return self._names
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.bounded_yaml import load_yaml
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 
 FILE_NAME = "metadata.yaml"
@@ -102,7 +102,9 @@ class Section:
     def __init__(self, value: Any, key: str = "") -> None:
         self.key = key
         if not isinstance(value, Mapping):
-            raise ValueError(f"{FILE_NAME}: {key or 'the file'} must be a mapping of keys to values, but is {value!r}")
+            raise ValueError(
+                f"{FILE_NAME}: {key or 'the file'} must be a mapping of keys to values, but is {brief(value)}"
+            )
         self.values = dict(value)
         self.read: set[str] = set()
 
@@ -120,14 +122,16 @@ class Section:
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             hint = "; put it in quotes" if kind is str else ""
-            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be {KINDS[kind]}, but is {value!r}{hint}")
+            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be {KINDS[kind]}, but is {brief(value)}{hint}")
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
         """Return a text, which must be one of the allowed ones."""
         value = self.get(key, str)
         if value not in allowed:
-            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be one of {', '.join(allowed)}, but is {value!r}")
+            raise ValueError(
+                f"{FILE_NAME}: {self.name(key)} must be one of {', '.join(allowed)}, but is {brief(value)}"
+            )
         return value
 
     def sections(self, key: str) -> list["Section"]:
@@ -148,13 +152,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of plain values; no other objects are created.
 
     Raises:
-        ValueError: The file is not YAML, or not a mapping.
+        ValueError: The file is not YAML, too large (see `load_yaml`), or not a mapping.
     """
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} can't be read as YAML: {error}") from error
-    return dict(Section(data).values)
+    return dict(Section(load_yaml(path)).values)
 
 
 def stay_inside(folder: Path, path: str, key: str) -> Path:
@@ -167,7 +167,7 @@ def stay_inside(folder: Path, path: str, key: str) -> Path:
     target = (root / path).resolve()
     if not target.is_relative_to(root):
         raise ValueError(
-            f"{FILE_NAME}: {key} is {path!r}, which leads to {target}, out of the dataset's folder {root}; "
+            f"{FILE_NAME}: {key} is {brief(path)}, which leads to {target}, out of the dataset's folder {root}; "
             "put the file into the folder and give its path from there"
         )
     return target
@@ -281,8 +281,6 @@ def parse_task(section: Section) -> OnDiskTaskData:
             raise ValueError(f"{key} has several entries, so each needs a type of its own; they have {types}")
         if len(names) > 1:
             raise ValueError(f"{key} must have the same names in every entry, but has {sorted(map(str, names))}")
-        if any(None in known and set(known) != {None} for known in names):
-            raise ValueError(f"{key} must name all members of data, or none; the names are {names}")
     return OnDiskTaskData(sets[0], sets[1], sets[2], section.rest())
 
 

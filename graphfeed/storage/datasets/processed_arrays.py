@@ -156,7 +156,7 @@ def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSe
     by_type = {}
     for items in sets:
         members = tuple(read_member(folder, spec, key) for spec in items.data)
-        names = None if items.data[0].name is None else tuple(spec.name or "" for spec in items.data)
+        names = [spec.name for spec in items.data]
         by_type[items.type] = ItemSet(members if len(members) > 1 else members[0], names=names)
     if None in by_type:
         return by_type[None]

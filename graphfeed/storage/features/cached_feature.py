@@ -6,6 +6,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import torch
 
+from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.features.feature import DeferredRead, Feature
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
@@ -112,6 +113,7 @@ class CachedFeature(Feature):
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""
+        ids = as_ids("index", ids)
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
         return ids.to(self._cache.device)

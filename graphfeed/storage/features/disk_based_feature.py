@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers, read_bytes, read_rows
+from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 
@@ -127,6 +128,7 @@ class DiskBasedFeature(Feature):
             out = buffers.empty(tuple(self._shape), self._dtype)
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
             return self._start_tasks(out, tasks, ahead)
+        ids = as_ids("index", ids)
         check_vector("index", ids)
         check_ids("index", ids, self.count(), IndexError)
         out = buffers.empty((ids.numel(), *self.size()), self._dtype)

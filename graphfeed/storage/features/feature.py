@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import gather_rows, pin_in_place
+from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.storage.memory.shared import Shareable
@@ -84,13 +85,14 @@ class Feature(ABC):
         """Tell whether the rows lie in page-locked memory, where a GPU can read them."""
         return False
 
-    def pin_memory_(self) -> None:
-        """Page-lock the rows, in place; a feature without rows in memory issues a warning and does nothing.
+    def pin_memory_(self) -> Self:
+        """Page-lock the rows in place and return this object; one without rows in memory issues a warning and stays.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
         """
         warn_of_staying(self, "pin_memory_()")
+        return self
 
     def to(self, device: torch.device | str) -> Self:
         """Return the feature with its rows on a device, or "pinned"; one that can't move issues a warning and stays."""
@@ -111,18 +113,20 @@ def warn_of_staying(feature: Feature, call: str) -> None:
     )
 
 
-def check_rows(values: torch.Tensor) -> torch.Tensor:
+def check_rows(values: Any) -> torch.Tensor:
     """Return a tensor of features with contiguous rows, or raise if it can't be one."""
-    if not isinstance(values, torch.Tensor):
-        raise TypeError(
-            f"torch_feature must be a torch.Tensor, but is a {type(values).__name__}; make one with torch.as_tensor"
-        )
-    if values.dim() < 2:
+    rows = as_tensor("torch_feature", values)
+    if rows.dim() < 2:
         raise ValueError(
             "dimension of torch_feature in TorchBasedFeature must be greater than 1, but got "
-            f"{values.dim()} dimension; make a column of it with .unsqueeze(1)"
+            f"{rows.dim()} dimension; make a column of it with .unsqueeze(1)"
         )
-    return values.contiguous()
+    if rows.requires_grad:
+        raise ValueError(
+            "torch_feature requires gradients, and rows that are read have none; give .detach() of it, or look the "
+            "rows up in your model: embedding(minibatch.input_nodes)"
+        )
+    return rows.contiguous()
 
 
 def dtype_and_shape(dtype: torch.dtype, shape: torch.Size) -> str:
@@ -134,12 +138,13 @@ class TorchBasedFeature(Shareable, Feature):
     """A feature whose rows are those of a tensor.
 
     Args:
-        torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype.
+        torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype. The memory of a contiguous tensor,
+            or of a NumPy array, is shared; a list, or rows that are not contiguous, are copied.
         metadata: Anything else to know about the feature.
 
     Raises:
-        TypeError: `torch_feature` is not a tensor.
-        ValueError: `torch_feature` has fewer than two dimensions.
+        TypeError: `torch_feature` is neither a tensor nor numbers that could become one.
+        ValueError: `torch_feature` has fewer than two dimensions, or requires gradients.
 
     Example:
         >>> TorchBasedFeature(torch.tensor([[1.0], [2.0], [3.0]])).read(torch.tensor([2, 0]))
@@ -147,8 +152,9 @@ class TorchBasedFeature(Shareable, Feature):
                 [1.]])
     """
 
-    def __init__(self, torch_feature: torch.Tensor, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(self, torch_feature: Any, metadata: dict[str, Any] | None = None) -> None:
         self._tensor = check_rows(torch_feature)
+        self._read_only = is_read_only(torch_feature)
         self._metadata = metadata or {}
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -160,6 +166,7 @@ class TorchBasedFeature(Shareable, Feature):
         """
         if ids is None:
             return self._tensor
+        ids = as_ids("ids", ids)
         check_vector("ids", ids)
         return gather_rows(self._tensor, ids if is_readable(self._tensor, ids.device) else ids.to(self._tensor.device))
 
@@ -177,15 +184,24 @@ class TorchBasedFeature(Shareable, Feature):
         return self._tensor.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Replace the tensor, or overwrite the rows at `ids` in place."""
+        """Replace the tensor, or overwrite the rows at `ids` in place.
+
+        Rows of a read-only array are copied before the first of them is overwritten.
+        """
         if ids is None:
-            self._tensor = check_rows(value)
+            self._tensor, self._read_only = check_rows(value), is_read_only(value)
             return
+        value, ids = as_tensor("value", value), as_ids("ids", ids)
         if len(ids) != len(value):
             raise ValueError(f"ids and value must have the same length, but got {len(ids)} and {len(value)}")
         if value.shape[1:] != self.size():
             raise ValueError(f"rows of value must have shape {tuple(self.size())}, but have {tuple(value.shape[1:])}")
+        check_vector("ids", ids)
         check_ids("ids", ids, self.count(), IndexError)
+        if value.requires_grad:
+            raise ValueError("value requires gradients, and rows that are read have none; give .detach() of it")
+        if self._read_only:
+            self._tensor, self._read_only = self._tensor.clone(), False
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
 
     def metadata(self) -> dict[str, Any]:
@@ -196,8 +212,8 @@ class TorchBasedFeature(Shareable, Feature):
         """Tell whether the tensor lies in page-locked memory."""
         return self._tensor.is_pinned()
 
-    def pin_memory_(self) -> None:
-        """Page-lock the tensor where it lies, without a copy, for as long as the feature lives.
+    def pin_memory_(self) -> Self:
+        """Page-lock the tensor where it lies, without a copy, for as long as the feature lives; return this object.
 
         Pickling a large feature moves it to shared memory that is not page-locked, so pin it after that.
 
@@ -206,10 +222,13 @@ class TorchBasedFeature(Shareable, Feature):
         """
         check_can_pin("pin_memory_")
         pin_in_place(self._tensor, self)
+        return self
 
     def to(self, device: torch.device | str) -> Self:
         """Return a feature with the tensor on a device; "pinned" stands for page-locked CPU memory."""
-        return type(self)(move(self._tensor, device), self._metadata)
+        moved = type(self)(move(self._tensor, device), self._metadata)
+        moved._read_only = self._read_only and moved._tensor is self._tensor
+        return moved
 
     def lies_in_memory(self) -> bool:
         """Tell whether the tensor lies on the CPU and is not pinned."""

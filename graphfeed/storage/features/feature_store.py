@@ -1,11 +1,16 @@
 """Features by key: (domain, type, name), such as ("node", "paper", "feat"). The type is None in a graph of one type."""
 
-from collections.abc import Iterable, KeysView, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.graph.type_names import type_name
+
+Key: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
+"""Domain, type and name; an edge type may be a tuple."""
 
 
 class FeatureKey(NamedTuple):
@@ -71,7 +76,7 @@ class FeatureStore:
 
 
 class BasicFeatureStore(FeatureStore):
-    """A feature store in a dict.
+    """A feature store in a dict. A key may have its edge type as a tuple; it is stored as a string.
 
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
@@ -80,44 +85,51 @@ class BasicFeatureStore(FeatureStore):
         tensor([[0., 1.]])
     """
 
-    def __init__(self, features: Mapping[tuple[str, str | None, str], Feature]) -> None:
+    def __init__(self, features: Mapping[Any, Feature]) -> None:
         if not isinstance(features, Mapping):
             raise TypeError(f"features must be a dict of Feature by key, but is a {type(features).__name__}")
         self._features: dict[tuple[str, str | None, str], Feature] = {}
         for key, feature in features.items():
             self[key] = feature
 
-    def __getitem__(self, feature_key: tuple[str, str | None, str]) -> Feature:
+    def __getitem__(self, feature_key: Key) -> Feature:
         """Return the feature of a key; for an unknown key, the KeyError lists the known ones."""
+        key = with_type_name(feature_key)
         try:
-            return self._features[feature_key]
+            return self._features[key]
         except KeyError:
-            raise KeyError(f"{feature_key} is not in the feature store; it has {list(self._features)}") from None
+            raise KeyError(f"{key} is not in the feature store; it has {self.keys()}") from None
 
-    def __setitem__(self, feature_key: tuple[str, str | None, str], feature: Feature) -> None:
+    def __setitem__(self, feature_key: Key, feature: Feature) -> None:
         """Set the feature of a key."""
-        key: object = feature_key
-        if not isinstance(key, tuple) or len(key) != 3:
-            raise TypeError(f"a key must be (domain, type or None, name), but is {key!r}")
+        key = with_type_name(feature_key)
         if not hasattr(feature, "read"):
             raise TypeError(
-                f"the feature of {feature_key} must be a Feature, but is a {type(feature).__name__}; "
-                "wrap a tensor in TorchBasedFeature"
+                f"the feature of {key} must be a Feature, but is {brief(feature)}; wrap a tensor in TorchBasedFeature"
             )
-        self._features[feature_key] = feature
+        self._features[key] = feature
 
     def __contains__(self, feature_key: object) -> bool:
         """Tell whether the store has a feature of a key."""
-        return feature_key in self._features
+        return (
+            isinstance(feature_key, tuple) and len(feature_key) == 3 and with_type_name(feature_key) in self._features
+        )
 
     def __len__(self) -> int:
         """Return the number of features."""
         return len(self._features)
 
-    def keys(self) -> KeysView[tuple[str, str | None, str]]:
+    def keys(self) -> list[tuple[str, str | None, str]]:
         """Return all keys."""
-        return self._features.keys()
+        return list(self._features)
 
     def __repr__(self) -> str:
         """Return keys and features."""
         return f"{type(self).__name__}({self._features})"
+
+
+def with_type_name(key: Any) -> tuple[str, str | None, str]:
+    """Return a key with its type as a string, or raise if it is none."""
+    if not isinstance(key, tuple) or len(key) != 3:
+        raise TypeError(f"a key must be (domain, type or None, name), but is {brief(key)}")
+    return key if not isinstance(key[1], tuple) else (key[0], type_name(key[1]), key[2])

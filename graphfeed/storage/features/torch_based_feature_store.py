@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
@@ -31,7 +32,7 @@ class OnDiskFeatureData:
 def open_feature(spec: OnDiskFeatureData) -> Feature:
     """Load a feature, or open it on disk."""
     if spec.domain not in ("node", "edge", "graph"):
-        raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {spec.domain!r}")
+        raise ValueError(f"{spec.path}: domain must be 'node', 'edge' or 'graph', but is {brief(spec.domain)}")
     if spec.format == "torch":
         if not spec.in_memory:
             raise ValueError(
@@ -39,7 +40,7 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
             )
         return TorchBasedFeature(torch.load(spec.path, weights_only=True), spec.extra_fields)
     if spec.format != "numpy":
-        raise ValueError(f"{spec.path}: format must be 'torch' or 'numpy', but is {spec.format!r}")
+        raise ValueError(f"{spec.path}: format must be 'torch' or 'numpy', but is {brief(spec.format)}")
     if spec.in_memory:
         return TorchBasedFeature(torch.from_numpy(np.load(spec.path, allow_pickle=False)), spec.extra_fields)
     return DiskBasedFeature(spec.path, spec.extra_fields)
@@ -58,14 +59,15 @@ class TorchBasedFeatureStore(BasicFeatureStore):
     def __init__(self, feat_data: Sequence[OnDiskFeatureData]) -> None:
         super().__init__({(spec.domain, spec.type, spec.name): open_feature(spec) for spec in feat_data})
 
-    def pin_memory_(self) -> None:
-        """Page-lock the features in memory, in place; each feature on disk issues a warning and stays.
+    def pin_memory_(self) -> Self:
+        """Page-lock the features in memory, in place; each on disk issues a warning and stays. Return this object.
 
         Raises:
             RuntimeError: torch finds no CUDA device.
         """
         for feature in self._features.values():
             feature.pin_memory_()
+        return self
 
     def to(self, device: torch.device | str) -> Self:
         """Return a store with its features on a device, or "pinned"; features on disk issue a warning and stay."""

@@ -2,31 +2,38 @@
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, cast
 
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import as_ids, as_tensor, brief
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.type_names import by_type_name
 
-Edges: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+Edges: TypeAlias = torch.Tensor | Sequence[Any]
+"""A pair of array-likes, or one of shape (2, E)."""
 
 
 def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and destinations from a pair of tensors, or from one of shape (2, E)."""
-    if len(edges) != 2:
-        shape = tuple(edges.shape) if isinstance(edges, torch.Tensor) else f"{len(edges)} parts"
-        raise ValueError(f"{name} must be (sources, destinations) or a tensor of shape (2, E), but has {shape}")
-    return edges[0], edges[1]
+    """Return the sources and destinations from a pair of array-likes, or from one of shape (2, E)."""
+    wanted = f"{name} must be (sources, destinations) or a tensor of shape (2, E)"
+    pair = as_tensor(name, edges) if hasattr(edges, "__array__") else edges
+    if isinstance(pair, Mapping) or not hasattr(pair, "__len__"):
+        raise TypeError(f"{wanted}, but is {brief(pair)}")
+    shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
+    if shape[:1] != (2,):
+        raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
+    return as_ids(f"the sources of {name}", pair[0]), as_ids(f"the destinations of {name}", pair[1])
 
 
 def from_coo(
-    edges: Edges | Mapping[str, Edges],
+    edges: Edges | Mapping[str, Edges] | Mapping[tuple[str, str, str], Edges],
     num_nodes: int | Mapping[str, int],
     *,
     node_attributes: Mapping[str, Any] | None = None,
@@ -39,11 +46,12 @@ def from_coo(
     on top of the graph.
 
     Args:
-        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64. With types, a dict of these by
-            "source:relation:destination", where the ids of each node type begin at 0.
+        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
+            numbers are copied to int64. With types, a dict of these by "source:relation:destination", or by tuples of
+            the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
         num_nodes: The number of nodes; with types, by node type, in the order that the types will have.
-        node_attributes: Tensors by name; with types, by name and node type, with all types.
-        edge_attributes: Tensors in the order of the edge list, by name; with types, by name and edge type.
+        node_attributes: Tensors or arrays by name; with types, by name and node type, with all types.
+        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type.
         sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
             types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
             then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
@@ -51,7 +59,7 @@ def from_coo(
 
     Raises:
         KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
-        TypeError: Values to sort by that are not integers.
+        TypeError: Edges or attributes that are not numbers, or not by type; values to sort by that are not integers.
         ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
 
     Example:
@@ -60,21 +68,22 @@ def from_coo(
         >>> from_coo(([0, 1], [0, 0]), 2, edge_attributes={"time": torch.tensor([9, 4])}, sort_by="time").indices
         tensor([1, 0])
     """
-    if sort_by is not None and sort_by not in (edge_attributes or {}):
-        raise KeyError(f"sort_by is {sort_by!r}, but edge_attributes has {list(edge_attributes or {})}; add it there")
+    node_attributes = check_by("node_attributes", "name", {} if node_attributes is None else node_attributes)
+    edge_attributes = check_by("edge_attributes", "name", {} if edge_attributes is None else edge_attributes)
+    if sort_by is not None and sort_by not in edge_attributes:
+        raise KeyError(f"sort_by is {brief(sort_by)}, but edge_attributes has {list(edge_attributes)}; add it there")
     if isinstance(edges, Mapping) != isinstance(num_nodes, Mapping):
         raise TypeError("edges and num_nodes must both be dicts by type, or neither; one is and the other isn't")
     if isinstance(edges, Mapping):
         assert isinstance(num_nodes, Mapping)
-        return from_typed_coo(edges, num_nodes, node_attributes or {}, edge_attributes or {}, sort_by)
+        by_type = by_type_name(cast("Mapping[Any, Edges]", edges))
+        return from_typed_coo(by_type, num_nodes, node_attributes, edge_attributes, sort_by)
     assert not isinstance(num_nodes, Mapping)
     num_nodes = check_count("num_nodes", num_nodes)
-    sources, destinations = (torch.as_tensor(part) for part in split_edges("edges", edges))
-    columns = ops.coo_to_csc(sources, destinations, num_nodes)
+    columns = ops.coo_to_csc(*split_edges("edges", edges), num_nodes)
     if sort_by is not None:
-        assert edge_attributes is not None
         columns = sort_columns(columns, pick_rows(sort_by, edge_attributes[sort_by], columns.order))
-    attributes = {name: pick_rows(name, values, columns.order) for name, values in (edge_attributes or {}).items()}
+    attributes = {name: pick_rows(name, values, columns.order) for name, values in edge_attributes.items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, columns.order)
     return fused_csc_sampling_graph(
         columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
@@ -90,23 +99,33 @@ def check_count(name: str, count: SupportsIndex) -> int:
     return index(count)
 
 
-def stack(name: str, by_type: Mapping[str, torch.Tensor], rows: Mapping[str, int]) -> torch.Tensor:
+def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
+    """Return a dict, or raise if it is something else, such as the values without their names."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be a dict by {key}, but is {brief(values)}")
+    return values
+
+
+def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
     """Return an attribute of all types, type after type."""
-    if set(by_type) != set(rows):
-        raise KeyError(f"{name} must have the types {list(rows)}, but has {list(by_type)}")
-    for kind, count in rows.items():
-        if len(by_type[kind]) != count:
-            raise ValueError(f"{name}[{kind!r}] must have {count} rows, but has {len(by_type[kind])}")
-    return torch.cat([by_type[kind] for kind in rows])
+    named = by_type_name(check_by(name, "type", by_type))
+    if set(named) != set(rows):
+        raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
+    return torch.cat([with_rows(f"{name}[{kind!r}]", named[kind], count) for kind, count in rows.items()])
 
 
-def pick_rows(name: str, values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
+    """Return an attribute as a tensor, or raise unless it has one row per node or per edge."""
+    tensor = as_tensor(name, values)
+    found = tensor.shape[0] if tensor.dim() else "no dimension"
+    if found != count:
+        raise ValueError(f"{name} must have {count} rows, one for each {name[:4]}, but has {found}")
+    return tensor
+
+
+def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
     """Return an edge attribute in the graph's order."""
-    if len(values) != order.numel():
-        raise ValueError(
-            f"edge_attributes[{name!r}] must have {order.numel()} rows, one per edge, but has {len(values)}"
-        )
-    return ops.gather_rows(values, order)
+    return ops.gather_rows(with_rows(f"edge_attributes[{name!r}]", values, order.numel()), order)
 
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
@@ -122,8 +141,8 @@ def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor
 def from_typed_coo(
     edges: Mapping[str, Edges],
     num_nodes: Mapping[str, int],
-    node_attributes: Mapping[str, Mapping[str, torch.Tensor]],
-    edge_attributes: Mapping[str, Mapping[str, torch.Tensor]],
+    node_attributes: Mapping[str, Any],
+    edge_attributes: Mapping[str, Any],
     sort_by: str | None,
 ) -> FusedCSCSamplingGraph:
     """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
@@ -137,13 +156,13 @@ def from_typed_coo(
     sources: list[torch.Tensor] = []
     destinations: list[torch.Tensor] = []
     for edge_type, pair in edges.items():
-        parts = edge_type.split(":")
+        parts = str(edge_type).split(":")
         if len(parts) != 3 or parts[0] not in offsets or parts[2] not in offsets:
             raise ValueError(
-                f"edges has type {edge_type!r}; an edge type is 'source:relation:destination' "
+                f"edges has type {brief(edge_type)}; an edge type is 'source:relation:destination' "
                 f"with node types of num_nodes, {list(num_nodes)}"
             )
-        ends = [torch.as_tensor(part) for part in split_edges(f"edges[{edge_type!r}]", pair)]
+        ends = split_edges(f"edges[{edge_type!r}]", pair)
         if len(ends[0]) != len(ends[1]):
             raise ValueError(
                 f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"

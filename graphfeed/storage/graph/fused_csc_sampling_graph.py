@@ -26,8 +26,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     @property
     def edge_types(self) -> list[str]:
-        """The edge types "source:relation:destination"; empty if the graph has no types."""
-        return list(self.edge_type_to_id or ())
+        """The edge types "source:relation:destination" in the order of their numbers; empty if there are no types."""
+        numbers = self.edge_type_to_id or {}
+        return sorted(numbers, key=numbers.__getitem__)
 
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request.
@@ -360,6 +361,8 @@ def fused_csc_sampling_graph(
 ) -> FusedCSCSamplingGraph:
     """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied.
 
+    NumPy arrays and what NumPy can view may take the place of tensors; lists are copied.
+
     Sampling reads the arrays at random, and is a quarter faster on huge pages. NumPy requests these when it allocates
     memory, torch does not: load large arrays with NumPy.
 
@@ -369,7 +372,7 @@ def fused_csc_sampling_graph(
         node_type_offset: First id of each node type, and the number of nodes, shape (node types + 1,).
         type_per_edge: Edge type of each edge, uint8 to int64, ascending inside each column.
         node_type_to_id: Number of each node type.
-        edge_type_to_id: Number of each edge type "source:relation:destination".
+        edge_type_to_id: Number of each edge type: "source:relation:destination", or a tuple of the three.
         node_attributes: By name, tensors with one row per node.
         edge_attributes: By name, tensors with one row per edge, in the order of `indices`.
 

@@ -11,8 +11,10 @@ from typing import Any, Self, TypeAlias
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
+from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
@@ -73,14 +75,14 @@ class GraphArrays(Shareable):
     ) -> None:
         # Wherever the tensors lie together, they are in this order; see graph_file.ARRAYS.
         self.__dict__.update(
-            csc_indptr=in_one_piece(csc_indptr),
-            indices=in_one_piece(indices),
-            node_type_offset=in_one_piece(node_type_offset),
-            type_per_edge=in_one_piece(type_per_edge),
+            csc_indptr=in_one_piece("csc_indptr", csc_indptr),
+            indices=in_one_piece("indices", indices),
+            node_type_offset=in_one_piece("node_type_offset", node_type_offset),
+            type_per_edge=in_one_piece("type_per_edge", type_per_edge),
             node_type_to_id=None if node_type_to_id is None else dict(node_type_to_id),
-            edge_type_to_id=None if edge_type_to_id is None else dict(edge_type_to_id),
-            node_attributes=dict(node_attributes),
-            edge_attributes=dict(edge_attributes),
+            edge_type_to_id=None if edge_type_to_id is None else by_type_name(edge_type_to_id),
+            node_attributes=as_attributes("node", node_attributes),
+            edge_attributes=as_attributes("edge", edge_attributes),
         )
         self._derived: dict[str, tuple[Tensors, Tensors]] = {}
 
@@ -221,9 +223,9 @@ class GraphArrays(Shareable):
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""
-        other = type(self)(**{**self.fields(), name: value})
         is_attribute = name.endswith("_attributes")
         try:
+            other = type(self)(**{**self.fields(), name: value})
             if is_attribute:
                 check_attributes("node", other.node_attributes, self.total_num_nodes)
                 check_attributes("edge", other.edge_attributes, self.total_num_edges)
@@ -244,10 +246,11 @@ class GraphArrays(Shareable):
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
-    def pin_memory_(self) -> None:
-        """Page-lock the arrays in place until the graph is deleted, so that a GPU can read them; nothing is copied.
+    def pin_memory_(self) -> Self:
+        """Page-lock the arrays in place until the graph is deleted, so that a GPU can read them; return this object.
 
-        Pickling a large graph moves it to shared memory, which is not page-locked: pin the graph after that.
+        Nothing is copied. Pickling a large graph moves it to shared memory, which is not page-locked: pin the graph
+        after that.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
@@ -256,6 +259,7 @@ class GraphArrays(Shareable):
         check_can_pin("pin_memory_")
         for tensor in tensors_in(vars(self)):  # including what was computed from the fields
             ops.pin_in_place(tensor, self)
+        return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place."""
@@ -298,9 +302,14 @@ class GraphArrays(Shareable):
         return f"{type(self).__name__}(num_nodes={self.total_num_nodes}, num_edges={self.total_num_edges}{types})"
 
 
-def in_one_piece(values: Any) -> Any:
-    """Return a contiguous tensor; a value that is not a tensor is left for the checks."""
-    return values.contiguous() if isinstance(values, torch.Tensor) else values
+def in_one_piece(name: str, values: Any) -> Any:
+    """Return a contiguous tensor, or None."""
+    return None if values is None else as_tensor(name, values).contiguous()
+
+
+def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return attributes as tensors by name."""
+    return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
 
 
 def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
@@ -337,7 +346,7 @@ def check_types(
     assert edge_type_to_id is not None
     for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
         if sorted(ids.values()) != list(range(len(ids))):
-            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {dict(ids)}")
+            raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
     for kind in edge_type_to_id:
         parts = kind.split(":")
         if len(parts) != 3:
@@ -353,7 +362,7 @@ def check_types(
     if len(offsets) != len(node_type_to_id) + 1 or bounds != (0, num_nodes) or offsets != sorted(offsets):
         raise ValueError(
             f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
-            f"but is {offsets}"
+            f"but is {brief(offsets)}"
         )
     ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
     if num_edges:
@@ -363,10 +372,8 @@ def check_types(
 
 
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
-    """Raise unless each attribute is a tensor with one row per node or per edge."""
+    """Raise unless each attribute has one row per node or per edge."""
     for name, values in attributes.items():
-        if not isinstance(values, torch.Tensor):
-            raise TypeError(f"{domain}_attributes[{name!r}] must be a torch.Tensor, but is a {type(values).__name__}")
         found = values.shape[0] if values.dim() else "no dimension"
         if found != rows:
             raise ValueError(

@@ -6,7 +6,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_ids_of_each, check_vector
+from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -97,17 +98,16 @@ def read(edges: EdgeArrays, picks: ops.Picks, typed: ops.TypedPicks | None = Non
 
 
 def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
-    """Return the seeds of one type, or say why they are none."""
+    """Return the seeds of one type in the dtype of the graph's ids, or say why they are none."""
     if isinstance(seeds, dict):
         raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
-    dtype = graph.indices.dtype
-    if getattr(seeds, "dtype", dtype) != dtype:
-        raise TypeError(
-            f"Data type of {name} must be consistent with indices.dtype ({dtype}), but got {seeds.dtype}; "
-            f"convert with .to({dtype})"
-        )
-    check_vector(name, seeds)
-    return seeds
+    ids, dtype = as_ids(name, seeds), graph.indices.dtype
+    check_vector(name, ids)
+    if ids.dtype == dtype:
+        return ids
+    # Before the conversion, in which a wrong id could become a right one.
+    check_ids(name, ids, graph.total_num_nodes)
+    return ids.to(dtype)
 
 
 def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
@@ -120,12 +120,13 @@ def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tens
         )
     unknown = sorted(set(seeds) - set(graph.node_type_to_id))
     if unknown:
-        raise KeyError(f"seeds have node type {unknown[0]!r}, but the graph has {list(graph.node_type_to_id)}")
+        raise KeyError(f"seeds have node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
     num_nodes = graph.num_nodes
     assert isinstance(num_nodes, dict)
-    device = next((part.device for part in seeds.values()), graph.indices.device)
+    given = {kind: check_seeds(graph, part, f"seeds of type {kind!r}") for kind, part in seeds.items()}
+    device = next((part.device for part in given.values()), graph.indices.device)
     empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
-    complete = {kind: check_seeds(graph, seeds.get(kind, empty), f"seeds of type {kind!r}") for kind in num_nodes}
+    complete = {kind: given.get(kind, empty) for kind in num_nodes}
     check_ids_of_each(complete, num_nodes, "seeds of type")
     return complete
 

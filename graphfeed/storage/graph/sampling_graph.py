@@ -2,17 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from graphfeed.ops import draw_key, sample_negatives
-from graphfeed.ops.checks import check_ids
+from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.checks import check_ids, check_seed
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.compaction import compact_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
 
 Draw = TypeVar("Draw")
 
@@ -55,7 +56,7 @@ class SamplingGraph(ABC):
 
     @property
     def edge_types(self) -> list[str]:
-        """The edge types "source:relation:destination"; empty if the graph has no types."""
+        """The edge types "source:relation:destination" in the order of fan-outs; empty if the graph has no types."""
         counts = self.num_edges
         return [] if isinstance(counts, int) else list(counts)
 
@@ -170,7 +171,7 @@ class SamplingGraph(ABC):
 
     def sample_negative_edges_uniform(
         self,
-        edge_type: str | None,
+        edge_type: str | tuple[str, str, str] | None,
         node_pairs: torch.Tensor,
         negative_ratio: int,
         *,
@@ -181,7 +182,8 @@ class SamplingGraph(ABC):
         A drawn pair may happen to be an edge; this is not checked. Draw `i` depends on the key and on `i` alone.
 
         Args:
-            edge_type: Type of the pairs, "source:relation:destination"; None and "" stand for ids of all types.
+            edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
+                ids of all types.
             node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
             negative_ratio: The number of copies of each pair.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
@@ -193,14 +195,15 @@ class SamplingGraph(ABC):
             KeyError: The graph doesn't have the edge type.
             ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
         """
-        num_nodes = self.num_nodes
+        num_nodes, edge_type = self.num_nodes, type_name(edge_type)
+        node_pairs = as_ids("node_pairs", node_pairs)
         if not edge_type:
             total = num_nodes if isinstance(num_nodes, int) else sum(num_nodes.values())
             sizes = [total, total]
         else:
             known = self.edge_types
             if edge_type not in known or isinstance(num_nodes, int):
-                raise KeyError(f"edge_type is {edge_type!r}, but the graph has {known or 'no types'}")
+                raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {known or 'no types'}")
             sizes = [num_nodes[kind] for kind in etype_str_to_tuple(edge_type)[::2]]
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
@@ -215,10 +218,13 @@ def parse_seeds(
     """Return the two keys of a LABOR hop, and the share of the nodes that draw by the second, in units of 2**-64.
 
     Raises:
+        TypeError: Seeds that are not whole numbers.
         ValueError: Neither 1 nor 2 seeds, or a contribution outside of 0 to 1.
     """
-    drawn = [draw_key()] if random_seed is None else random_seed
-    seeds = [int(seed) & MASK for seed in drawn]
+    drawn: Any = [draw_key()] if random_seed is None else random_seed
+    if not hasattr(drawn, "__iter__"):
+        raise TypeError(f"random_seed must hold 1 or 2 numbers, but is {brief(drawn)}; put it in a list")
+    seeds = [check_seed("random_seed", seed) & MASK for seed in drawn]
     if len(seeds) not in (1, 2):
         raise ValueError(f"random_seed must hold 1 or 2 numbers, but holds {len(seeds)}")
     if not 0 <= seed2_contribution <= 1:

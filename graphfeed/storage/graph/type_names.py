@@ -1,6 +1,11 @@
 """The names of node types, edge types and seed types, as strings and as tuples."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from graphfeed.ops.arguments import brief
+
+Value = TypeVar("Value")
 
 CANONICAL_ETYPE_DELIMITER = ":"
 """Separates the parts of an edge type, 'source:relation:destination'."""
@@ -28,7 +33,7 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
     """Return an edge type as a string.
 
     Raises:
-        TypeError: The value is not a tuple.
+        TypeError: The value is not a tuple of strings.
         ValueError: The number of parts is not three, or a part has a ":", which would separate parts.
 
     Example:
@@ -36,17 +41,34 @@ def etype_tuple_to_str(c_etype: tuple[str, str, str]) -> str:
         'user:likes:item'
     """
     if not isinstance(c_etype, tuple):
-        raise TypeError(f"c_etype must be a tuple (source, relation, destination), but is {c_etype!r}")
+        raise TypeError(f"c_etype must be a tuple (source, relation, destination), but is {brief(c_etype)}")
     check_parts("c_etype", c_etype, len(c_etype))
+    if not all(isinstance(part, str) for part in c_etype):
+        raise TypeError(f"c_etype must be a tuple of three strings, but is {brief(c_etype)}")
     if any(CANONICAL_ETYPE_DELIMITER in part for part in c_etype):
-        raise ValueError(f"c_etype has {CANONICAL_ETYPE_DELIMITER!r} in a part, {c_etype!r}; rename the type")
+        raise ValueError(f"c_etype has {CANONICAL_ETYPE_DELIMITER!r} in a part, {brief(c_etype)}; rename the type")
     return CANONICAL_ETYPE_DELIMITER.join(c_etype)
+
+
+def type_name(kind: Any) -> Any:
+    """Return the name of a type: an edge type that is given as a tuple is joined, anything else stays.
+
+    Example:
+        >>> type_name(("user", "likes", "item")), type_name("user")
+        ('user:likes:item', 'user')
+    """
+    return etype_tuple_to_str(kind) if isinstance(kind, tuple) else kind
+
+
+def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:
+    """Return a dict by type with edge types that are tuples as strings, in its order."""
+    return {type_name(kind): value for kind, value in values.items()}
 
 
 def check_parts(name: str, value: object, count: int) -> None:
     """Raise unless an edge type has three parts."""
     if count != 3:
-        raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {value!r}")
+        raise ValueError(f"{name} must have three parts, 'source:relation:destination', but is {brief(value)}")
 
 
 def seed_type_str_to_ntypes(seed_type: str, seed_size: int) -> list[str]:

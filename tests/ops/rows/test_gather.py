@@ -120,9 +120,14 @@ def test_an_aligned_part_of_memory_that_is_not() -> None:
     assert ops.gather_rows(values, torch.tensor([9, 0])).equal(values[[9, 0]])
 
 
-def test_values_with_a_gradient_are_copied_without_it() -> None:
+def test_values_with_a_gradient_are_copied_without_it_only_where_none_is_wanted() -> None:
     values = torch.randn(5, 3, requires_grad=True)
-    result = ops.gather_rows(values, torch.tensor([4, 0]))
+    with pytest.raises(
+        ValueError, match=r"values requires gradients, .*; give .detach\(\), or index it: values\[index\]"
+    ):
+        ops.gather_rows(values, torch.tensor([4, 0]))
+    with torch.no_grad():
+        result = ops.gather_rows(values, torch.tensor([4, 0]))
     assert not result.requires_grad
     assert result.equal(values.detach()[[4, 0]])
 

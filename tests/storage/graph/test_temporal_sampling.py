@@ -164,7 +164,7 @@ def sample(graph: gf.FusedCSCSamplingGraph = GRAPH, **options: Any) -> gf.Sample
         ({"node_timestamp_attr_name": "half"}, TypeError, "the nodes' timestamps must be torch.int64"),
         ({"probs_name": "p"}, KeyError, "Edge attribute p does not exist"),
         ({"seeds": SEEDS + SIZE}, ValueError, "seeds must lie in 0 .. 39"),
-        ({"seeds": SEEDS.int()}, TypeError, "Data type of seeds must be consistent with indices.dtype"),
+        ({"seeds": SEEDS.float()}, TypeError, "seeds must be torch.int32 or torch.int64, but is torch.float32"),
         ({"seeds": {"a": SEEDS}, "seeds_timestamp": {"a": MOMENTS}}, TypeError, "but is a dict"),
         ({"fanouts": torch.tensor([1, 2])}, ValueError, "fanouts of a hop must hold 1 number"),
         ({"strategy": "latest", "replace": True}, ValueError, "strategy='latest' takes each edge once"),

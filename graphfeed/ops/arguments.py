@@ -1,0 +1,161 @@
+"""Arguments as people give them: arrays and lists that become tensors, and values that an error message shows."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from enum import Enum
+from itertools import islice
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+MOST_PARTS = 4
+"""How many values an error message shows of a collection or an array."""
+MOST_LEVELS = 2
+MOST_LETTERS = 80
+LONGEST = 300
+MOST_BITS = 128
+OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
+PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
+NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
+BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}")}
+
+
+class Borrowed:
+    """The memory of an array without its read-only mark, of which torch would warn; keeps the array alive."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def as_tensor(name: str, values: Any) -> torch.Tensor:
+    """Return an argument as a tensor: a tensor, a NumPy array, a column of a data frame, or a list of numbers.
+
+    A tensor is returned as it is. The memory of an array, or of whatever NumPy can view, is shared and not copied; so a
+    tensor of a read-only array must not be written to. Copied are lists, and arrays that are not in this machine's byte
+    order or that run backwards. An empty list has int64.
+
+    Raises:
+        TypeError: Something else, values that are not numbers, or a list whose rows differ in length.
+
+    Example:
+        >>> as_tensor("ids", range(3)), as_tensor("ids", np.array([2, 1]))
+        (tensor([0, 1, 2]), tensor([2, 1]))
+    """
+    if isinstance(values, torch.Tensor):
+        return values
+    if isinstance(values, range):
+        return torch.arange(values.start, values.stop, values.step)
+    if values is None or isinstance(values, (str, bytes, dict, set, frozenset)):
+        raise no_tensor(name, values)
+    try:
+        if hasattr(values, "__array__"):
+            values = np.asanyarray(values)
+        elif isinstance(values, (list, tuple)) and not values:
+            return torch.empty(0, dtype=torch.int64)
+        else:
+            return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise no_tensor(name, values) from error
+    return from_array(name, values)
+
+
+def as_ids(name: str, values: Any) -> torch.Tensor:
+    """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
+
+    Example:
+        >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype
+        torch.int64
+    """
+    ids = as_tensor(name, values)
+    return ids.to(torch.int64) if ids.dtype in OTHER_INTEGERS else ids
+
+
+def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
+    """Return a tensor that shares an array's memory if it can."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask would be lost; give .filled(...) of it")
+    if array.dtype.kind not in "biufc":
+        raise TypeError(
+            f"{name} must hold numbers, but holds {array.dtype}; convert it, for example with .astype('int64')"
+        )
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if any(step < 0 for step in array.strides):
+        array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(Borrowed(array)))
+
+
+def is_read_only(values: Any) -> bool:
+    """Tell whether `as_tensor` would return a tensor of memory that must not be written to."""
+    if isinstance(values, torch.Tensor) or not hasattr(values, "__array__"):
+        return False
+    return not np.asarray(values).flags.writeable
+
+
+def no_tensor(name: str, values: object) -> TypeError:
+    """Return the error for a value that can't become a tensor."""
+    return TypeError(
+        f"{name} must be a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length, but is "
+        f"{brief(values)}"
+    )
+
+
+def brief(value: object) -> str:
+    """Return a short text of any value for an error message.
+
+    Of tensors, arrays and collections it shows at most a few values; of other objects their class. Nothing of a user's
+    is called, so that the message of an error neither fails nor takes long.
+
+    Example:
+        >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))
+        a Tensor of shape (1000, 2) and torch.float32 {'a': [0, 1, 2, 3, ... 100 in all]}
+    """
+    return shorten(describe(value, MOST_LEVELS), LONGEST)
+
+
+def describe(value: Any, levels: int) -> str:
+    """Return the text of a value, with some levels of collections."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return describe_array(value)
+    if isinstance(value, (str, bytes)):
+        return repr(value[:MOST_LETTERS]) + ("..." if len(value) > MOST_LETTERS else "")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, PLAIN):
+        return shorten(repr(value), MOST_LETTERS)
+    if isinstance(value, NAMED):
+        return shorten(value.__qualname__, MOST_LETTERS)
+    if isinstance(value, (dict, MappingProxyType)):
+        pairs = islice(value.items(), MOST_PARTS if levels else 0)
+        parts = [f"{describe(key, levels - 1)}: {describe(part, levels - 1)}" for key, part in pairs]
+        return f"{{{join(parts, len(value))}}}"
+    for kind, (opened, closed) in BRACKETS.items():
+        if isinstance(value, kind) and isinstance(value, Collection):
+            parts = [describe(part, levels - 1) for part in islice(value, MOST_PARTS if levels else 0)]
+            return f"{opened}{join(parts, len(value))}{',' * (kind is tuple and len(value) == 1)}{closed}"
+    return f"a {type(value).__qualname__}"
+
+
+def describe_array(array: Any) -> str:
+    """Return the values of a small array in memory, else its shape and dtype."""
+    count = array.size if isinstance(array, np.ndarray) else array.numel()
+    if count <= MOST_PARTS and (isinstance(array, np.ndarray) or array.is_cpu):
+        with suppress(RuntimeError, NotImplementedError):
+            return shorten(repr(array), MOST_LETTERS)
+    return f"a {type(array).__name__} of shape {tuple(array.shape)} and {array.dtype}"
+
+
+def join(parts: Sequence[str], count: int) -> str:
+    """Return parts in a row, and how many there are if some are left out."""
+    more = [f"... {count} in all"] if count > len(parts) else []
+    return ", ".join([*parts, *more])
+
+
+def shorten(text: str, length: int) -> str:
+    """Return a text with its end left out if it is long."""
+    return text if len(text) <= length else f"{text[:length]}..."

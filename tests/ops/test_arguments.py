@@ -1,0 +1,152 @@
+"""Array-likes become tensors without a copy where none is needed; messages show any value in short."""
+
+import time
+import warnings
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ops.arguments import LONGEST, as_tensor, brief, is_read_only
+
+
+class Column:
+    """What a data frame's column is to NumPy."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self.values
+
+
+class Slow:
+    """Something whose text takes long and fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("asked for its text")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"asked for {name}")
+
+
+def test_a_tensor_stays_the_same_object() -> None:
+    tensor = torch.arange(3).t()
+    assert as_tensor("ids", tensor) is tensor
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"])
+def test_an_array_and_a_column_share_their_memory(dtype: str) -> None:
+    array = np.zeros((4, 2), dtype=dtype)
+    for given in (array, Column(array), array[::2], array.T):
+        tensor = as_tensor("rows", given)
+        tensor[0] = 1
+        assert array[0, 0] == 1
+        array[:] = 0
+
+
+def test_a_read_only_array_is_shared_without_a_warning() -> None:
+    array = np.arange(3)
+    array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensor = as_tensor("ids", Column(array))
+    assert tensor.data_ptr() == array.ctypes.data
+    assert (is_read_only(Column(array)), is_read_only(array.copy()), is_read_only(tensor)) == (True, False, False)
+    del array
+    assert tensor.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "values", "dtype"),
+    [
+        ([1, 2], [1, 2], torch.int64),
+        ((0.5,), [0.5], torch.float32),
+        ([[1], [2]], [[1], [2]], torch.int64),
+        ([True], [True], torch.bool),
+        ([], [], torch.int64),
+        ((), [], torch.int64),
+        (range(6, 0, -2), [6, 4, 2], torch.int64),
+        (np.arange(3)[::-1], [2, 1, 0], torch.int64),
+        (np.array([1, 2], dtype=">i4"), [1, 2], torch.int32),
+        (np.int32(3), 3, torch.int32),
+        (7, 7, torch.int64),
+    ],
+    ids=str,
+)
+def test_lists_and_unusual_arrays_are_copied(given: Any, values: Any, dtype: torch.dtype) -> None:
+    tensor = as_tensor("ids", given)
+    assert (tensor.tolist(), tensor.dtype) == (values, dtype)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (None, "is None"),
+        ("abc", "is 'abc'"),
+        ({"a": 1}, "is {'a': 1}"),
+        (["a", "b"], r"is \['a', 'b'\]"),
+        ([[1, 2], [3]], r"list of numbers or of rows of one length, but is \[\[1, 2\], \[3\]\]"),
+        ([1, None], r"is \[1, None\]"),
+        ([2**70], r"is \[1180591620717411303424\]"),
+        (object(), "is a object"),
+        (Slow(), "is a Slow"),
+        (np.array(["a"]), "holds <U1; convert it"),
+        (np.array([None]), "holds object; convert it"),
+        (np.array([0], dtype="M8[ns]"), r"holds datetime64\[ns\]; convert it, for example with .astype\('int64'\)"),
+        (np.ma.masked_equal(np.arange(3), 1), "is a masked array, whose mask would be lost"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_holds_no_numbers_is_refused_by_the_argument_s_name(given: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=rf"^labels .*{text}"):
+        as_tensor("labels", given)
+
+
+def nested(levels: int) -> Any:
+    """Return a list that has 9 ** levels leaves and takes no memory, as aliases in YAML make it."""
+    bomb: Any = "lol"
+    for _ in range(levels):
+        bomb = [bomb] * 9
+    return bomb
+
+
+SHOWN = [
+    (None, "None"),
+    (True, "True"),
+    (1.5, "1.5"),
+    (np.int64(3), "3"),
+    ("abc", "'abc'"),
+    ([1, 2], "[1, 2]"),
+    ((1,), "(1,)"),
+    ({"a:b:c": 2}, "{'a:b:c': 2}"),
+    (MappingProxyType({"a": 2}), "{'a': 2}"),
+    (list(range(9)), "[0, 1, 2, 3, ... 9 in all]"),
+    ([[[1]]], "[[[... 1 in all]]]"),
+    (torch.tensor([1, 2]), "tensor([1, 2])"),
+    (torch.zeros(5, 2), "a Tensor of shape (5, 2) and torch.float32"),
+    (np.zeros(5), "a ndarray of shape (5,) and float64"),
+    (10**5000, "an integer of 16610 bits"),
+    (Slow(), "a Slow"),
+    ([Slow()], "[a Slow]"),
+    (len, "len"),
+    (Slow, "Slow"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), SHOWN, ids=[text for _, text in SHOWN])
+def test_a_value_is_shown_in_short(value: Any, text: str) -> None:
+    assert brief(value).replace("np.int64(3)", "3") == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nested(40), "a" * 10**6, b"a" * 10**6, {"a" * 1000: nested(9)}, torch.zeros(10**6), [torch.zeros(10**6)] * 10**6],
+    ids=["nested", "text", "bytes", "dict", "tensor", "tensors"],
+)
+def test_the_text_of_anything_is_short_and_takes_no_time(value: Any) -> None:
+    start = time.perf_counter()
+    assert len(brief(value)) <= LONGEST + len("...")
+    assert time.perf_counter() - start < 0.5

@@ -1,0 +1,60 @@
+"""A file that would become more than it is, is refused at once; ordinary YAML with aliases is read."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.storage.datasets.bounded_yaml import load_yaml
+
+LEVELS = range(1, 40)
+
+
+def bomb(first: str, use: str) -> str:
+    """Return a document in which each line stands for the line before it nine times."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{level}: &a{level} {use.format(', '.join([f'*a{level - 1}'] * 9))}" for level in LEVELS]
+    return "\n".join([*lines, f"graph: *a{LEVELS[-1]}", ""])
+
+
+ATTACKS = {
+    "aliases": (bomb("[lol]", "[{}]"), "stands for more than 100000 values"),
+    "merged keys": (bomb("{x: lol}", "{{<<: [{}]}}"), "stands for more than 100000 values"),
+    "a value in itself": ("graph: &a [*a]\n", "the value at line 1 contains itself"),
+    "levels": ("[" * 10_000, "too many levels"),
+    "a number in base 60": ("num: " + "1:" * 400_000 + "1\n", "the value at line 1 has 800001 letters"),
+    "a number of many digits": ("num: " + "1" * 400_000 + "\n", "the value at line 1 has 400000 letters"),
+    "a large file": ("a: 1\n" * 400_000, "has 2000000 bytes; a description of a dataset has 1048576 at most"),
+    "no YAML": ("graph: [\n", "can't be read as YAML: while parsing"),
+    "no text": ("graph: \x01\n", "can't be read as YAML: unacceptable character"),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_refused_in_a_moment(name: str, tmp_path: Path) -> None:
+    text, message = ATTACKS[name]
+    path = tmp_path / "metadata.yaml"
+    path.write_text(text)
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=message) as caught:
+        load_yaml(path)
+    assert time.perf_counter() - start < 5
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(ValueError, match=message):
+        gf.OnDiskDataset(tmp_path).load()
+
+
+def test_a_value_of_another_kind_is_shown_in_short(tmp_path: Path) -> None:
+    (tmp_path / "metadata.yaml").write_text(f"graph: [{', '.join('a' * 99 for _ in range(999))}]\n")
+    with pytest.raises(ValueError, match=r"graph must be a mapping, but is \['aaa") as caught:
+        gf.OnDiskDataset(tmp_path).load()
+    assert len(str(caught.value)) < 1000
+
+
+def test_aliases_and_merged_keys_of_ordinary_size_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.yaml"
+    path.write_text("a: &a {format: numpy, in_memory: true}\nb: {<<: *a, format: torch}\nc: [*a, *a]\nd: 12\n")
+    plain = {"format": "numpy", "in_memory": True}
+    assert load_yaml(path) == {"a": plain, "b": {**plain, "format": "torch"}, "c": [plain, plain], "d": 12}
