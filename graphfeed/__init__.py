@@ -186,7 +186,7 @@ _NAMES = {
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
         numpy_save_aligned replace_dp traverse_dps""",
     "graphfeed.ops": "draw_key expand_indptr index_select indptr_edge_ids isin unique_and_compact",
-    "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData",
+    "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData ToPyGData",
     "graphfeed.storage": """CANONICAL_ETYPE_DELIMITER CPUFeatureCache GPUFeatureCache ORIGINAL_EDGE_ID
         OnDiskFeatureData bytes_to_number_of_items compact_csc_format convert_to_hetero etype_str_to_tuple
         etype_tuple_to_str load_from_shared_memory revert_to_homo seed_type_str_to_ntypes
@@ -195,6 +195,7 @@ _NAMES = {
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
 _RENAMED = {"Process": "Placement", "TemporalRule": "TemporalQuery"}
 
+fluent.FOUND_IN["to_pyg_data"] = "graphfeed.pyg.to_pyg_data"
 fluent.FOUND_IN.update(
     dict.fromkeys(("mark_end", "mark_feature_fetcher_start", "prefetch", "wait"), "graphfeed.interop.graphbolt")
 )

@@ -37,6 +37,8 @@ def leaves(value: Any, path: str = "value") -> Iterator[tuple[str, str]]:
         yield path, f"{type(value).__name__} of {len(value)}"
         for place, part in enumerate(value):
             yield from leaves(part, f"{path}[{place}]")
+    elif hasattr(value, "to_dict"):  # PyG's data
+        yield from leaves(value.to_dict(), path)
     else:
         attributes = vars(value)
         yield path, f"{type(value).__qualname__} with {sorted(attributes)}"

@@ -89,19 +89,31 @@ class MiniBatch:
         blocks: list[Any] = import_module("graphfeed.interop.dgl").compute_blocks(self.sampled_subgraphs or [])
         return blocks
 
-    def to_pyg_data(self) -> Any:
+    def to_pyg_data(self, by_hop: bool = False) -> Any:
         """Return the mini-batch as a `torch_geometric.data.Data`, or `HeteroData` if the graph has types.
 
-        `edge_index` holds the edges of all hops, each once; the hops can no longer be told apart. `n_id` holds the ids
-        of the nodes. A node feature becomes `x` if it is the only one of its type, and otherwise keeps its name. Seeds
-        that are nodes come first: `batch_size` is their number, and `y` their labels. Seeds that are edges become
-        `edge_label_index` and `edge_label`. Edge features are left out.
+        `pipe.to_pyg_data()` is a stage that does this, so that workers do it. The names are those of PyG's
+        `NeighborLoader`:
+
+        - `edge_index` has the edges of all hops, each pair of nodes once, and `e_id` their ids, shape (E,). It is None
+          if nothing was sampled.
+        - `n_id` has the ids of the nodes. `num_sampled_nodes` says how many are seeds, and how many each hop adds.
+        - The only feature of a node type is `x`, the only one of an edge type `edge_attr`; several keep their names.
+        - Seeds that are nodes come first: `batch_size` is their number, `y` their labels, `seed_time` their time.
+        - Seeds that are edges become `edge_label_index`, shape (2, N), with `edge_label` and `edge_label_time`.
+        - `input_id` is the member of the item set with that name, if there is one: `torch.arange(len(ids))` beside the
+          seeds tells which items they are.
+
+        Args:
+            by_hop: Whether edges are in the order of the hops, those to the seeds first, rather than sorted by source
+                and destination. Then `num_sampled_edges` says how many edges each hop adds, so that PyG's
+                `trim_to_layer` can leave out what a layer does not need. Each edge is there once, parallel edges too.
 
         Raises:
             ImportError: PyG is not installed.
-            ValueError: Nothing was sampled.
+            ValueError: Edges were removed after their features were fetched.
         """
-        return import_module("graphfeed.pyg.data").make_data(self)
+        return import_module("graphfeed.pyg.data").make_data(self, by_hop)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor to a device, also those of attributes that are not fields; return this object.

@@ -34,7 +34,8 @@ class MiniBatchTransformer(Transform, name="transform"):
         if not isinstance(result, MiniBatch):
             raise TypeError(
                 f"The transformer output should be an instance of MiniBatch, but is a {type(result).__name__}; "
-                "return the mini-batch"
+                "return the mini-batch. A stage that makes something else of it derives from graphfeed.Transform, "
+                "as to_pyg_data() does"
             )
         return result
 

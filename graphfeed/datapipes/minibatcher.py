@@ -10,7 +10,8 @@ from graphfeed.datapipes.minibatch import MiniBatch
 
 LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
 """What GraphBolt called seeds before there was `seeds`."""
-FIELDS = {field.name for field in fields(MiniBatch)}
+KNOWN_NAMES = {field.name for field in fields(MiniBatch)} | {"input_id"}
+"""The fields of a mini-batch, and an attribute that `to_pyg_data()` reads."""
 
 
 class ItemNameWarning(UserWarning):
@@ -29,7 +30,8 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
         names: The item set's names.
 
     Returns:
-        A `MiniBatch`, or the batch itself if there are no names. A name that is not a field becomes an attribute.
+        A `MiniBatch`, or the batch itself if there are no names. A name that is not a field becomes an attribute;
+        `input_id`, which `MiniBatch.to_pyg_data` reads, does so without a warning.
 
     Warns:
         ItemNameWarning: There are no names, or a name is not a field.
@@ -46,7 +48,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
         values = import_module("graphfeed.interop.graphbolt").translate(values)
     minibatch = MiniBatch()
     for name, value in values.items():
-        if name not in FIELDS:
+        if name not in KNOWN_NAMES:
             warnings.warn(
                 f"item name {name!r} is no field of MiniBatch; it is set as an attribute",
                 ItemNameWarning,

@@ -5,5 +5,6 @@ by the same stages as for everyone else, in `graphfeed.datapipes`.
 """
 
 from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
+from graphfeed.pyg.to_pyg_data import ToPyGData
 
-__all__ = ["PyGLayerData", "PyGLayerHeteroData"]
+__all__ = ["PyGLayerData", "PyGLayerHeteroData", "ToPyGData"]

@@ -3,10 +3,6 @@
 import copy
 import sys
 import warnings
-from collections import defaultdict
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,38 +11,6 @@ import torch
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import assert_same
-
-
-class Data(SimpleNamespace):
-    """Takes attributes by either way, as PyG's."""
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self, name, value)
-
-
-class HeteroData:
-    """Has a store for each type."""
-
-    def __init__(self) -> None:
-        self.stores: dict[Any, Data] = defaultdict(Data)
-
-    def __getitem__(self, kind: Any) -> Data:
-        return self.stores[kind]
-
-
-@pytest.fixture(params=["stand-in", "installed"])
-def pyg(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "installed":
-        if find_spec("torch_geometric") is None:
-            pytest.skip("torch_geometric is not installed")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what other packages warn of on import is not ours
-            import_module("torch_geometric.data")
-    if request.param == "stand-in":
-        module = ModuleType("torch_geometric.data")
-        vars(module).update(Data=Data, HeteroData=HeteroData)
-        monkeypatch.setitem(sys.modules, "torch_geometric", ModuleType("torch_geometric"))
-        monkeypatch.setitem(sys.modules, "torch_geometric.data", module)
 
 
 def edges_of(batch: Any, kind: str | None = None) -> set[tuple[int, int]]:
@@ -122,8 +86,38 @@ def test_edges_as_seeds() -> None:
 
 @pytest.mark.usefixtures("pyg")
 def test_before_sampling_there_are_no_edges() -> None:
-    with pytest.raises(ValueError, match=r"no sampled_subgraphs; sample before to_pyg_data\(\)"):
-        gf.MiniBatch(seeds=torch.arange(2)).to_pyg_data()
+    ids = torch.arange(2)
+    data = gf.MiniBatch(seeds=ids, labels=ids + 5, node_features={"feat": torch.ones(2, 3)}).to_pyg_data()
+    assert data.edge_index is None
+    assert_same([data.x, data.y, data.n_id, data.batch_size], [torch.ones(2, 3), ids + 5, ids, 2])
+    typed = gf.MiniBatch(seeds={"a": ids}, node_features={("a", "feat"): torch.ones(2, 3)}).to_pyg_data()
+    assert_same([typed["a"].x, typed["a"].n_id, typed["a"].batch_size], [torch.ones(2, 3), ids, 2])
+    features = gf.MiniBatch(node_features={"feat": torch.ones(2, 3)}).to_pyg_data()
+    assert_same(features.x, torch.ones(2, 3))
+
+
+@pytest.mark.usefixtures("pyg")
+def test_all_nodes_come_in_the_order_of_the_hops() -> None:
+    batch = next(iter(pipelines.homogeneous()))
+    inner, outer = (len(hop.original_row_node_ids) for hop in reversed(batch.sampled_subgraphs))
+    assert batch.to_pyg_data().num_sampled_nodes == [32, inner - 32, outer - inner]
+    batch = next(iter(pipelines.heterogeneous()))
+    data = batch.to_pyg_data()
+    for kind in ("user", "item"):
+        sizes = [len(batch.seeds[kind])] + [
+            len(hop.original_row_node_ids[kind]) for hop in batch.sampled_subgraphs[::-1]
+        ]
+        assert data[kind].num_sampled_nodes == [sizes[0], sizes[1] - sizes[0], sizes[2] - sizes[1]]
+
+
+@pytest.mark.usefixtures("pyg")
+def test_the_members_of_an_item_set_that_pyg_knows() -> None:
+    ids = torch.arange(6)
+    items = gf.ItemSet((ids, ids * 10, ids + 100), names=("seeds", "timestamp", "input_id"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = list(gf.ItemSampler(items, batch_size=4))[1].to_pyg_data()
+    assert_same([data.n_id, data.seed_time, data.input_id], [ids[4:], ids[4:] * 10, ids[4:] + 100])
 
 
 def test_without_pyg_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

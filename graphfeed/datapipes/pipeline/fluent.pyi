@@ -146,6 +146,10 @@ class Fluent:
         hop_time: HopTime = "seed",
         strategy: Literal["uniform", "latest"] = "uniform",
     ) -> TemporalNeighborSampler: ...
+    def to_pyg_data(
+        self,
+        by_hop: bool = False,
+    ) -> Datapipe: ...
     def transform(
         self,
         transformer: Callable[[MiniBatch], MiniBatch] | None = None,
