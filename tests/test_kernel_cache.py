@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import graphfeed
-from graphfeed.ops.cpu import jit
+from graphfeed.ops.cpu import kernel_cache
 
 SCRIPT = """
 import torch
@@ -74,12 +74,12 @@ def test_processes_that_start_together_compile_a_kernel_once(package: Path) -> N
 
 def is_free(lock: Path) -> bool:
     with lock.open("w") as file:
-        return jit.locked(file.fileno())
+        return kernel_cache.locked(file.fileno())
 
 
 def test_one_process_at_a_time_is_let_in(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with jit.only_one(lock):
+    with kernel_cache.only_one(lock):
         assert not is_free(lock)
     assert is_free(lock)
 
@@ -89,7 +89,7 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
     stop = fork.Event()
     child = fork.Process(target=stop.wait, args=(60,))
     lock = tmp_path / "lock"
-    with jit.only_one(lock):
+    with kernel_cache.only_one(lock):
         child.start()
     assert is_free(lock)
     stop.set()
@@ -97,15 +97,15 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(kernel_cache, "WAIT_SECONDS", 0.02)
     lock = tmp_path / "lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with jit.only_one(lock):
+        with kernel_cache.only_one(lock):
             assert not is_free(lock)
         assert not is_free(lock)
 
 
 def test_where_no_lock_can_be_made_there_is_none(tmp_path: Path) -> None:
-    with jit.only_one(tmp_path / "missing" / "lock"):
+    with kernel_cache.only_one(tmp_path / "missing" / "lock"):
         assert list(tmp_path.iterdir()) == []

@@ -58,7 +58,9 @@ MORE_PARAMETERS = {
 }
 PARTS_OF_KERNELS = {
     "bottom_k.py",
+    "interpreted.py",
     "jit.py",
+    "kernel_cache.py",
     "launch.py",
     "pick.py",
     "source.py",

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphfeed.ops import backend
-from graphfeed.ops.cpu.jit import only_one
+from graphfeed.ops.cpu.kernel_cache import only_one
 
 DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")

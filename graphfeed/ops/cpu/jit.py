@@ -1,106 +1,35 @@
-"""How every kernel is compiled, and the prefetch instruction that Numba lacks."""
+"""How every kernel is compiled, and the instructions that Numba lacks.
 
-import hashlib
-import os
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+With Numba's setting NUMBA_DISABLE_JIT=1 nothing is compiled: kernels are plain Python then, which a debugger can step
+through, and give the same results a thousand times as slowly.
+"""
+
+from collections.abc import Callable
 from typing import Any
-from zlib import crc32
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-from graphfeed.ops import random
+from graphfeed.ops.cpu import interpreted
+from graphfeed.ops.cpu.kernel_cache import keep
 
-if sys.platform != "win32":
-    import fcntl
-
+SETTINGS: Any = numba.config
+INTERPRETED = bool(SETTINGS.DISABLE_JIT)
 AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index.
 
 Far enough for a read from memory to arrive meanwhile, and near enough for the value to be in the cache still. With 8,
 neighbour sampling takes 1.36 times as long (ogbn-products shaped graph).
 """
-PARTS = (*sorted(Path(__file__).parent.rglob("*.py")), Path(random.__file__))
-SOURCES = hashlib.blake2b(b"".join(path.read_bytes() for path in PARTS)).digest()
-"""Stands for the source of all kernels."""
-WAIT_SECONDS = 120.0
-"""How long a process waits for another that compiles the same kernel, before it compiles the kernel as well."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile at the first call, keep the machine code on disk, and release the interpreter lock while it runs."""
-    compiled: Any = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    # By itself, Numba reuses machine code while the kernel's own file is unchanged, whatever became of its parts.
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if cache_file is not None:
-        cache_file._source_stamp = SOURCES
-        share(compiled, cache_file)
-    return compiled
-
-
-def share(compiled: Any, cache_file: Any) -> None:
-    """Let processes that start together compile a kernel once, not once each.
-
-    Numba lets all of them write, under equal numbers: the index of one may come to name what another wrote.
-    """
-    index = Path(cache_file._index_path)
-    compile_or_load, load, save = compiled.compile, cache_file.load, cache_file.save
-
-    def compile_in_turn(signature: Any) -> Any:
-        types_lock = index.with_suffix(f".{crc32(repr(signature).encode()):08x}.lock")
-        # In this order, since the thread that holds the second lock may need another thread to compile.
-        with global_compiler_lock, only_one(types_lock):
-            return compile_or_load(signature)
-
-    def load_whole(key: Any) -> Any:
-        with only_one(index.with_suffix(".lock")):
-            return load(key)
-
-    def save_whole(key: Any, data: Any) -> None:
-        with only_one(index.with_suffix(".lock")):
-            save(key, data)
-
-    compiled.compile, cache_file.load, cache_file.save = compile_in_turn, load_whole, save_whole
-
-
-@contextmanager
-def only_one(lock: Path) -> Iterator[None]:
-    """Let one process in at a time, if the file system has locks; a lock ends with the process that holds it."""
-    if sys.platform == "win32":
-        yield
-        return
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError:  # somebody else's folder: its files are read, and none are written
-        yield
-        return
-    try:
-        give_up = time.monotonic() + WAIT_SECONDS
-        with suppress(OSError):  # the file system has no locks
-            while not locked(descriptor) and time.monotonic() < give_up:
-                time.sleep(0.01)
-        yield
-    finally:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
-        os.close(descriptor)
-
-
-def locked(descriptor: int) -> bool:
-    """Lock an open file, unless another process has locked it; return whether that worked."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    return interpreted.kernel(function) if INTERPRETED else keep(compiled)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -113,7 +42,12 @@ def always_inline(function: Callable[..., Any]) -> Any:
     return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
-@intrinsic
+def instruction(generator: Callable[..., Any]) -> Any:
+    """Make an instruction of a function that generates its code; without a compiler it is one of the same name."""
+    return getattr(interpreted, generator.__name__) if INTERPRETED else intrinsic(generator)
+
+
+@instruction
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Prefetch the cache line of `array[index]`; the index must be an intp."""
 
@@ -129,7 +63,7 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, index), generate
 
 
-@intrinsic
+@instruction
 def without_refcount(typing_context: Any, array: Any) -> Any:
     """Return the array without its reference count, which is valid for as long as the caller keeps the array.
 
@@ -147,7 +81,7 @@ def without_refcount(typing_context: Any, array: Any) -> Any:
     return array(array), generate
 
 
-@intrinsic
+@instruction
 def lowest_bit(typing_context: Any, value: Any) -> Any:
     """Return the position of the lowest set bit of a uint64, which must not be 0."""
 
@@ -159,7 +93,7 @@ def lowest_bit(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@intrinsic
+@instruction
 def count_bits(typing_context: Any, value: Any) -> Any:
     """Return how many bits of a uint64 are set."""
 
@@ -169,7 +103,7 @@ def count_bits(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@intrinsic
+@instruction
 def mark_below(typing_context: Any, values: Any, index: Any, limit: Any) -> Any:
     """Return which of the 32 values of a uint32 array from an index on are below a limit: a bit each, the lowest first.
 
@@ -190,7 +124,7 @@ def mark_below(typing_context: Any, values: Any, index: Any, limit: Any) -> Any:
     return types.uint64(values, index, types.uint32), generate
 
 
-@intrinsic
+@instruction
 def multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
     """Return the high 64 bits of the product of two uint64: one instruction."""
 
@@ -202,7 +136,7 @@ def multiply_high(typing_context: Any, left: Any, right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-@intrinsic
+@instruction
 def less_product(typing_context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     """Return whether `a * b < c * d`, of uint64, in 128 bits."""
 
@@ -214,7 +148,7 @@ def less_product(typing_context: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return types.boolean(types.uint64, types.uint64, types.uint64, types.uint64), generate
 
 
-@intrinsic
+@instruction
 def copy_bytes(typing_context: Any, out: Any, to: Any, source: Any, start: Any, size: Any) -> Any:
     """Copy `size` bytes from `source[start]` to `out[to]`; the offsets must be intp, the arrays bytes."""
 
@@ -233,7 +167,7 @@ def copy_bytes(typing_context: Any, out: Any, to: Any, source: Any, start: Any, 
     return types.void(out, to, source, start, size), generate
 
 
-@intrinsic
+@instruction
 def read_at(typing_context: Any, descriptor: Any, segments: Any, count: Any, start: Any) -> Any:
     """Call preadv: read from `start` of an open file into `count` pairs (address, size); return the bytes read or -1.
 

@@ -1,0 +1,287 @@
+"""Machine code on disk: where it may lie, and that nothing which happens there makes a call fail.
+
+A file holds one kernel for one signature. Its name has a digest of all that the machine code depends on: the sources of
+the kernels, the types of the arguments, the processor, Numba and its settings. So a file is either the right one or is
+never looked at. The file begins with a digest of its content, since machine code that a full disk has cut off, or a
+failing one has changed, must not run.
+
+Whoever can write such a file decides what this process executes. So a folder is used only if nobody can write to it
+but its user, root, and those who can write to the package as well.
+"""
+
+import logging
+import os
+import pickle
+import secrets
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from hashlib import blake2b, sha1
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.event import Event, Listener, install_listener
+from numba.core.serialize import dumps
+from numba.misc.appdirs import AppDirs
+
+from graphfeed.ops import random
+from graphfeed.ops.rows import cache_policy
+
+if sys.platform != "win32":
+    import fcntl
+
+config: Any = numba.config
+LOGGER = logging.getLogger(__name__)
+"""Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
+FOLDER = Path(__file__).parent
+PARTS = (*sorted(set(FOLDER.rglob("*.py")) - {Path(__file__)}), Path(random.__file__), Path(cache_policy.__file__))
+"""All modules that kernels are made of."""
+SOURCES = blake2b(b"".join(path.read_bytes() for path in PARTS), digest_size=6).hexdigest()
+SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
+"""Settings of Numba's that change the machine code."""
+DIGEST_BYTES = 32
+WAIT_SECONDS = 120.0
+"""How long a process waits for another that compiles the same kernel, before it compiles the kernel as well."""
+SILENT_SECONDS = 2.0
+"""How long kernels compile before that is said."""
+ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
+
+
+SAID: set[str] = set()
+
+
+def warn_once(subject: str, message: str) -> None:
+    """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
+    if subject not in SAID:
+        SAID.add(subject)
+        LOGGER.warning(message)
+
+
+def candidates(sources: Path) -> Iterator[tuple[Path, int]]:
+    """Yield the folders for the machine code of a folder of modules, the preferred one first, and their mode."""
+    own = f"{sources.name}_{sha1(str(sources).encode(), usedforsecurity=False).hexdigest()}"
+    for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), config.CACHE_DIR):
+        if given:
+            yield Path(given, own).absolute(), 0o755
+    yield sources / "__pycache__", 0o755
+    yield Path(AppDirs(appname="graphfeed", appauthor=False).user_cache_dir, own), 0o755
+    with suppress(OSError):  # there is no temporary folder
+        user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+        yield Path(tempfile.gettempdir(), f"graphfeed{user}", own), 0o700
+
+
+def is_trusted(folder: Path) -> bool:
+    """Tell whether only the user, root, and those who can write to the package can write to a folder."""
+    if not hasattr(os, "geteuid"):
+        return True
+    package, found = FOLDER.stat(), folder.lstat()
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~package.st_mode
+    if found.st_gid != package.st_gid:
+        writable |= found.st_mode & stat.S_IWGRP
+    return stat.S_ISDIR(found.st_mode) and not writable and found.st_uid in (os.geteuid(), 0, package.st_uid)
+
+
+def why_unusable(folder: Path, mode: int) -> str:
+    """Make a folder for machine code, where it is missing; return why it can't be read, or an empty string."""
+    if not folder.is_absolute():  # nobody knows the user's home
+        return "it is not absolute"
+    try:
+        folder.parent.mkdir(mode, parents=True, exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
+        if not (is_trusted(folder.parent) and is_trusted(folder)):
+            return "others can write to it"
+        os.listdir(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def is_writable(folder: Path) -> bool:
+    """Tell whether files can be made in a folder."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def places_for(sources: Path) -> tuple[tuple[Path, ...], Path | None]:
+    """Return the folders to read machine code from, and the one to write it to: the first that can be written to."""
+    readable, given = [], os.environ.get("GRAPHFEED_CACHE_DIR")
+    for folder, mode in candidates(sources):
+        reason = why_unusable(folder, mode)
+        if not reason:
+            readable.append(folder)
+            if is_writable(folder):
+                return tuple(readable), folder
+            reason = "it can't be written to"
+        if given and folder.parent == Path(given).absolute():
+            warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
+    return tuple(readable), None
+
+
+class CompileClock(Listener):
+    """Says once that kernels are being compiled, when this has taken more than two seconds in all."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.begun: float | None = None
+        self.folder: Path | None = None
+
+    @contextmanager
+    def timing(self, folder: Path | None) -> Iterator[None]:
+        """Measure from the first pass of the compiler, if there is one, to the end."""
+        if self.begun is not None:  # a kernel that another one calls
+            yield
+            return
+        self.folder = folder
+        try:
+            with install_listener("numba:run_pass", self):
+                yield
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Add up what was measured."""
+        self.spent += 0.0 if self.begun is None else time.monotonic() - self.begun
+        self.begun = None
+
+    def on_start(self, event: Event) -> None:  # noqa: ARG002
+        """Look at the clock: a thread that does nothing else would be in the way of programs that fork."""
+        self.begun = self.begun or time.monotonic()
+        self.look(time.monotonic() - self.begun)
+
+    def on_end(self, event: Event) -> None:
+        """Do the same."""
+        self.on_start(event)
+
+    def look(self, now: float) -> None:
+        """Say it if it is time."""
+        if self.spent + now > SILENT_SECONDS:
+            where = f"once, and keeps them in {self.folder}" if self.folder else "and can't save them"
+            warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+
+
+COMPILE_CLOCK = CompileClock()
+
+
+class KernelCache(NullCache):
+    """The machine code of one kernel. What can't be read is thrown away, and what can't be written is left out."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.sources = Path(function.__code__.co_filename).parent
+        self.stem = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
+
+    @property
+    def cache_path(self) -> str | None:
+        """The folder to which files are written."""
+        folder = places_for(self.sources)[1]
+        return None if folder is None else str(folder)
+
+    def name_of(self, signature: Any, target: Any) -> str:
+        """Return the name of the file for a signature and a processor."""
+        versions = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
+        settings = [str(getattr(config, name, None)) for name in SETTINGS]
+        all_of_it = repr((signature, target, versions, settings))
+        return f"{self.stem}.{SOURCES}.{blake2b(all_of_it.encode(), digest_size=8).hexdigest()}.nbc"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code for a signature, or None."""
+        target_context.refresh()
+        for folder in places_for(self.sources)[0]:
+            path = folder / self.name_of(sig, target_context.codegen().magic_tuple())
+            try:
+                content = path.read_bytes()
+            except OSError:
+                continue
+            data = content[DIGEST_BYTES:]
+            if blake2b(data, digest_size=DIGEST_BYTES).digest() == content[:DIGEST_BYTES]:
+                return CompileResult._rebuild(target_context, *pickle.loads(data))
+            with suppress(OSError):
+                path.unlink()
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write machine code; a file is there as a whole, or not at all."""
+        folder = places_for(self.sources)[1]
+        if folder is None:
+            warn_once(
+                "none", f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}"
+            )
+        if folder is None or data.library.has_dynamic_globals:
+            return
+        content = dumps(data._reduce())
+        path = folder / self.name_of(sig, data.codegen.magic_tuple())
+        part = path.with_suffix(f".{secrets.token_hex(4)}.part")
+        try:
+            part.write_bytes(blake2b(content, digest_size=DIGEST_BYTES).digest() + content)
+            part.replace(path)
+            for old in folder.glob(f"{self.stem}.*.nbc"):
+                if f".{SOURCES}." not in old.name:
+                    old.unlink(missing_ok=True)
+        except OSError as error:
+            warn_once(
+                "save", f"compiled kernels can't be saved in {folder}: {error.strerror}; make room there, or {ADVICE}"
+            )
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def keep(compiled: Any) -> Any:
+    """Keep the machine code of a kernel on disk, and let processes that start together compile it once, not each."""
+    compiled._cache = stored = KernelCache(compiled.py_func)
+    compile_or_load = compiled.compile
+
+    def compile_in_turn(signature: Any) -> Any:
+        # In this order, since the thread that holds the second lock may need another thread to compile.
+        with global_compiler_lock:
+            folder = places_for(stored.sources)[1]
+            name = stored.name_of(signature, compiled.targetctx.codegen().magic_tuple())
+            turn = nullcontext() if folder is None else only_one((folder / name).with_suffix(".lock"))
+            with turn, COMPILE_CLOCK.timing(folder):
+                return compile_or_load(signature)
+
+    compiled.compile = compile_in_turn
+    return compiled
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Let one process in at a time, if the file system has locks; a lock ends with the process that holds it."""
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:  # nothing can be written there, so nobody else will
+        yield
+        return
+    try:
+        start = time.monotonic()
+        with suppress(OSError):  # the file system has no locks
+            while not locked(descriptor) and time.monotonic() - start < WAIT_SECONDS:
+                time.sleep(0.01)
+                COMPILE_CLOCK.look(time.monotonic() - start)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
+        os.close(descriptor)
+
+
+def locked(descriptor: int) -> bool:
+    """Lock an open file, unless another process has locked it; return whether that worked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

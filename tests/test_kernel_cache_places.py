@@ -1,0 +1,256 @@
+"""Where machine code is kept, and that a call works whatever became of it."""
+
+import ast
+import importlib.util
+import logging
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphfeed
+from graphfeed.ops.cpu import kernel_cache
+
+SOURCE = """
+from graphfeed.ops.cpu.jit import kernel
+
+@kernel
+def add(left, right):
+    return left + right
+"""
+Start = Callable[[], Any]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Return a function that imports a kernel as a new process would."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "sums.py").write_text(SOURCE)
+    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / folder))
+    for name in ("GRAPHFEED_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+    def load() -> Any:
+        kernel_cache.places_for.cache_clear()
+        monkeypatch.setattr(kernel_cache, "SAID", set())
+        monkeypatch.setattr(kernel_cache, "COMPILE_CLOCK", kernel_cache.CompileClock())
+        spec = importlib.util.spec_from_file_location("sums", sources / "sums.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.add
+
+    return load
+
+
+def hits(add: Any) -> int:
+    """Call a kernel, and return how often its machine code was found on disk."""
+    assert add(2, 3) == 5
+    return sum(add.stats.cache_hits.values())
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in {".nbc", ".part"})
+
+
+def block(folder: Path) -> None:
+    """Let nobody make a folder, not even root."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.write_text("a file")
+
+
+def test_machine_code_is_kept_beside_the_sources(start: Start, tmp_path: Path) -> None:
+    assert [hits(start()), hits(start())] == [0, 1]
+    (path,) = files(tmp_path)
+    assert path.parent == tmp_path / "sources" / "__pycache__"
+
+
+def test_it_is_kept_where_the_user_says(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(tmp_path / "numba"))
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert files(tmp_path) == files(tmp_path / "numba")
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path / "own"))
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert len(files(tmp_path / "own")) == len(files(tmp_path / "numba")) == 1
+
+
+def test_beside_sources_that_cannot_be_written_to_the_users_folders_are_next(start: Start, tmp_path: Path) -> None:
+    block(tmp_path / "sources" / "__pycache__")
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert len(files(tmp_path / "home")) == 1
+    block(tmp_path / "home")
+    assert [hits(start()), hits(start())] == [0, 1]
+    (path,) = files(tmp_path / "tmp")
+    assert path.parent.parent == tmp_path / "tmp" / f"graphfeed-{os.getuid()}"
+    assert path.parent.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_any_folder_kernels_compile_and_one_warning_says_so(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for folder in ("sources/__pycache__", "home", f"tmp/graphfeed-{os.getuid()}"):
+        block(tmp_path / folder)
+    add = start()
+    assert hits(add) == 0
+    assert add(2.5, 3.0) == 5.5
+    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
+        "graphfeed can't save its compiled kernels, so each process compiles them anew; set GRAPHFEED_CACHE_DIR to a "
+        "folder to which you alone can write"
+    ]
+
+
+def test_nobody_waits_for_a_home_that_is_none(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block(tmp_path / "sources" / "__pycache__")
+    monkeypatch.setattr(kernel_cache, "AppDirs", lambda **_: type("Dirs", (), {"user_cache_dir": "~/.cache/graphfeed"}))
+    monkeypatch.chdir(tmp_path)
+    assert hits(start()) == 0
+    assert not (tmp_path / "~").exists()
+    assert len(files(tmp_path / "tmp")) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "changed"])
+def test_a_damaged_file_is_thrown_away(damage: str, start: Start, tmp_path: Path) -> None:
+    assert hits(start()) == 0
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    wrong = {"cut": whole[:middle], "emptied": b"", "changed": whole[:middle] + b"?" + whole[middle + 1 :]}
+    path.write_bytes(wrong[damage])
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert files(tmp_path) == [path]
+
+
+def test_files_of_other_versions_are_not_looked_at(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert hits(start()) == 0
+    (first,) = files(tmp_path)
+    monkeypatch.setattr("numba.__version__", "0.1")
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert len(files(tmp_path)) == 2
+    monkeypatch.setattr(kernel_cache, "SOURCES", "of a later release")
+    assert [hits(start()), hits(start())] == [0, 1]
+    (last,) = files(tmp_path)
+    assert last != first
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond some bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_kernels_compile_and_leave_nothing(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add = start()
+    with full_disk():
+        assert hits(add) == 0
+        assert add(2.5, 3.0) == 5.5
+    assert files(tmp_path) == []
+    (message,) = [record.message for record in caplog.records]
+    assert message.startswith(f"compiled kernels can't be saved in {tmp_path}/sources/__pycache__: File too large;")
+    assert "GRAPHFEED_CACHE_DIR" in message
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(shared))
+    assert hits(start()) == 0
+    shared.chmod(0o777)
+    (shared_file,) = files(shared)
+    assert hits(start()) == 0
+    assert files(tmp_path) == sorted([shared_file, *files(tmp_path / "sources")])
+    (message,) = [record.message for record in caplog.records]
+    assert message == f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {shared}: others can write to it"
+
+
+def test_a_folder_of_somebody_elses_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernel_cache.is_trusted(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert not kernel_cache.is_trusted(tmp_path / "link")
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(kernel_cache, "FOLDER", Path(os.sep))
+    assert kernel_cache.is_trusted(tmp_path) == (owner == 0)
+
+
+def test_machine_code_that_cannot_be_added_to_is_read(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert hits(start()) == 0
+    monkeypatch.setattr(kernel_cache, "is_writable", lambda folder: False)
+    assert hits(start()) == 1
+    assert not caplog.records
+
+
+def test_compiling_for_long_is_said_once(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add = start()
+    assert hits(add) == 0
+    assert not caplog.records
+    monkeypatch.setattr(kernel_cache, "SILENT_SECONDS", 0.0)
+    assert add(2.5, 3.0) == 5.5
+    assert add(2.5, 3) == 5.5
+    where = tmp_path / "sources" / "__pycache__"
+    (record,) = caplog.records
+    assert record.message == f"graphfeed is compiling its kernels for this machine, once, and keeps them in {where}"
+    caplog.clear()
+    assert hits(start()) == 1
+    assert not caplog.records
+
+
+def test_machine_code_depends_on_every_module_that_kernels_import() -> None:
+    package = Path(graphfeed.__file__).parents[1]
+    imported = set()
+    for path in kernel_cache.FOLDER.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("graphfeed"):
+                module = package.joinpath(*node.module.split("."))
+                inside = {module / f"{alias.name}.py" for alias in node.names}
+                imported |= {file for file in (module.with_suffix(".py"), *inside) if file.exists()}
+    assert imported - set(kernel_cache.PARTS) == {Path(kernel_cache.__file__)}
+
+
+@pytest.mark.slow
+def test_a_read_only_package_without_a_home_works(tmp_path: Path) -> None:
+    package = Path(shutil.copytree(Path(graphfeed.__file__).parent, tmp_path / "graphfeed"))
+    for folder in (*package.rglob("__pycache__"), tmp_path / f"graphfeed-{os.getuid()}"):
+        block(folder)
+    for folder in {path.parent for path in package.rglob("*.py")}:
+        if not (folder / "__pycache__").exists():
+            block(folder / "__pycache__")
+    environment = {
+        "PYTHONPATH": str(tmp_path),
+        "HOME": "/dev/null",
+        "TMPDIR": str(tmp_path),
+        "PATH": os.environ["PATH"],
+    }
+    script = "import graphfeed as gf; print(gf.from_coo(([0, 1], [1, 2]), num_nodes=3).indices.tolist())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert done.stdout.strip() == "[0, 1]", done.stderr
+    assert done.stderr.count("GRAPHFEED_CACHE_DIR") == 1
