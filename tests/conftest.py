@@ -9,13 +9,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from graphfeed.loader.executors.process_executor import make_context
 from tests.ops.emulated_cuda import COMPILER, EmulatedCuda, RealCuda
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -113,6 +114,13 @@ def open_files() -> Iterator[str]:
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
             yield os.readlink(path).partition(":")[0]
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> None:
+    """Start what stays for the life of the process once worker processes were asked for."""
+    make_context("forkserver")
+    forkserver.ensure_running()
 
 
 @pytest.fixture

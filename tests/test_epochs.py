@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,13 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.executors.process_executor import make_context
 from tests import pipelines
 from tests.digests import digest
 from tests.scripts import REPOSITORY, start
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("fork_server", "no_leaks")
 EVERY_KIND = pytest.mark.parametrize(("num_workers", "worker"), [(0, "thread"), (2, "thread"), (2, "process")])
 IN_WORKERS = pytest.mark.parametrize("worker", ["thread", "process"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def fork_server() -> None:
-    """Start what stays for the life of the process once worker processes were asked for."""
-    make_context("forkserver")
-    forkserver.ensure_running()
 
 
 def fail_at_five(minibatch: gf.MiniBatch) -> gf.MiniBatch:

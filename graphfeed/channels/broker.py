@@ -15,6 +15,7 @@ from graphfeed.loader.transport.mailbox import require_linux
 from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.memory.memory_map import Bytes, MemoryFile
 
 PRODUCER, CONSUMER, WITHDRAW, END_EPOCH, LEAVE, GET, CANCEL, LOOK = range(16, 24)
@@ -188,11 +189,8 @@ def text_of(record: Bytes) -> str:
 BROKERS: weakref.WeakSet[Broker] = weakref.WeakSet()
 
 
-def after_fork_in_child() -> None:
-    """Close in a forked process what belongs to its parent."""
+@after_fork_in_child
+def abandon_all() -> None:
+    """Close what belongs to the parent of a forked process."""
     for broker in list(BROKERS):
         broker.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork_in_child)

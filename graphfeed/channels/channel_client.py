@@ -25,6 +25,7 @@ from graphfeed.loader.transport.mailbox import Outbox
 from graphfeed.loader.transport.message import MessageReader, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.memory.memory_map import Bytes
 
 REPLY_SECONDS = 10.0
@@ -203,12 +204,9 @@ def leave_at_exit(client: "weakref.ref[ChannelClient]") -> None:
         living.close(f"{type(error).__name__}: {error}" if isinstance(error, Exception) else "")
 
 
-def after_fork_in_child() -> None:
-    """Close in a forked process what belongs to its parent, without leaving the channel."""
+@after_fork_in_child
+def close_all() -> None:
+    """Close what belongs to the parent of a forked process, without leaving the channel."""
     for client in list(CLIENTS):
         client.goodbye.cancel()
         client.socket.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork_in_child)

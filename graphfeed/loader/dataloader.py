@@ -1,5 +1,6 @@
 """The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
+import os
 import threading
 import weakref
 from collections.abc import Generator, Iterator, Mapping
@@ -25,6 +26,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.backend import check_device
 from graphfeed.ops.checks import check_count
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
 
@@ -128,12 +130,14 @@ class DataLoader:
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
+        self._process = os.getpid()
         self._pool: ThreadExecutor | ProcessExecutor | None = None
         self._starting = threading.Lock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
         self._closed = False
+        LOADERS.add(self)
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -255,6 +259,11 @@ class DataLoader:
 
     def _take_executor(self) -> Executor:
         if self._executor is not None:
+            if self._process != os.getpid():
+                raise RuntimeError(
+                    "the executor that this loader was given belongs to the process that this one was forked from; "
+                    "make an executor and a loader here"
+                )
             return self._executor
         if not self.persistent_workers:
             return self._start_workers()
@@ -291,6 +300,18 @@ class DataLoader:
             run.cancel()
             if executor is not None and executor is not self._executor and executor is not self._pool:
                 executor.shutdown(wait=True, cancel_futures=True)
+
+
+LOADERS: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
+
+
+@after_fork_in_child
+def forget_workers() -> None:
+    """Let every loader start workers of this process's own; what the parent's threads do is lost here."""
+    for loader in LOADERS:
+        loader._starting = threading.Lock()
+        loader._pool = None
+        loader._running = weakref.WeakSet()
 
 
 def check_options(

@@ -12,6 +12,7 @@ makes a mini-batch; a thread that a stage starts gets it from that stage.
   which nobody receives.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateError, wait
 from contextlib import suppress
@@ -41,9 +42,18 @@ class RunContext:
     """Done once nobody reads any more."""
     parts: "WeakSet[RunContext]" = field(default_factory=WeakSet)
     """Those that run ahead in threads."""
+    process: int = field(default_factory=os.getpid)
+    """The process whose threads run it."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process began the run, rather than the one that it was forked from."""
+        return os.getpid() == self.process
 
     def cancel(self) -> None:
         """Let those who wait in this run stop."""
+        if not self.is_here:
+            return  # A forked process lacks those who wait, and the threads that may have held their locks.
         with suppress(InvalidStateError):
             self.cancelled.set_result(None)
         for part in list(self.parts):
@@ -77,7 +87,16 @@ class RunContext:
             RUN.reset(run)
 
     def wait(self, cut: Datapipe, side: Side, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function that waits for the other side of a cut."""
+        """Call a function that waits for the other side of a cut.
+
+        Raises:
+            RuntimeError: The other side belongs to the process that this one was forked from.
+        """
+        if not self.is_here:
+            raise RuntimeError(
+                "this iterator belongs to the process that this one was forked from, and so do its workers; begin "
+                "another one here, with iter(loader)"
+            )
         if self.observer is None:
             return function(*args, **kwargs)
         self.observer.wait_begin(cut, side)

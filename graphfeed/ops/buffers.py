@@ -3,7 +3,6 @@
 Writing to fresh pages costs more than the copy itself, because the operating system has to clear each page first.
 """
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from graphfeed.ops.forks import after_fork_in_child
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -116,14 +117,11 @@ POOL = BufferPool()
 NODE_MAPS = NodeMaps()
 
 
-def begin_anew() -> None:
-    """Make new locks in a forked process, where nobody releases those that another thread held."""
+@after_fork_in_child
+def renew_locks() -> None:
+    """Make new locks, which are free."""
     POOL.lock = threading.RLock()
     NODE_MAPS.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=begin_anew)
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,4 @@
 import gc
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 from graphfeed.ops import buffers
 from graphfeed.ops.buffers import SMALL_BYTES, BufferPool, NodeMaps
+from tests.forked import held_elsewhere, in_child
 
 LARGE = 4 * SMALL_BYTES
 
@@ -250,31 +249,11 @@ def test_threads_never_share_a_map() -> None:
     assert maps.used_bytes == sum(4 * 1000 for _ in maps.idle[1000])
 
 
-@pytest.mark.slow
 def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:
     """The fork happens while another thread holds the locks."""
-    program = (
-        "import os, signal, threading, numpy\n"
-        "from graphfeed.ops import buffers\n"
-        "held, done = threading.Event(), threading.Event()\n"
-        "def hold():\n"
-        "    with buffers.POOL.lock, buffers.NODE_MAPS.lock:\n"
-        "        held.set()\n"
-        "        done.wait()\n"
-        "thread = threading.Thread(target=hold)\n"
-        "thread.start()\n"
-        "held.wait()\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    signal.alarm(20)\n"
-        "    buffers.POOL.empty(1 << 20, numpy.uint8)\n"
-        "    buffers.NODE_MAPS.take(10)\n"
-        "    os._exit(7)\n"
-        "done.set()\n"
-        "thread.join()\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=60)
+    with held_elsewhere(buffers.POOL.lock), held_elsewhere(buffers.NODE_MAPS.lock):
+        assert in_child(lambda: buffers.POOL.empty(1 << 20, np.uint8).size) == str(1 << 20)
+        assert in_child(lambda: buffers.NODE_MAPS.take(10)) == str(np.full(10, -1))
 
 
 @pytest.mark.parametrize("size", [0, 3])

@@ -9,15 +9,19 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
 
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
 from graphfeed.loader.executors.worker_main import Call
+from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.transport.pickling import dump
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
+FIRST_PROCESS = os.getpid()
+"""The process that imported this module; others are forks of it."""
 RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
 
 P = ParamSpec("P")
@@ -50,6 +54,7 @@ class ProcessExecutor(Executor):
 
     Raises:
         ValueError: An option out of range.
+        RuntimeError: This process is daemonic, and may start no others.
 
     Example:
         >>> with ProcessExecutor(max_workers=1) as executor:
@@ -70,6 +75,11 @@ class ProcessExecutor(Executor):
             raise ValueError(f"max_workers must be 1 or more, but is {max_workers}")
         if not timeout > 0:
             raise ValueError(f"timeout must be more than 0 seconds, but is {timeout}")
+        if multiprocessing.current_process().daemon:
+            raise RuntimeError(
+                "worker processes can't be started in a daemonic process, such as a worker of torch's DataLoader; use "
+                "threads (worker='thread') in there, or graphfeed.DataLoader with worker='process' in its place"
+            )
         self._numbers = itertools.count()
         self._dispatcher = Dispatcher(max_workers, make_context(start_method or START_METHOD), timeout)
         self._dispatcher.thread.start()
@@ -110,11 +120,22 @@ def make_context(start_method: str) -> BaseContext:
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
         raise ValueError(f"start_method must be one of {methods}, but is {start_method!r}")
-    context = multiprocessing.get_context(start_method)
     if start_method == "forkserver":
         # The server imports this once, for all workers. Has no effect if a server runs already.
-        context.set_forkserver_preload(PRELOAD)
-    return context
+        forkserver.set_forkserver_preload(PRELOAD)
+        if os.getpid() != FIRST_PROCESS and is_of_parent():
+            start_method = "spawn"
+    return multiprocessing.get_context(start_method)
+
+
+def is_of_parent() -> bool:
+    """Start the fork server; return whether one runs already that the parent of this forked process started."""
+    try:
+        with interrupts_blocked():
+            forkserver.ensure_running()
+    except ChildProcessError:
+        return True
+    return False
 
 
 def end_all() -> None:

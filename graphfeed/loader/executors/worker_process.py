@@ -15,6 +15,7 @@ from graphfeed.loader.executors.worker_main import NUMBER, Reply, run_worker
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.memory.memory_map import Bytes
 
 NAMES = itertools.count()
@@ -156,11 +157,8 @@ def decode_reply(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
     return reply
 
 
-def after_fork_in_child() -> None:
+@after_fork_in_child
+def close_all() -> None:
     """Close a forked child's copies of the mailboxes: while one is open, a worker takes its parent for alive."""
     for worker in list(ALIVE):
         worker.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=after_fork_in_child)

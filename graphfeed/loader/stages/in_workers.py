@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
+from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
@@ -81,7 +82,9 @@ class InWorkers(Datapipe):
             source = head.source.keyed(0, 0, 0)
             assert isinstance(source, Shardable)
             work = WorkerTask(source, stages)
-            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in range(self.start, len(head)))
+            worker, num_workers = torch_shard()
+            mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
+            tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
         else:
             work = WorkerTask(None, stages)
             tasks = with_failure(head)
@@ -129,8 +132,8 @@ class InWorkers(Datapipe):
                 yield result
         finally:
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
-            # and nobody waits for the others.
-            for _, futures in pending:
+            # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
+            for _, futures in pending if run.is_here else ():
                 for future in futures:
                     future.cancel()
 

@@ -1,6 +1,5 @@
 """A cache in memory for rows of features that are slow to read."""
 
-import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import torch
 
 from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
 from graphfeed.ops.checks import check_count
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.rows.cache_policy import MOST_SLOTS
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
@@ -215,12 +215,9 @@ def repeat_rows(found: LookedUp, first: torch.Tensor) -> torch.Tensor:
 CACHES: "weakref.WeakSet[CPUFeatureCache]" = weakref.WeakSet()
 
 
+@after_fork_in_child
 def empty_all() -> None:
-    """Empty every cache of a forked process: another thread of the parent may have left one half-changed."""
+    """Empty every cache: another thread of the parent may have left one half-changed."""
     for cache in CACHES:
         cache._lock = StreamOrderedLock(cache._rows)
         cache.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=empty_all)

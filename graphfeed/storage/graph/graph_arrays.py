@@ -13,13 +13,22 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_can_pin, check_vector
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
 DERIVING = threading.Lock()
+"""Held while a graph derives arrays from its own, so that two threads don't do it twice."""
 Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global DERIVING
+    DERIVING = threading.Lock()
 
 
 class Checked:

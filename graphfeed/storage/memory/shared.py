@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
 from graphfeed.storage.memory.tensor_tree import map_leaves
@@ -31,6 +32,13 @@ BY_VALUE_BYTES = 1 << 13
 """Up to this size, a copy is cheaper than a mapping."""
 TRANSPORT_PROTOCOL = 4
 """Python's transports pickle with this protocol or a later one, `torch.save` with protocol 2."""
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global MOVING
+    MOVING = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,5 @@
 import gc
 import multiprocessing
-import os
-import signal
-import threading
 import time
 import weakref
 from concurrent.futures import Future, wait
@@ -18,6 +15,7 @@ from graphfeed.loader.executors.dispatcher import ATTEMPTS, Dispatcher, Task, Wo
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
 from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.transport.pickling import dump
+from tests.forked import held_elsewhere, in_child
 from tests.waiting import wait_until
 
 SECONDS = 60.0
@@ -110,24 +108,8 @@ def test_a_finalizer_may_finish_it_in_a_thread_that_holds_its_lock() -> None:
 
 def test_a_forked_copy_does_not_wait_for_a_lock_that_nobody_there_holds() -> None:
     dispatcher = Dispatcher(1, make_context("forkserver"), SECONDS)
-    held, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with dispatcher.lock:
-            held.set()
-            release.wait(SECONDS)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(SECONDS)
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(10)
-        dispatcher.finish(cancel=True)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    release.set()
-    thread.join()
+    with held_elsewhere(dispatcher.lock):
+        assert in_child(lambda: dispatcher.finish(cancel=True)) == "None"
     assert not dispatcher.finishing
     dispatcher.finish(cancel=True)
     dispatcher.run()

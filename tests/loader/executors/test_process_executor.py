@@ -17,6 +17,7 @@ import torch
 
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
+from tests.forked import in_child
 from tests.waiting import wait_until
 
 SECONDS = 60.0
@@ -313,18 +314,7 @@ def test_it_may_be_shut_down_by_its_own_thread(tmp_path: Path) -> None:
 
 def test_a_forked_child_can_not_use_it(executor: ProcessExecutor) -> None:
     executor.submit(abs, 1).result(SECONDS)
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            executor.submit(abs, 1)
-        except RuntimeError as error:
-            os.write(writing, str(error).encode())
-        os._exit(0)
-    os.close(writing)
-    os.waitpid(pid, 0)
-    assert b"forked" in os.read(reading, 1000)
-    os.close(reading)
+    assert "forked" in in_child(lambda: executor.submit(abs, 1))
     assert executor.submit(abs, -4).result(SECONDS) == 4
 
 
@@ -389,6 +379,14 @@ def test_a_program_without_a_main_part_is_told_what_is_wrong(tmp_path: Path) -> 
     )
     assert done.returncode == 1
     assert "needs `if __name__ == '__main__':`" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_daemonic_process_such_as_a_worker_of_torchs_data_loader_can_not_have_one() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        call = pool.apply_async(ProcessExecutor, (1,))
+        with pytest.raises(RuntimeError, match=r"can't be started in a daemonic process.*worker='thread'"):
+            call.get(SECONDS)
 
 
 def test_options_out_of_range_are_refused() -> None:

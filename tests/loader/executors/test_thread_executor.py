@@ -1,5 +1,4 @@
 import gc
-import os
 import threading
 import weakref
 from concurrent.futures import Future
@@ -9,6 +8,7 @@ import pytest
 
 from graphfeed.loader.executors import thread_executor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor, describe_work, end_all
+from tests.forked import held_elsewhere, in_child
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -145,20 +145,9 @@ def test_an_error_that_was_taken_is_kept_by_nobody() -> None:
 def test_a_forked_child_can_not_use_it() -> None:
     with ThreadExecutor(1) as executor:
         executor.submit(abs, 1).result(60)
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            executor._lock.acquire()  # as if another thread had held it
-            executor.shutdown()
-            try:
-                executor.submit(abs, 1)
-            except RuntimeError as error:
-                os.write(writing, str(error).encode())
-            os._exit(0)
-        os.close(writing)
-        os.waitpid(pid, 0)
-        assert b"forked" in os.read(reading, 1000)
-        os.close(reading)
+        with held_elsewhere(executor._lock):
+            assert in_child(executor.shutdown) == "None"
+            assert "forked" in in_child(lambda: executor.submit(abs, 1))
 
 
 def test_a_thread_that_has_ended_works_on_nothing() -> None:
