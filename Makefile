@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: install demo lint types quick test bench clean
+.PHONY: install demo demo-distributed lint types quick test bench clean
 
 install: $(INSTALLED)
 
@@ -17,6 +17,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/python examples/wordnet_sage.py
+
+demo-distributed: install
+	$(BIN)/torchrun --standalone --nproc-per-node 2 -m examples.wordnet_parts
 
 lint: install
 	$(BIN)/ruff check .

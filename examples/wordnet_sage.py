@@ -108,7 +108,7 @@ class Speed:
         return f"{self.title}: {speed}, {self.edges / self.seconds:,.0f} sampled edges/s"
 
 
-def train(net: SAGE, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> None:
+def train(net: nn.Module, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> None:
     """Train for one epoch."""
     net.train()
     for batch in batches:

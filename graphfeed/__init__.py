@@ -181,6 +181,8 @@ _NAMES = {
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
+    "graphfeed.distributed": """GraphPart PartBook PartitionedFeature PartitionedGraph Peers RankLostError cut_graph
+        cut_rows""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -208,6 +210,14 @@ if typing.TYPE_CHECKING:
     from graphfeed import pyg as pyg
     from graphfeed.channels import *
     from graphfeed.datapipes import *
+    from graphfeed.distributed import GraphPart as GraphPart
+    from graphfeed.distributed import PartBook as PartBook
+    from graphfeed.distributed import PartitionedFeature as PartitionedFeature
+    from graphfeed.distributed import PartitionedGraph as PartitionedGraph
+    from graphfeed.distributed import Peers as Peers
+    from graphfeed.distributed import RankLostError as RankLostError
+    from graphfeed.distributed import cut_graph as cut_graph
+    from graphfeed.distributed import cut_rows as cut_rows
     from graphfeed.interop.dgl import *
     from graphfeed.interop.graphbolt import *
     from graphfeed.ops import draw_key as draw_key

@@ -1,4 +1,4 @@
-"""Graphs in parts: how nodes are assigned to parts, and what the parts look like in memory and in files.
+"""Graphs in parts: how nodes are assigned to parts, what parts look like in memory and in files, and sampling them.
 
 Every id that a user sees is global, so mini-batches do not depend on how a graph is partitioned. The stages that read a
 graph in parts are those of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to
@@ -7,7 +7,27 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 
 from graphfeed.distributed.assign import METHODS, assign_nodes
 from graphfeed.distributed.assign_ldg import ldg_memory
+from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
+from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
+from graphfeed.distributed.partitioned_feature import PartitionedFeature
+from graphfeed.distributed.partitioned_graph import PartitionedGraph
+from graphfeed.distributed.peers import Peers, RankLostError
 
-__all__ = ["METHODS", "PartitionReport", "assign_nodes", "draw_report", "ldg_memory", "report_partition"]
+__all__ = [
+    "METHODS",
+    "GraphPart",
+    "PartBook",
+    "PartitionReport",
+    "PartitionedFeature",
+    "PartitionedGraph",
+    "Peers",
+    "RankLostError",
+    "assign_nodes",
+    "cut_graph",
+    "cut_rows",
+    "draw_report",
+    "ldg_memory",
+    "report_partition",
+]

@@ -10,7 +10,14 @@ from graphfeed.ops.completed_future import CompletedFuture
 from graphfeed.storage.graph import temporal_sampling
 from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.one_hop import EdgeArrays, check_seeds, sample_one_hop, subgraphs_of
+from graphfeed.storage.graph.one_hop import (
+    Draws,
+    EdgeArrays,
+    check_seeds,
+    pick_neighbors,
+    sample_one_hop,
+    subgraphs_of,
+)
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds, sample_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
@@ -306,7 +313,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         if type(self).sample_layer_neighbors is not FusedCSCSamplingGraph.sample_layer_neighbors:
             return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
 
-        def sample(nodes: ByType, fanout: torch.Tensor, draw: tuple[tuple[int, int], int]) -> SampledSubgraph:
+        def sample(nodes: ByType, fanout: torch.Tensor, draw: Draws) -> SampledSubgraph:
             return self._sample_hop(nodes, fanout, request, draw)
 
         return sample_hop_by_hop(self, seeds, request, draws, sample)
@@ -327,25 +334,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seeds: ByType,
         fanouts: torch.Tensor,
         request: SamplingRequest,
-        draws: tuple[tuple[int, int], int],
+        draws: Draws,
     ) -> SampledSubgraph:
-        """Sample one hop; of the draws, only LABOR uses more than the first key."""
-        keys, share = draws
+        """Sample one hop."""
         arrays = EdgeArrays.of(self, request.probs_name)
         cache = gpu_cache_for(self, seeds, request)
-
-        def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
-            checked = self.node_type_to_id is not None
-            if request.strategy == "labor":
-                return ops.labor_sample_neighbors(
-                    self.csc_indptr, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
-                    cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
-                )  # fmt: skip
-            return ops.sample_neighbors(
-                self.csc_indptr, ids, fanouts, keys[0], replace=request.replace,
-                cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
-            )  # fmt: skip
-
+        pick = pick_neighbors(self, fanouts, request, draws)
         return sample_one_hop(self, seeds, pick, (lambda _: arrays) if cache is None else cache.look_up)[0]
 
 

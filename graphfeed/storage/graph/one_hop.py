@@ -12,6 +12,7 @@ from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 """The edge attribute that holds each edge's row in its own type's edge list."""
@@ -36,8 +37,29 @@ class EdgeArrays(NamedTuple):
 
 Pick: TypeAlias = Callable[[torch.Tensor, EdgeArrays, int], ops.Picks]
 """Picks edges around some ids; gets the arrays to read, and the number of edge types."""
+Draws: TypeAlias = tuple[tuple[int, int], int]
+"""The two keys of a hop, and the share of the second; only LABOR uses more than the first key."""
 ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
 """Says from which arrays a hop around some ids is read."""
+
+
+def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
+    """Return what picks the edges of one hop as a request says."""
+    keys, share = draws
+    checked = graph.node_type_to_id is not None
+
+    def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
+        if request.strategy == "labor":
+            return ops.labor_sample_neighbors(
+                graph.csc_indptr, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
+                cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+            )  # fmt: skip
+        return ops.sample_neighbors(
+            graph.csc_indptr, ids, fanouts, keys[0], replace=request.replace,
+            cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+        )  # fmt: skip
+
+    return pick
 
 
 def sample_one_hop(

@@ -1,0 +1,115 @@
+"""Ask each part for what it owns, and put the answers back in the order of the questions."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.peers import Answer, Peers
+from graphfeed.ops import buffers
+from graphfeed.ops.rows.gather import take_rows
+
+COUNTS = "counts"
+"""Names the tensor of an answer that says how many rows each question has; without it, each has one."""
+
+
+class Asked(NamedTuple):
+    """What was asked of one part."""
+
+    rank: int
+    places: torch.Tensor
+    """Which questions, as positions."""
+    answer: "Future[Tensors] | None"
+    """None: this rank answers by itself."""
+
+
+def ask_owners(
+    peers: Peers, name: str, answer: Answer, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
+) -> list[tuple[torch.Tensor, Tensors]]:
+    """Ask the owner of each question, all at once; this rank answers its own meanwhile.
+
+    Args:
+        peers: The ranks.
+        name: What `Peers.serve` returned.
+        answer: Answers this rank's own questions.
+        owners: The rank that each question goes to.
+        options: What is asked, in what JSON can hold.
+        questions: One row per question.
+
+    Returns:
+        For each rank that was asked: the positions of the questions, ascending, and its answer.
+    """
+    if peers.world_size == 1:
+        return [(torch.arange(owners.numel()), answer(options, questions))]
+    # NumPy sorts small integers by counting.
+    order = torch.from_numpy(np.argsort(owners.numpy(), kind="stable"))
+    parts = torch.split(order, torch.bincount(owners, minlength=peers.world_size).tolist())
+    asked = []
+    for rank, places in enumerate(parts):
+        if places.numel():
+            own = {key: take_rows(values, places) for key, values in questions.items()} if rank != peers.rank else {}
+            asked.append(Asked(rank, places, peers.ask(rank, name, options, own) if own else None))
+    answers = []
+    for rank, places, future in sorted(asked, key=lambda one: one.rank != peers.rank):
+        if future is None:
+            own = {key: take_rows(values, places) for key, values in questions.items()}
+            answers.append((places, answer(options, own)))
+        else:
+            answers.append((places, peers.wait(rank, future)))
+    return answers
+
+
+def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty: torch.Tensor) -> torch.Tensor:
+    """Return one row per question, in the order of the questions.
+
+    Args:
+        answers: What `ask_owners` returned.
+        key: The tensor of each answer to merge.
+        empty: A tensor without rows, of the dtype and the shape of a row, where nothing was asked.
+    """
+    if len(answers) == 1:
+        return answers[0][1][key]
+    total = sum(places.numel() for places, _ in answers)
+    merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
+    for places, tensors in answers:
+        merged.index_copy_(0, places, tensors[key])
+    return merged
+
+
+def merge_columns(
+    answers: Sequence[tuple[torch.Tensor, Tensors]], empty: Tensors
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the start of each question's rows, and the rows, in the order of the questions.
+
+    Args:
+        answers: What `ask_owners` returned, with any number of rows per question.
+        empty: Tensors without rows, of the dtypes of the answers.
+    """
+    total = sum(places.numel() for places, _ in answers)
+    if len(answers) == 1:
+        tensors = answers[0][1]
+        return starts_of(tensors[COUNTS]), {key: tensors[key] for key in empty}
+    counts, first = torch.zeros(total, dtype=torch.int64), torch.zeros(total, dtype=torch.int64)
+    before = 0
+    for places, tensors in answers:
+        starts = starts_of(tensors[COUNTS])
+        counts[places] = tensors[COUNTS].long()
+        first[places] = starts[:-1] + before
+        before += int(starts[-1])
+    offsets = starts_of(counts)
+    order = ops.indptr_edge_ids(offsets, offset=first, output_size=before)
+    return offsets, {
+        key: take_rows(torch.cat([none, *(tensors[key] for _, tensors in answers)]), order)
+        for key, none in empty.items()
+    }
+
+
+def starts_of(counts: torch.Tensor) -> torch.Tensor:
+    """Return the running sum of some counts, from 0."""
+    starts = torch.zeros(counts.numel() + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=starts[1:])
+    return starts

@@ -1,0 +1,42 @@
+"""Messages between ranks: a dict for JSON and some tensors, in one piece of memory. Nothing is pickled."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.channels.codec import pack_tensors, unpack_tensors
+from graphfeed.loader.transport.layout import lay_out, split
+from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
+    """Return a message as bytes, whose number is a multiple of a cache line.
+
+    Example:
+        >>> [(head, tensors)] = unpack(pack({"id": 3}, {"ids": torch.arange(2)}))
+        >>> head, tensors
+        ({'id': 3}, {'ids': tensor([0, 1])})
+    """
+    table, buffers = pack_tensors(tensors)
+    header = json.dumps([head, table.decode()]).encode()
+    layout = lay_out(len(header), [buffer.size for buffer in buffers])
+    size = ALIGNMENT + align(layout.size)
+    memory = np.empty(size, dtype=np.uint8)
+    memory[:ALIGNMENT].view(np.int64)[:3] = size, len(header), len(buffers)
+    layout.write(memory[ALIGNMENT:], header, buffers)
+    return memory
+
+
+def unpack(memory: Bytes) -> Iterator[tuple[dict[str, Any], dict[str, torch.Tensor]]]:
+    """Yield the messages that lie one after the other in some memory; their tensors view it."""
+    while memory.size:
+        size, header_size, num_buffers = memory[:ALIGNMENT].view(np.int64)[:3].tolist()
+        text, buffers = split(memory[ALIGNMENT:size], header_size, num_buffers)
+        head, table = json.loads(text)
+        yield head, unpack_tensors(table.encode(), buffers)
+        memory = memory[size:]

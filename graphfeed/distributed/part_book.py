@@ -1,0 +1,143 @@
+"""Which part owns an id, and at which place among the ids of that part."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.rows.gather import take_rows
+
+
+class PartBook(ABC):
+    """Says for each global id which part owns it. The ids of a part have places, in ascending order.
+
+    `PartBook.from_bounds` makes one for parts of consecutive ids, which takes no memory; `PartBook.from_assignment`
+    makes one for any parts.
+    """
+
+    num_ids: int
+    num_parts: int
+
+    @abstractmethod
+    def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the part of each id, as small integers; the ids are not checked."""
+
+    @abstractmethod
+    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the place of each id among the ids of its part; the ids are not checked."""
+
+    @abstractmethod
+    def ids_of(self, part: int) -> torch.Tensor:
+        """Return the ids of a part, ascending, int64."""
+
+    @abstractmethod
+    def within(self, start: int, stop: int) -> "PartBook":
+        """Return the book of some consecutive ids, numbered from 0: those of one node type, for example."""
+
+    @staticmethod
+    def from_bounds(bounds: Sequence[int]) -> "PartBook":
+        """Return the book of parts of consecutive ids.
+
+        Args:
+            bounds: Part `i` owns the ids from `bounds[i]` up to, and without, `bounds[i + 1]`.
+
+        Raises:
+            ValueError: The bounds don't ascend from 0.
+
+        Example:
+            >>> PartBook.from_bounds([0, 2, 5]).owners_of(torch.tensor([1, 2, 4])).tolist()
+            [0, 1, 1]
+        """
+        numbers = [int(bound) for bound in bounds]
+        if len(numbers) < 2 or numbers[0] != 0 or numbers != sorted(numbers):
+            raise ValueError(f"bounds must ascend from 0, one more of them than there are parts, but are {numbers}")
+        return RangeBook(numbers)
+
+    @staticmethod
+    def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
+        """Return the book of any parts, which takes 1 byte per id, and up to 8 more once places are asked for.
+
+        Args:
+            assignment: The part of each id, of an integer dtype.
+            num_parts: The number of parts; by default, one more than the largest in the assignment.
+
+        Raises:
+            TypeError: The assignment is not a vector of integers.
+            ValueError: A part below 0, or not below `num_parts`.
+
+        Example:
+            >>> book = PartBook.from_assignment(torch.tensor([1, 0, 1]))
+            >>> book.ids_of(1).tolist(), book.places_of(torch.tensor([2])).tolist()
+            ([0, 2], [1])
+        """
+        check_vector("assignment", assignment, (torch.uint8, torch.int16, torch.int32, torch.int64))
+        low, high = (int(assignment.min()), int(assignment.max())) if assignment.numel() else (0, 0)
+        count = high + 1 if num_parts is None else num_parts
+        check_count("num_parts", count, 1)
+        if low < 0 or high >= count:
+            raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
+        small = torch.uint8 if count <= 256 else torch.int16 if count <= 1 << 15 else torch.int32
+        return AssignedBook(assignment.to("cpu", small).contiguous(), count)
+
+
+class RangeBook(PartBook):
+    """Parts of consecutive ids."""
+
+    def __init__(self, bounds: list[int]) -> None:
+        self.bounds = torch.tensor(bounds)
+        self.num_ids = bounds[-1]
+        self.num_parts = len(bounds) - 1
+
+    def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the part of each id."""
+        # The last bound is left out, so that all ends of empty parts before it are counted.
+        return torch.bucketize(ids, self.bounds[1:-1], right=True, out_int32=True)
+
+    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return how far each id is from the first of its part."""
+        return ids - self.bounds[self.owners_of(ids)]
+
+    def ids_of(self, part: int) -> torch.Tensor:
+        """Return the ids of a part."""
+        return torch.arange(int(self.bounds[part]), int(self.bounds[part + 1]))
+
+    def within(self, start: int, stop: int) -> PartBook:
+        """Return the book of some consecutive ids."""
+        return RangeBook((self.bounds.clamp(start, stop) - start).tolist())
+
+
+class AssignedBook(PartBook):
+    """Parts of any ids."""
+
+    def __init__(self, owners: torch.Tensor, num_parts: int) -> None:
+        self.owners = owners
+        self.num_ids = owners.numel()
+        self.num_parts = num_parts
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """The place of each id."""
+        places = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
+        for part in range(self.num_parts):
+            ids = self.ids_of(part)
+            places[ids] = torch.arange(ids.numel(), dtype=places.dtype)
+        return places
+
+    def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the part of each id."""
+        return take_rows(self.owners, ids)
+
+    def places_of(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the place of each id among the ids of its part."""
+        return take_rows(self.places, ids)
+
+    def ids_of(self, part: int) -> torch.Tensor:
+        """Return the ids of a part."""
+        return torch.from_numpy(np.flatnonzero(self.owners.numpy() == part))
+
+    def within(self, start: int, stop: int) -> PartBook:
+        """Return the book of some consecutive ids."""
+        return AssignedBook(self.owners[start:stop], self.num_parts)

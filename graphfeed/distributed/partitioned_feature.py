@@ -1,0 +1,117 @@
+"""A feature in parts: each rank reads its own rows from memory, and the others from their owners."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.exchange import ask_owners, merge_rows
+from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partitioned_graph import check_place
+from graphfeed.distributed.peers import Peers, shared_peers
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage import Feature, TorchBasedFeature
+from graphfeed.storage.features.feature import dtype_and_shape
+
+
+class PartitionedFeature(Feature):
+    """Reads rows by global id, wherever they lie. Each id of a read is asked for once, and each rank at most once.
+
+    Args:
+        rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
+        book: Which rank owns each id.
+        peers: The ranks; by default, those of the default process group, shared with other graphs and features.
+
+    Raises:
+        ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
+            the ranks.
+
+    Example:
+        >>> rows = torch.tensor([[1.0], [2.0]])  # a single rank owns all of them
+        >>> PartitionedFeature(rows, PartBook.from_bounds([0, 2])).read(torch.tensor([1, 0])).tolist()
+        [[2.0], [1.0]]
+    """
+
+    def __init__(self, rows: torch.Tensor | Feature, book: PartBook, peers: Peers | None = None) -> None:
+        self.rows = TorchBasedFeature(rows) if isinstance(rows, torch.Tensor) else rows
+        self.book = book
+        self.peers = shared_peers() if peers is None else peers
+        check_place(self.book, self.peers)
+        own = book.ids_of(self.peers.rank).numel()
+        if self.rows.count() != own:
+            raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
+        self._name = self.peers.serve("feature", self._answer)
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
+
+        Raises:
+            IndexError: An id below 0 or beyond the rows.
+            RankLostError: Another rank ended or froze.
+        """
+        if ids is None:
+            ids = torch.arange(self.book.num_ids)
+        check_vector("ids", ids)
+        check_ids("ids", ids, self.book.num_ids, IndexError)
+        ids = ids.cpu()
+        unique, _, places = ops.compact(ids[:0], ids)
+        owners = self.book.owners_of(unique)
+        answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": unique})
+        rows = merge_rows(answers, "rows", self._no_rows())
+        return rows if unique.numel() == ids.numel() else take_rows(rows, places)
+
+    def size(self) -> torch.Size:
+        """Return the shape of a row."""
+        return self.rows.size()
+
+    def count(self) -> int:
+        """Return the number of rows on all ranks."""
+        return self.book.num_ids
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of the rows."""
+        return self.rows.dtype
+
+    def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+        """Refuse: each rank updates its own rows, by `rows.update`, with places among the ids that it owns.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "a feature in parts is updated where its rows lie: call feature.rows.update(value, places) on the rank "
+            "that owns them, with places from feature.book.places_of(ids)"
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata of this rank's rows."""
+        return self.rows.metadata()
+
+    def lies_in_memory(self) -> bool:
+        """Tell that any thread can read as well as the main one; other processes can't."""
+        return True
+
+    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:  # noqa: ARG002
+        """Return the rows of ids that this rank owns."""
+        return {"rows": self.rows.read(self.book.places_of(questions["ids"]))}
+
+    def _no_rows(self) -> torch.Tensor:
+        if self.rows.dtype is None:
+            return self.rows.read(torch.empty(0, dtype=torch.int64))
+        return torch.empty((0, *self.rows.size()), dtype=self.rows.dtype)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a PartitionedFeature can't be sent to another process, which would not be a rank; "
+            "use the DataLoader with worker='thread'"
+        )
+
+    def __repr__(self) -> str:
+        """Return dtype and shape, and which part this is."""
+        shape = torch.Size([self.count(), *self.size()])
+        text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
+        return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"

@@ -1,0 +1,289 @@
+"""The ranks that hold the parts of a graph: each asks the others, and answers them, in a thread of its own.
+
+The thread takes part in rounds. In each round, every rank sends to every other one what it has to ask and to answer:
+one `all_to_all` of sizes, and if anybody sent anything, one of bytes. So an answer comes in the round after its
+question, questions of several threads share a round, and a rank answers whatever its own program does meanwhile: it may
+train, evaluate, have fewer mini-batches than the others, or none at all. Where nobody asks anything, rounds are rare.
+"""
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import distributed
+
+from graphfeed.datapipes.distributed_item_sampler import find_rank
+from graphfeed.distributed.messages import Tensors, pack, unpack
+from graphfeed.storage.memory.memory_map import Bytes
+
+Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
+"""Answers a question: gets its options and its tensors."""
+
+PAUSES = (0.0005, 0.02)
+"""The shortest and the longest pause in seconds between rounds while nobody asks anything."""
+PAUSE_GROWTH = 1.25
+"""Each pause is this much longer than the one before, so that a rank is late by a fifth of the time that it rested."""
+BLAME_SECONDS = 3.0
+"""For how long the ranks that are alive have time to say so, once a rank is lost."""
+NUMBERS = count()
+
+
+class RankLostError(ConnectionError):
+    """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
+
+
+@dataclass
+class Mail:
+    """What a rank has to send, and what it waits for."""
+
+    outgoing: list[list[Bytes]]
+    """By rank."""
+    expected: dict[int, "Future[Tensors]"] = field(default_factory=dict)
+    """The questions that were not answered yet."""
+    early: list[tuple[int, dict[str, Any], Tensors]] = field(default_factory=list)
+    """Questions for what this rank has not made yet."""
+
+
+class Peers:
+    """The ranks of the default process group, each of which holds a part.
+
+    One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
+    one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
+    a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others.
+
+    Args:
+        timeout: After how many seconds without a sign of life another rank counts as lost.
+        start_timeout: How many seconds late another rank may be at the start.
+
+    Raises:
+        RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
+    """
+
+    def __init__(self, *, timeout: float = 60.0, start_timeout: float = 600.0) -> None:
+        self.timeout, self.start_timeout = timeout, start_timeout
+        self.rank, self.world_size = find_place()
+        self.hosts = [""] * self.world_size
+        self._answers: dict[str, Answer] = {}
+        self._mail = Mail([[] for _ in range(self.world_size)])
+        self._changed = threading.Condition()
+        self._ids = count()
+        self._closed = False
+        self._lost: Exception | None = None
+        self._store: Any = None
+        self._thread: threading.Thread | None = None
+        if self.world_size > 1:
+            default = distributed.distributed_c10d._get_default_store()
+            self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
+            # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
+            self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
+            self._thread.start()
+
+    def serve(self, kind: str, answer: Answer) -> str:
+        """Let other ranks ask something of this one.
+
+        Args:
+            kind: What it is.
+            answer: Answers a question. It is called in the thread of this object.
+
+        Returns:
+            The name by which all ranks ask for it: the kind, and how many of the kind there were before.
+        """
+        with self._changed:
+            name = f"{kind} {sum(known.startswith(f'{kind} ') for known in self._answers)}"
+            self._answers[name] = answer
+            self._changed.notify_all()
+        return name
+
+    def ask(self, rank: int, name: str, options: Mapping[str, Any], tensors: Tensors) -> "Future[Tensors]":
+        """Ask another rank; its own questions a rank answers by itself, without this.
+
+        Args:
+            rank: Whom.
+            name: What `serve` returned.
+            options: What is asked, in what JSON can hold.
+            tensors: What it is asked for.
+
+        Returns:
+            A future of the answer. Wait for it by `wait`.
+        """
+        number, future = next(self._ids), Future[Tensors]()
+        message = pack({"id": number, "name": name, "options": options}, tensors)
+        with self._changed:
+            if self._lost is not None:
+                raise self._lost
+            self._mail.expected[number] = future
+            self._mail.outgoing[rank].append(message)
+            self._changed.notify_all()
+        return future
+
+    def wait(self, rank: int, future: "Future[Tensors]") -> Tensors:
+        """Return an answer.
+
+        Raises:
+            RankLostError: A rank was lost.
+            RuntimeError: The rank could not answer.
+            TimeoutError: The rank has not made, within `start_timeout`, what it was asked for.
+        """
+        try:
+            return future.result(self.start_timeout + self.timeout)
+        except TimeoutError as error:
+            if future.done():  # ranks were missing at the start
+                raise
+            raise TimeoutError(
+                f"rank {rank} {self.hosts[rank]} did not answer for {self.start_timeout + self.timeout:g} s; "
+                "all ranks must make their graphs and features in parts, in the same order"
+            ) from error
+
+    def close(self) -> None:
+        """Say that this rank asks nothing any more; returns at once. It answers until all ranks have said so."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until all ranks have closed theirs, or some seconds have passed."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        """Take part in rounds until nobody needs any."""
+        try:
+            group = self._join()
+            pause: float | None = PAUSES[0]
+            while pause is not None:
+                pause = self._take_part(group, pause)
+            self._fail(RuntimeError("the peers are closed; make others"))
+        except Exception as error:
+            self._fail(self._blame(error))
+
+    def _join(self) -> Any:
+        """Wait for the other ranks and connect to them."""
+        self._store.set(f"here/{self.rank}", f"({socket.gethostname()}, process {os.getpid()})")
+        names = [f"here/{rank}" for rank in range(self.world_size)]
+        give_up = time.monotonic() + self.start_timeout
+        # Not wait(), which would keep the store from the process's other threads.
+        while not self._store.check(names):
+            if time.monotonic() > give_up:
+                missing = [rank for rank, name in enumerate(names) if not self._store.check([name])]
+                raise TimeoutError(f"ranks {missing} did not make their parts within {self.start_timeout:g} s")
+            time.sleep(0.01)
+        self.hosts = [self._store.get(name).decode() for name in names]
+        seconds = timedelta(seconds=self.timeout)
+        return distributed.ProcessGroupGloo(self._store, self.rank, self.world_size, seconds)
+
+    def _take_part(self, group: Any, pause: float) -> float | None:
+        """Take part in one round; return the pause before the next one, None if there is none."""
+        early, self._mail.early = self._mail.early, []
+        for sender, head, tensors in early:
+            self._answer(sender, head, tensors)
+        with self._changed:
+            # Whoever waits for an answer goes on: the others come as soon as they have it.
+            if not any(self._mail.outgoing) and not self._mail.expected:
+                self._changed.wait(pause)
+            sent, self._mail.outgoing = self._mail.outgoing, [[] for _ in range(self.world_size)]
+            leaving = (self._closed or not threading.main_thread().is_alive()) and not self._mail.expected
+        sizes = [sum(message.size for message in messages) for messages in sent]
+        own = torch.tensor([[size, sum(sizes), leaving] for size in sizes])
+        others = torch.empty_like(own)
+        group.alltoall_base(others, own, [], []).wait()
+        arriving, anything, all_leave = others[:, 0].tolist(), bool(others[:, 1].any()), bool(others[:, 2].all())
+        if not anything:
+            return None if all_leave else min(PAUSE_GROWTH * pause, PAUSES[1])
+        given = np.concatenate([np.empty(0, np.uint8), *(message for messages in sent for message in messages)])
+        received = np.empty(sum(arriving), np.uint8)
+        group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
+        self._open(received, arriving)
+        return PAUSES[0]
+
+    def _open(self, received: Bytes, sizes: list[int]) -> None:
+        """Answer the questions that arrived, and pass on the answers."""
+        end = 0
+        for sender, size in enumerate(sizes):
+            end += size
+            for head, tensors in unpack(received[end - size : end]):
+                if "name" in head:
+                    self._answer(sender, head, tensors)
+                    continue
+                with self._changed:
+                    future = self._mail.expected.pop(head["id"])
+                if "error" in head:
+                    future.set_exception(RuntimeError(f"rank {sender} {self.hosts[sender]} failed: {head['error']}"))
+                else:
+                    future.set_result(tensors)
+
+    def _answer(self, sender: int, head: dict[str, Any], tensors: Tensors) -> None:
+        """Answer one question."""
+        if head["name"] not in self._answers:
+            self._mail.early.append((sender, head, tensors))
+            return
+        try:
+            message = pack({"id": head["id"]}, self._answers[head["name"]](head["options"], tensors))
+        except Exception as error:
+            message = pack({"id": head["id"], "error": f"{type(error).__name__}: {error}"}, {})
+        with self._changed:
+            self._mail.outgoing[sender].append(message)
+
+    def _blame(self, error: Exception) -> Exception:
+        """Return an error that names the ranks that were lost, as far as the others can tell."""
+        if isinstance(error, TimeoutError):
+            return error
+        try:
+            self._store.set(f"alive/{self.rank}", "")
+            missing = list(range(self.world_size))
+            give_up = time.monotonic() + BLAME_SECONDS
+            while missing and time.monotonic() < give_up:
+                missing = [rank for rank in missing if not self._store.check([f"alive/{rank}"])]
+                time.sleep(0.01)
+            lost = ", ".join(f"rank {rank} {self.hosts[rank]}" for rank in missing) or "a connection between ranks"
+        except Exception:
+            lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"
+        lost_error = RankLostError(
+            f"{lost} is lost: it ended, or gave no sign of life for {self.timeout:g} s; start all ranks again, and "
+            "resume from the loader's state_dict"
+        )
+        lost_error.__cause__ = error
+        return lost_error
+
+    def _fail(self, error: Exception) -> None:
+        """Let all questions fail, those of now and those to come."""
+        with self._changed:
+            self._lost = error
+            expected, self._mail.expected = self._mail.expected, {}
+        for future in expected.values():
+            future.set_exception(error)
+
+
+def find_place() -> tuple[int, int]:
+    """Return this process's rank and the number of ranks; without a process group there is one."""
+    found = find_rank()
+    if found is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
+        raise RuntimeError(
+            f"WORLD_SIZE says that {launched} processes were launched, but no process group is initialised; "
+            "call torch.distributed.init_process_group first"
+        )
+    return found or (0, 1)
+
+
+SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
+"""The peers of each process group, for graphs and features that name none."""
+
+
+def shared_peers() -> Peers:
+    """Return the peers that all graphs and features share, over the default process group."""
+    find_place()
+    group = distributed.group.WORLD if distributed.is_available() else None
+    if group is None:
+        return Peers()
+    if group not in SHARED:
+        SHARED[group] = Peers()
+    return SHARED[group]

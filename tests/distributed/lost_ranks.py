@@ -1,0 +1,103 @@
+"""What each rank runs where ranks end early, late, or not at all."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import PartitionedGraph, Peers, RankLostError, cut_graph
+from graphfeed.distributed.peers import find_place
+from tests.distributed.equal_pipelines import assign
+from tests.golden_pipelines import NUM_NODES, untyped
+
+
+def make_loader(graph: gf.SamplingGraph, count: int) -> gf.DataLoader:
+    """Return a loader of so many mini-batches."""
+    pipe = gf.ItemSampler(gf.ItemSet(torch.arange(10 * count), names="seeds"), batch_size=10)
+    return gf.DataLoader(pipe.sample_neighbor(graph, [5, 4]), 0, seed=0)
+
+
+def make_graph(peers: Peers | None = None) -> PartitionedGraph:
+    """Return a graph of which this rank has a part."""
+    return PartitionedGraph(cut_graph(untyped(), assign(NUM_NODES, "random"), find_place()[0]), peers)
+
+
+def end_well() -> dict[str, Any]:
+    """Return what comes of each way to end without the loss of a rank."""
+    found = {"disagree": disagree(), "close": close_and_reopen(), "late": be_late(2, 100), "break": leave_early()}
+    # The last one: ranks that are done with their program wait for the others.
+    return {**found, "uneven": [uneven([2, 0, 9]), uneven([0, 7, 3])]}
+
+
+def uneven(counts: list[int]) -> int:
+    """Make another number of mini-batches on each rank, perhaps none, and end."""
+    graph = make_graph()
+    count = counts[find_place()[0]]
+    return len(list(make_loader(graph, count))) if count else 0
+
+
+def leave_early() -> int:
+    """Leave an epoch in the middle on one rank, and go on with the next on the others."""
+    loader = make_loader(make_graph(), 5)
+    made = 0
+    for _ in range(3):
+        for batch in loader:
+            made += 1
+            if find_place()[0] == 0 and batch.key.index == 1:
+                break
+    return made
+
+
+def be_late(seconds: float, start_timeout: float) -> str:
+    """Make the part of the last rank later than the others'."""
+    rank, world_size = find_place()
+    if rank == world_size - 1:
+        time.sleep(seconds)
+    try:
+        return str(len(list(make_loader(make_graph(Peers(start_timeout=start_timeout)), 3))))
+    except (TimeoutError, RankLostError) as error:
+        return str(error)
+
+
+def lose(name: str, timeout: float) -> Any:
+    """Let rank 1 get a signal in the middle; the others return their error, and after how many seconds it came."""
+    peers = Peers(timeout=timeout)
+    rank, graph = find_place()[0], make_graph(peers)
+    start = time.monotonic()
+    try:
+        for batch in make_loader(graph, 100):
+            if rank == 1 and batch.key.index == 2:
+                os.kill(os.getpid(), getattr(signal, name))
+            start = time.monotonic()
+    except RankLostError as error:
+        return [str(error), time.monotonic() - start]
+    return None
+
+
+def disagree() -> str:
+    """Give the ranks different assignments."""
+    rank = find_place()[0]
+    assignment = torch.arange(NUM_NODES) % 3 if rank == 0 else torch.arange(NUM_NODES) * 3 // NUM_NODES
+    graph = PartitionedGraph(cut_graph(untyped(), assignment, rank))
+    try:
+        graph.in_subgraph(torch.arange(100))
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def close_and_reopen() -> list[Any]:
+    """Close the peers, and see that their thread ends and that others work."""
+    peers = Peers()
+    edges = [make_graph(peers).in_subgraph(torch.arange(100)).original_edge_ids]
+    peers.close()
+    peers.join()
+    try:
+        make_graph(peers).in_subgraph(torch.arange(100))
+    except RuntimeError as error:
+        text = str(error)
+    edges.append(make_graph().in_subgraph(torch.arange(100)).original_edge_ids)
+    return [text, torch.equal(*edges)]  # type: ignore[arg-type]

@@ -1,0 +1,43 @@
+import torch
+
+from graphfeed.distributed.exchange import ask_owners, merge_columns, merge_rows
+from graphfeed.distributed.peers import Peers
+
+EMPTY = {"sources": torch.empty(0, dtype=torch.int32)}
+
+
+def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    tensors = {"counts": torch.tensor(counts, dtype=torch.int32), "sources": torch.tensor(sources, dtype=torch.int32)}
+    return torch.tensor(places), tensors
+
+
+def test_columns_of_any_length_come_back_in_the_order_of_the_questions() -> None:
+    answers = [answer([1, 4], [2, 0], [10, 11]), answer([0, 2, 3], [1, 0, 3], [20, 21, 22, 23])]
+    offsets, columns = merge_columns(answers, EMPTY)
+    assert offsets.tolist() == [0, 1, 3, 3, 6, 6]
+    assert columns["sources"].tolist() == [20, 10, 11, 21, 22, 23]
+    assert columns["sources"].dtype == torch.int32
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    offsets, columns = merge_columns([], EMPTY)
+    assert offsets.tolist() == [0]
+    assert columns["sources"].shape == (0,)
+    assert merge_rows([], "rows", torch.empty(0, 3)).shape == (0, 3)
+
+
+def test_rows_come_back_in_the_order_of_the_questions() -> None:
+    answers = [
+        (torch.tensor([2]), {"rows": torch.tensor([[2.0]])}),
+        (torch.tensor([0, 1]), {"rows": torch.zeros(2, 1)}),
+    ]
+    assert merge_rows(answers, "rows", torch.empty(0, 1)).tolist() == [[0], [0], [2]]
+
+
+def test_a_single_rank_answers_by_itself() -> None:
+    ids = torch.tensor([3, 1])
+    [(places, tensors)] = ask_owners(
+        Peers(), "feature 0", lambda options, questions: {"rows": questions["ids"] * options["factor"]},
+        torch.zeros(2, dtype=torch.uint8), {"factor": 2}, {"ids": ids},
+    )  # fmt: skip
+    assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])

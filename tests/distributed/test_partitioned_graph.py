@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import PartitionedGraph, cut_graph
+from tests import golden_pipelines
+from tests.digests import assert_same
+from tests.distributed.ranks import run_ranks
+
+PIPELINES = [name for name in golden_pipelines.ALL if not name.startswith(("items", "in time"))]
+
+
+def check_equal(folder: Path, world_size: int, hows: list[str], names: list[str], num_workers: int = 0) -> None:
+    """Fail unless all mini-batches of the ranks are those of the whole graph."""
+    options = {"hows": hows, "names": names, "num_workers": num_workers}
+    for found in run_ranks("tests.distributed.equal_pipelines:compare", world_size, folder, **options):
+        assert set(found) == set(names)
+        assert min(found.values()) >= 3 * len(hows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_mini_batches_of_all_samplers_are_those_of_the_whole_graph(tmp_path: Path, world_size: int) -> None:
+    check_equal(tmp_path, world_size, ["range", "random", "empty"], PIPELINES)
+
+
+@pytest.mark.slow
+def test_threads_ask_at_the_same_time(tmp_path: Path) -> None:
+    check_equal(tmp_path, 2, ["random"], ["features", "typed", "LABOR, int64", "weighted, int64"], num_workers=3)
+
+
+def test_a_single_rank_needs_no_process_group() -> None:
+    whole = golden_pipelines.untyped()
+    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
+    found = list(gf.DataLoader(golden_pipelines.nodes().sample_neighbor(graph, [5, 4]), 0, seed=3))
+    wanted = list(gf.DataLoader(golden_pipelines.nodes().sample_neighbor(whole, [5, 4]), 0, seed=3))
+    assert_same(found, wanted)
+
+
+def test_worker_processes_are_refused_with_what_to_do() -> None:
+    whole = golden_pipelines.untyped()
+    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
+    pipe = golden_pipelines.nodes().sample_neighbor(graph, [5])
+    with (
+        gf.DataLoader(pipe, 1, worker="process", seed=0) as loader,
+        pytest.raises(TypeError, match="worker='thread'"),
+    ):
+        next(iter(loader))
+
+
+def test_a_state_is_that_of_the_whole_graph() -> None:
+    whole = golden_pipelines.typed()
+    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
+    states = [
+        gf.DataLoader(golden_pipelines.by_type().sample_neighbor(part, [4, 3]), 0, seed=0).state_dict()
+        for part in (whole, graph)
+    ]
+    assert states[0] == states[1]
+
+
+def test_parts_and_ranks_must_agree() -> None:
+    whole = golden_pipelines.untyped()
+    part = cut_graph(whole, torch.arange(whole.total_num_nodes) % 2, 0)
+    with pytest.raises(ValueError, match="there are 2 parts, but 1 ranks; start one process for each part"):
+        PartitionedGraph(part)
+
+
+def test_seeds_outside_of_the_graph_and_unknown_names_are_refused() -> None:
+    whole = golden_pipelines.untyped()
+    graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))
+    with pytest.raises(ValueError, match="seeds"):
+        graph.sample_neighbors(torch.tensor([whole.total_num_nodes]), torch.tensor([2]))
+    with pytest.raises(KeyError, match="Edge attribute none does not exist"):
+        graph.sample_neighbors(torch.tensor([0]), torch.tensor([2]), probs_name="none")

@@ -1,0 +1,84 @@
+"""Ranks that end early, late, by a signal, or not at all."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.distributed import Peers
+from tests.distributed.ranks import end_of, result_file, run_ranks, start_rank
+
+MODULE = "tests.distributed.lost_ranks"
+
+
+def test_a_single_rank_starts_no_thread(no_leaks: None) -> None:
+    peers = Peers()
+    assert (peers.rank, peers.world_size) == (0, 1)
+    assert [peers.serve("graph", lambda options, tensors: {}) for _ in range(2)] == ["graph 0", "graph 1"]
+    peers.close()
+
+
+def test_a_launcher_without_a_process_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RuntimeError, match=r"2 processes were launched.*init_process_group first"):
+        Peers()
+
+
+@pytest.fixture(scope="module")
+def ended_well(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Return what each of three ranks found in all the cases that need but one start of them."""
+    return run_ranks(f"{MODULE}:end_well", 3, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.mark.slow
+def test_ranks_without_mini_batches_answer_until_all_are_done(ended_well: list[Any]) -> None:
+    assert [found["uneven"] for found in ended_well] == [[2, 0], [0, 7], [9, 3]]
+
+
+@pytest.mark.slow
+def test_a_rank_may_leave_an_epoch_early(ended_well: list[Any]) -> None:
+    assert [found["break"] for found in ended_well] == [6, 15, 15]
+
+
+@pytest.mark.slow
+def test_a_rank_may_start_late(ended_well: list[Any]) -> None:
+    assert [found["late"] for found in ended_well] == ["3"] * 3
+
+
+@pytest.mark.slow
+def test_ranks_that_disagree_about_parts_fail(ended_well: list[Any]) -> None:
+    reason = re.compile(r"rank \d \(.*\) failed: ValueError: part \d was asked for node \d+, which it does not own")
+    assert reason.search(ended_well[0]["disagree"])
+
+
+@pytest.mark.slow
+def test_closed_peers_end_and_others_can_be_made(ended_well: list[Any]) -> None:
+    assert [found["close"] for found in ended_well] == [["the peers are closed; make others", True]] * 3
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{MODULE}:be_late", rank, 3, tmp_path, seconds=1000, start_timeout=2) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks[:2]] == ["", ""]
+    ranks[2].kill()
+    end_of(ranks[2])
+    for rank in range(2):
+        assert "ranks [2] did not make their parts within 2 s" in result_file(tmp_path, rank).read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "timeout"), [("SIGKILL", 60), ("SIGSTOP", 4)])
+def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float) -> None:
+    ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
+    try:
+        for rank in (0, 2):
+            assert end_of(ranks[rank]) == ""
+    finally:
+        ranks[1].kill()
+        end_of(ranks[1])
+    for rank in (0, 2):
+        text, seconds = json.loads(result_file(tmp_path, rank).read_text())
+        assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
+        assert seconds < (4 if name == "SIGKILL" else timeout + 4) + 6  # the last is for a busy machine
