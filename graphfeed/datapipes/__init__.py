@@ -8,7 +8,7 @@ edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Datapipe, Placement
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
@@ -25,6 +25,7 @@ from graphfeed.datapipes.pipeline.pipeline_graph import (
     PipelineGraph,
     to_graph,
 )
+from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges

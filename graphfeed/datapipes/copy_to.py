@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.transform import Transform, call
 from graphfeed.ops.backend import check_device, is_gpu
 from graphfeed.storage.memory.tensor_tree import move
@@ -18,7 +18,8 @@ class CopyTo(Transform, name="copy_to"):
     """Moves every tensor of a mini-batch to a device, through dicts, lists and tuples.
 
     With workers, the loader pins mini-batches first and copies them on a stream of its own, ahead of the loop. A copy
-    before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features.
+    before the sampler makes sampling and fetching run on the device, which can also read pinned graphs and features. A
+    copy to the device where mini-batches are already changes nothing, and runs wherever the stages around it run.
 
     Raises:
         RuntimeError: torch does not know the device. When it runs: the device is not there.
@@ -29,7 +30,7 @@ class CopyTo(Transform, name="copy_to"):
     """Whether a copy from pinned memory to a GPU returns before it is done. The source is then kept until the copy is
     done. To use the copy on another stream, let that stream wait for the current one."""
 
-    runs_in = Placement.MAIN
+    runs_in = Placement.AUTO
     one_to_one = True
     passes_on = True
 

@@ -4,7 +4,6 @@ A pipeline is a description. A stage is a frozen dataclass whose first field is 
 does nothing. Iterating one creates the state and runs it in place. The loader rewrites a copy, never a user's object.
 """
 
-import enum
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,16 +14,8 @@ from torch.utils.data import IterableDataset
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.iteration import begins
+from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable, stages_of
-
-
-class Placement(enum.Enum):
-    """Where a stage runs."""
-
-    WORKER = "worker"
-    """Anywhere; workers run such stages up to the first one that must run in the main process."""
-    MAIN = "main"
-    """In the main process, where UVA and CUDA copies are possible."""
 
 
 @runtime_checkable
@@ -72,7 +63,8 @@ class Datapipe(Fluent, Rewritable, IterableDataset[Any]):
         name: The fluent name, as in `class NeighborSampler(Transform, name="sample_neighbor")`.
     """
 
-    runs_in: ClassVar[Placement] = Placement.WORKER
+    runs_in: ClassVar[Placement] = Placement.AUTO
+    """Where the stage runs; your own stages may say so."""
     needs_key: ClassVar[bool] = False
     """Whether the stage draws random numbers."""
     reads_graph: ClassVar[bool] = False

@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.backend import is_gpu
-from graphfeed.storage import FeatureStore
+from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.memory.shared import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 
@@ -33,9 +33,11 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     """Fetches the features of the input nodes and of each hop's edges. Sets `node_features` and `edge_features`.
 
     Runs in the main process, which has the feature caches, UVA and CUDA, so the loader cuts the pipeline here. Worker
-    threads fetch too if all features lie in CPU memory. A mini-batch that was not sampled gets the features of its node
-    seeds. Types without nodes in the mini-batch are left out. If the mini-batch is on a GPU, so are its features: the
-    GPU reads them where they lie if it can, otherwise they are copied.
+    threads fetch too if all features lie in CPU memory. So do worker processes, if other stages follow that they can
+    run; if none do, threads of the main process fetch, which saves one copy of the rows. Set `runs_in` to say where
+    (see `Placement`). A mini-batch that was not sampled gets the features of its node seeds. Types without nodes in the
+    mini-batch are left out. If the mini-batch is on a GPU, so are its features: the GPU reads them where they lie if it
+    can, otherwise they are copied.
 
     Raises:
         KeyError: The store does not have a feature.
@@ -53,8 +55,6 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     workers run ahead anyway."""
     cooperative: bool = False
     """Must be False: ranks do not exchange features."""
-
-    runs_in = Placement.MAIN
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,7 +121,15 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             total += feature.dtype.itemsize * feature.size().numel() * count.get(key[1], 0)
         return before.plus(total)
 
+    def features(self) -> list[Feature]:
+        """Return the features that are fetched."""
+        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
+        return [self.feature_store[key] for key in keys]
+
     def may_run_in_threads(self) -> bool:
         """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
-        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
-        return self.one_to_one and all(self.feature_store[key].lies_in_memory() for key in keys)
+        return self.one_to_one and all(feature.lies_in_memory() for feature in self.features())
+
+    def may_run_in_processes(self) -> bool:
+        """Tell whether every feature lies in CPU memory that other processes can share, or in a mapped file."""
+        return self.may_run_in_threads() and all(isinstance(feature, Shareable) for feature in self.features())

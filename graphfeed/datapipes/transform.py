@@ -7,10 +7,11 @@ from typing import Any
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes.datapipe import Datapipe, Placement, length
+from graphfeed.datapipes.datapipe import Datapipe, length
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
+from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.ops import Key
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -18,9 +19,9 @@ from graphfeed.storage import HeteroItemSet, ItemSet
 class Transform(Datapipe):
     """A stage that maps one mini-batch to one: write `__call__`, which must not change its argument.
 
-    Such a stage can run for any mini-batch, anywhere. A chain of them behind an `ItemSampler` can be sharded, and
-    resumed without recomputing. A subclass that writes `__iter__`, to drop or add mini-batches, runs in the main
-    process, and so do all stages after it.
+    Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
+    behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop
+    or add mini-batches, runs in the main process, and so do all stages after it.
     """
 
     datapipe: Datapipe
@@ -32,7 +33,12 @@ class Transform(Datapipe):
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Keep a stage with its own loop out of workers, which would call the stage without that loop."""
         if "__iter__" in vars(cls):
-            cls.runs_in = Placement.MAIN
+            cls.runs_in = vars(cls).get("runs_in", Placement.MAIN)
+            if cls.runs_in is Placement.WORKER:
+                raise TypeError(
+                    f"runs_in of {cls.__name__} is Placement.WORKER, but workers would call it without its __iter__: "
+                    "write __call__ alone, or leave runs_in out"
+                )
             cls.loops = True
             cls.one_to_one = vars(cls).get("one_to_one", False)
         super().__init_subclass__(name=name, **kwargs)

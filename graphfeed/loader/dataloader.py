@@ -49,6 +49,11 @@ class DataLoader:
     was left early; several epochs may be running at once. If a stage fails, the exception is raised in the place of its
     mini-batch, with a note that names the stage, the mini-batch and the worker, and the epoch ends.
 
+    Workers run all stages up to the first one that must run in the main process, such as a copy to a GPU; `explain()`
+    shows which these are, and why. Features in CPU memory are fetched by worker threads. Worker processes fetch them if
+    stages of your own follow, so that these run in workers too; otherwise threads of the main process fetch beside the
+    processes. A stage can say where it runs by its `runs_in` (see `graphfeed.Placement`).
+
     Handing a mini-batch over to a worker thread costs 100 to 200 microseconds. If all stages together take less than
     that, `num_workers=0` is faster.
 

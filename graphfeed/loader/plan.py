@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.iteration import assign_streams
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_written
+from graphfeed.loader.placement import (
+    cut_at_main_stages,
+    fetch_beside_processes,
+    fetch_in_processes,
+    fetch_in_threads,
+    pass_idle_copies,
+    shard_items,
+)
 from graphfeed.loader.rules import (
     LoaderOptions,
     copy_on_stream,
-    cut_at_main_stages,
-    fetch_beside_processes,
-    fetch_in_threads,
     overlap_feature_fetch,
     overlap_graph_fetch,
     pin_before_copy,
@@ -19,17 +24,19 @@ from graphfeed.loader.rules import (
     prefetch_main_stages,
     prefetch_on_stream,
     refuse_idle_workers,
-    shard_items,
 )
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# The order matters. Where features are fetched decides where the cut falls; the cut decides what can run ahead of the
-# copy. A copy needs no stream of its own if fetching behind it has one. Pinned memory helps only a copy on a stream.
+# The order matters. Where features are fetched decides which copies workers reach, and both decide where the cut falls;
+# the cut decides what can run ahead of the copy. A copy needs no stream of its own if fetching behind it has one.
+# Pinned memory helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
     refuse_idle_workers,
     shard_items,
     fetch_in_threads,
+    fetch_in_processes,
+    pass_idle_copies,
     cut_at_main_stages,
     fetch_beside_processes,
     overlap_graph_fetch,

@@ -1,4 +1,4 @@
-"""The rules that turn a pipeline into a plan: small pure functions that start nothing and touch no device.
+"""The rules about devices and about running ahead. Like all rules, they start nothing and touch no device.
 
 `explain()` prints the first line of a rule's docstring if the rule changed something.
 """
@@ -9,14 +9,13 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, Placement, Shardable
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.ops.backend import is_gpu
 
@@ -44,7 +43,7 @@ OUTER_WAIT_FACTOR = 2.0
 
 @runtime_checkable
 class ReadsFeatures(Protocol):
-    """A stage that reads features, and can tell whether any thread may read them."""
+    """A stage that reads features, and can tell who may read them. Any process may if it says so, and else none may."""
 
     def may_run_in_threads(self) -> bool:
         """Tell whether worker threads can read them as well as the main thread."""
@@ -72,70 +71,18 @@ def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
     return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
 
 
-def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Each worker makes the mini-batches whose indexes it is given."""
-    if options.num_workers == 0:
-        return pipe
-    return pipe.rewrite(lambda stage: Sharder(stage) if isinstance(stage, Shardable) else stage)
-
-
-def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory, so worker threads also fetch features; nothing is copied between processes."""
-    if options.num_workers == 0 or not options.in_threads:
-        return pipe
-
-    def allow(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, ReadsFeatures) or stage.runs_in is not Placement.MAIN or device_of(stage) is not None:
-            return stage
-        return stage.changed(runs_in=Placement.WORKER) if stage.may_run_in_threads() else stage
-
-    return pipe.rewrite(allow)
-
-
-def runs_before_cut(stage: Datapipe) -> bool:
-    """Tell whether a stage and all transforms before it may run in workers."""
-    if not isinstance(stage, Transform) or stage.runs_in is not Placement.WORKER:
-        return False
-    return not isinstance(stage.datapipe, Transform) or runs_before_cut(stage.datapipe)
-
-
-def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """All stages before the first main-process stage run in workers."""
-    if options.num_workers == 0:
-        return pipe
-    window = options.num_workers * options.prefetch_factor
-
-    def wrap(stage: Datapipe) -> Datapipe:
-        if not runs_before_cut(stage):
-            return stage
-        return InWorkers(stage, options.num_workers, window, options.timeout_seconds)
-
-    cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
-    return wrap(cut)
-
-
-def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
-    """Features lie in CPU memory and workers are processes, so threads of the main process fetch several at once."""
-    if options.num_workers == 0 or options.in_threads:
-        return pipe
-
-    def fetch(stage: Datapipe) -> Datapipe:
-        # Behind another main-process stage, the threads would run that stage too.
-        if not isinstance(stage, Transform) or not isinstance(stage.datapipe, (InWorkers, InThreads)):
-            return stage
-        if not isinstance(stage, ReadsFeatures) or not stage.may_run_in_threads():
-            return stage
-        source = stage.datapipe
-        return InThreads(stage.changed(datapipe=source.datapipe) if isinstance(source, InThreads) else stage)
-
-    return pipe.rewrite(fetch)
-
-
 def device_of(pipe: Datapipe) -> torch.device | str | None:
     """Return the GPU on which a stage's mini-batches lie, as named by the last copy; None for the CPU."""
     if isinstance(pipe, CopiesToDevice):
         return pipe.device if is_gpu(pipe.device) else None
     return next((device for source in pipe.inputs if (device := device_of(source)) is not None), None)
+
+
+def moves(stage: Datapipe) -> bool:
+    """Tell whether a stage copies to another device than the one on which its mini-batches lie."""
+    if not isinstance(stage, CopiesToDevice):
+        return False
+    return torch.device(stage.device).type != "cpu" or any(device_of(source) is not None for source in stage.inputs)
 
 
 def sampled_on_device(pipe: Datapipe) -> tuple[torch.device | str, Datapipe] | None:
@@ -240,7 +187,7 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         return pipe
 
     def prefetch(stage: Datapipe) -> Datapipe:
-        if not isinstance(stage, Transform) or not isinstance(stage, CopiesToDevice) or is_gpu(stage.device):
+        if not isinstance(stage, Transform) or not moves(stage) or device_of(stage) is not None:
             return stage
         # Workers run ahead already; a thread in between would only pass mini-batches on.
         if isinstance(stage.datapipe, (InWorkers, InThreads)):
@@ -252,7 +199,7 @@ def prefetch_before_copy(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
 def prefetch_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """The main-process stages run ahead of the loop in a thread, so that they overlap with the user's step."""
-    ready = isinstance(pipe, (InWorkers, InThreads, CopiesToDevice))
+    ready = isinstance(pipe, (InWorkers, InThreads)) or moves(pipe)
     # On a device they would use the thread's stream rather than the caller's.
     if options.num_workers == 0 or ready or device_of(pipe) is not None:
         return pipe

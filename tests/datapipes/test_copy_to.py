@@ -41,8 +41,8 @@ def test_the_key_stays() -> None:
         assert moved.key == batch.key
 
 
-def test_it_runs_in_the_main_process() -> None:
-    assert gf.CopyTo.runs_in is Placement.MAIN
+def test_it_leaves_it_to_the_loader_where_it_runs() -> None:
+    assert gf.CopyTo.runs_in is Placement.AUTO
 
 
 class Events:

@@ -171,8 +171,8 @@ def test_an_id_without_a_row_is_named() -> None:
     assert "in FeatureFetcher, stage 3, mini-batch 0 of epoch 0" in caught.value.__notes__[0]
 
 
-def test_it_runs_in_the_main_process_and_says_whether_it_may_run_in_threads(tmp_path: Any) -> None:
-    assert gf.FeatureFetcher.runs_in is Placement.MAIN
+def test_it_leaves_it_to_the_loader_where_it_runs_and_says_whether_it_may_run_in_threads() -> None:
+    assert gf.FeatureFetcher.runs_in is Placement.AUTO
     assert homogeneous().fetch_feature(STORE, ["feat"]).may_run_in_threads()
 
     class UpstreamPlaceholder(gf.TorchBasedFeature):

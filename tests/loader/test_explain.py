@@ -96,6 +96,6 @@ def test_in_one_line_stages_stand_behind_where_they_run() -> None:
 
 def test_in_one_line_brackets_hold_the_branches_of_a_join() -> None:
     assert str(make_plan(diamond(), LoaderOptions(2))) == (
-        "[worker: MySampler -> MiniBatchTransformer | prefetch: CopyTo, "
+        "[worker: MySampler -> MiniBatchTransformer -> CopyTo, "
         "worker: MySampler -> MiniBatchTransformer -> MiniBatchTransformer] | prefetch: Join"
     )

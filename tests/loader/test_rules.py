@@ -6,21 +6,19 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
+from graphfeed.loader.placement import cut_at_main_stages
 from graphfeed.loader.plan import RULES, make_plan
 from graphfeed.loader.rules import (
     LoaderOptions,
     copy_on_stream,
-    cut_at_main_stages,
     device_of,
-    fetch_beside_processes,
-    fetch_in_threads,
+    moves,
     overlap_feature_fetch,
     overlap_graph_fetch,
     pin_before_copy,
     prefetch_before_copy,
     prefetch_main_stages,
     prefetch_on_stream,
-    shard_items,
 )
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
@@ -44,14 +42,6 @@ class Work(gf.Transform):
 
 class AtHome(gf.Transform):
     runs_in = gf.Placement.MAIN
-
-
-class ReadsAnywhere(gf.Transform):
-    answer: bool
-    runs_in = gf.Placement.MAIN
-
-    def may_run_in_threads(self) -> bool:
-        return self.answer
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -78,75 +68,19 @@ def test_the_user_s_pipeline_is_left_as_it_was(rule: object, options: LoaderOpti
     assert [(id(stage), describe_stage(stage), stage.runs_in) for stage in gf.traverse(pipe)] == before
 
 
-def test_any_source_by_index_is_sharded_and_an_iterable_is_not() -> None:
-    class MySampler(gf.ItemSampler):
-        pass
-
-    mine = MySampler(gf.ItemSet(4, names="seeds"), batch_size=2)
-    assert names(shard_items(Work(mine), THREADS)) == ["MySampler", "Sharder", "Work"]
-    assert names(shard_items(Work([gf.MiniBatch()]), THREADS)) == ["IterableSource", "Work"]  # type: ignore[arg-type]
-
-
-def test_fetching_moves_into_threads_only() -> None:
-    moved = fetch_in_threads(ReadsAnywhere(sampler(), answer=True), THREADS)
-    assert moved.runs_in is gf.Placement.WORKER
-    for answer, options in ((False, THREADS), (True, PROCESSES)):
-        pipe = ReadsAnywhere(sampler(), answer=answer)
-        assert fetch_in_threads(pipe, options) is pipe
-
-
-def test_beside_processes_threads_fetch() -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(Work(sampler()), answer=True), PROCESSES)
-    beside = fetch_beside_processes(cut, PROCESSES)
-    assert names(beside) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "InThreads"]
-    twice = fetch_beside_processes(ReadsAnywhere(cut, answer=True), PROCESSES)
-    assert names(twice) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "ReadsAnywhere", "InThreads"]
-    assert prefetch_main_stages(beside, PROCESSES) is beside
-    assert prefetch_before_copy(beside.copy_to("cpu"), PROCESSES).inputs == (beside,)
-    assert fetch_beside_processes(cut, THREADS) is cut
-
-
-@pytest.mark.parametrize(("answer", "before"), [(False, Work), (True, AtHome)])
-def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there(answer: bool, before: type) -> None:
-    cut = cut_at_main_stages(ReadsAnywhere(before(Work(sampler())), answer=answer), PROCESSES)
-    assert fetch_beside_processes(cut, PROCESSES) is cut
-
-
-def test_the_cut_falls_before_the_first_main_stage() -> None:
-    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(sampler()))))), THREADS)
-    assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
-
-
-def test_without_a_main_stage_all_runs_in_workers() -> None:
-    assert names(cut_at_main_stages(Work(sampler()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
-
-
-def test_where_there_is_nothing_to_work_on_there_is_no_cut() -> None:
-    pipe = AtHome(sampler())
-    assert cut_at_main_stages(pipe, THREADS) is pipe
-
-
-def test_the_window_follows_the_prefetch_factor() -> None:
-    cut = cut_at_main_stages(Work(sampler()), LoaderOptions(num_workers=3, prefetch_factor=4))
-    assert describe_stage(cut) == "InWorkers(num_workers=3, window=12)"
-
-
-def test_each_branch_of_a_join_is_cut() -> None:
-    class Join(gf.Datapipe):
-        left: gf.Datapipe
-        right: gf.Datapipe
-
-    cut = cut_at_main_stages(Join(Work(sampler()), AtHome(Work(sampler()))), THREADS)
-    assert names(cut) == ["ItemSampler", "Work", "InWorkers"] * 2 + ["AtHome", "Join"]
-
-
-def test_before_a_cpu_copy_the_main_stages_are_prefetched() -> None:
-    pipe = AtHome(sampler()).copy_to("cpu")
+def test_before_a_copy_to_another_device_the_main_stages_are_prefetched() -> None:
+    pipe = AtHome(sampler()).copy_to("meta")
     assert names(prefetch_before_copy(pipe, THREADS)) == ["ItemSampler", "AtHome", "Prefetch", "CopyTo"]
 
 
-def test_workers_before_a_cpu_copy_run_ahead_by_themselves() -> None:
-    pipe = cut_at_main_stages(Work(sampler()).copy_to("cpu"), THREADS)
+def test_a_copy_that_moves_nothing_is_prefetched_with_the_main_stages() -> None:
+    pipe = AtHome(sampler()).copy_to("cpu")
+    assert prefetch_before_copy(pipe, THREADS) is pipe
+    assert names(prefetch_main_stages(pipe, THREADS)) == ["ItemSampler", "AtHome", "CopyTo", "Prefetch"]
+
+
+def test_workers_before_a_copy_run_ahead_by_themselves() -> None:
+    pipe = cut_at_main_stages(Work(sampler()).copy_to("meta"), THREADS)
     assert prefetch_before_copy(pipe, THREADS) is pipe
 
 
@@ -179,7 +113,7 @@ def test_a_gpu_s_copy_has_no_plain_thread_before_or_behind_it() -> None:
 
 def test_main_stages_at_the_end_are_prefetched() -> None:
     assert names(prefetch_main_stages(AtHome(sampler()), THREADS)) == ["ItemSampler", "AtHome", "Prefetch"]
-    for pipe in (cut_at_main_stages(Work(sampler()), THREADS), sampler().copy_to("cpu")):
+    for pipe in (cut_at_main_stages(Work(sampler()), THREADS), sampler().copy_to("meta")):
         assert prefetch_main_stages(pipe, THREADS) is pipe
 
 
@@ -254,9 +188,11 @@ def test_prefetching_that_is_asked_for_on_a_gpu_has_a_stream() -> None:
     assert prefetch_on_stream(here, THREADS) is here
 
 
-def test_features_behind_a_copy_are_not_fetched_in_workers() -> None:
-    pipe = ReadsAnywhere(sampler().copy_to("cuda"), answer=True)
-    assert fetch_in_threads(pipe, THREADS) is pipe
+def test_a_copy_moves_what_lies_elsewhere() -> None:
+    moving = {"cpu": False, "meta": True, "cuda": True}
+    assert {device: moves(sampler().copy_to(device)) for device in moving} == moving
+    assert moves(sampler().copy_to("cuda").copy_to("cpu"))
+    assert not moves(sampler())
 
 
 def test_the_last_copy_says_where_mini_batches_are() -> None:

@@ -3,8 +3,8 @@
 import copy
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Placement
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.memory.tensor_tree import move
 

@@ -1,0 +1,164 @@
+"""The rules about which stages run in workers, and which in the main process."""
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from graphfeed.datapipes.datapipe import Datapipe, Shardable
+from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
+from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.loader.transport.sending import can_be_sent
+
+
+@runtime_checkable
+class ReadsSharedFeatures(ReadsFeatures, Protocol):
+    """A stage that reads features, and can also tell whether other processes may read them."""
+
+    def may_run_in_processes(self) -> bool:
+        """Tell whether worker processes can read them where they lie."""
+
+
+def placement_of(stage: Transform) -> Placement:
+    """Return where a stage is to run: where it says, and otherwise where stages of its kind do."""
+    stated: object = stage.runs_in
+    if not isinstance(stated, Placement):
+        raise TypeError(
+            f"runs_in of {type(stage).__name__} must be graphfeed.Placement.AUTO, .WORKER or .MAIN, but is {stated!r}"
+        )
+    if stated is not Placement.AUTO:
+        return stated
+    return Placement.MAIN if isinstance(stage, ReadsFeatures) or moves(stage) else Placement.WORKER
+
+
+def runs_before_cut(stage: Datapipe) -> bool:
+    """Tell whether a stage and all transforms before it may run in workers."""
+    if not isinstance(stage, Transform) or placement_of(stage) is not Placement.WORKER:
+        return False
+    return not isinstance(stage.datapipe, Transform) or runs_before_cut(stage.datapipe)
+
+
+def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Each worker makes the mini-batches whose indexes it is given."""
+    if options.num_workers == 0:
+        return pipe
+    return pipe.rewrite(lambda stage: Sharder(stage) if isinstance(stage, Shardable) else stage)
+
+
+def in_worker(stage: Transform) -> Transform:
+    """Return a stage as one that runs in workers, or the very same stage if one before it does not."""
+    moved = stage.changed(runs_in=Placement.WORKER)
+    return moved if runs_before_cut(moved) else stage
+
+
+def decides_itself(stage: Datapipe) -> bool:
+    """Tell whether a stage reads features in CPU memory, and leaves it to the loader where it runs."""
+    asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
+    return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
+
+
+def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Features lie in CPU memory, so worker threads also fetch features; nothing is copied between processes."""
+    if options.num_workers == 0 or not options.in_threads:
+        return pipe
+
+    def allow(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, Transform) or not isinstance(stage, ReadsFeatures) or not decides_itself(stage):
+            return stage
+        return in_worker(stage) if stage.may_run_in_threads() else stage
+
+    return pipe.rewrite(allow)
+
+
+def chain_of(stage: Datapipe) -> Iterator[Transform]:
+    """Yield a stage and the transforms right before it, the last one first."""
+    while isinstance(stage, Transform):
+        yield stage
+        stage = stage.datapipe
+
+
+def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Worker processes run stages behind the fetch, so they fetch too; the features lie in memory that all share."""
+    if options.num_workers == 0 or options.in_threads:
+        return pipe
+
+    # Where nothing follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
+    def may_move(stage: Transform) -> bool:
+        shared = isinstance(stage, ReadsSharedFeatures) and decides_itself(stage) and stage.may_run_in_processes()
+        return (shared or placement_of(stage) is Placement.WORKER) and can_be_sent(stage)
+
+    moved: set[int] = set()
+    for stage in traverse(pipe):
+        chain = list(chain_of(stage))
+        fetches = [id(before) for before in chain[1:] if decides_itself(before)]
+        computes = fetches and not stage.passes_on and placement_of(chain[0]) is Placement.WORKER
+        if computes and all(map(may_move, chain)):
+            moved.update(fetches)
+    # The rule sees the stages in the same order, but copies of those that follow one that it has changed.
+    known = iter(traverse(pipe))
+    return pipe.rewrite(lambda stage: stage.changed(runs_in=Placement.WORKER) if id(next(known)) in moved else stage)
+
+
+def pass_idle_copies(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """A copy to the device where mini-batches are already is no boundary: it runs where the stages around it run."""
+    if options.num_workers == 0:
+        return pipe
+
+    def allow(stage: Datapipe) -> Datapipe:
+        idle = isinstance(stage, CopiesToDevice) and stage.runs_in is Placement.AUTO and not moves(stage)
+        return in_worker(stage) if idle and isinstance(stage, Transform) else stage
+
+    return pipe.rewrite(allow)
+
+
+def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """All stages before the first main-process stage run in workers."""
+    if options.num_workers == 0:
+        return pipe
+    check_reachable(pipe)
+    window = options.num_workers * options.prefetch_factor
+
+    def wrap(stage: Datapipe) -> Datapipe:
+        if not runs_before_cut(stage):
+            return stage
+        return InWorkers(stage, options.num_workers, window, options.timeout_seconds)
+
+    cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
+    return wrap(cut)
+
+
+def check_reachable(pipe: Datapipe) -> None:
+    """Raise unless all stages before one that says it must run in workers can run there."""
+    for stage in traverse(pipe):
+        if not isinstance(stage, Transform) or placement_of(stage) is Placement.MAIN or runs_before_cut(stage):
+            continue
+        if stage.runs_in is Placement.WORKER:
+            first = [before for before in chain_of(stage) if placement_of(before) is Placement.MAIN][-1]
+            raise ValueError(
+                f"runs_in of {type(stage).__name__} is Placement.WORKER, but {type(first).__name__} before it runs in "
+                "the main process, and so do all stages that follow; leave runs_in as Placement.AUTO, or write "
+                f"{type(stage).__name__} before {type(first).__name__}"
+            )
+
+
+def fetch_beside_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Features lie in CPU memory and workers are processes, so threads of the main process fetch several at once."""
+    if options.num_workers == 0 or options.in_threads:
+        return pipe
+
+    def fetch(stage: Datapipe) -> Datapipe:
+        # Behind another main-process stage, the threads would run that stage too.
+        if not isinstance(stage, Transform) or not isinstance(stage.datapipe, (InWorkers, InThreads)):
+            return stage
+        source = stage.datapipe
+        inside = isinstance(source, InThreads)
+        passes = inside and isinstance(stage, CopiesToDevice) and not moves(stage)
+        reads = isinstance(stage, ReadsFeatures) and decides_itself(stage) and stage.may_run_in_threads()
+        if not passes and not reads:
+            return stage
+        return InThreads(stage.changed(datapipe=source.datapipe) if inside else stage)
+
+    return pipe.rewrite(fetch)

@@ -1,0 +1,279 @@
+"""Where stages run. What is said of processes here goes for any executor that is no pool of threads."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.pipeline.description import describe_stage
+from graphfeed.loader.placement import (
+    cut_at_main_stages,
+    fetch_beside_processes,
+    fetch_in_processes,
+    fetch_in_threads,
+    pass_idle_copies,
+    shard_items,
+)
+from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import LoaderOptions, prefetch_before_copy, prefetch_main_stages
+from graphfeed.loader.stages.in_threads import InThreads
+from graphfeed.loader.stages.in_workers import InWorkers
+from tests import pipelines
+from tests.digests import assert_same
+from tests.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names, sampler
+
+AUTO, WORKER, MAIN = gf.Placement.AUTO, gf.Placement.WORKER, gf.Placement.MAIN
+
+
+class ReadsAnywhere(gf.Transform):
+    answer: bool
+
+    def may_run_in_threads(self) -> bool:
+        return self.answer
+
+
+class ReadsShared(ReadsAnywhere):
+    def may_run_in_processes(self) -> bool:
+        return self.answer
+
+
+class SaysProcess(gf.Transform):
+    """Replaces the labels by the id of the process."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        result = gf.MiniBatch(**{**vars(minibatch), "labels": torch.tensor([os.getpid()])})
+        result.key = minibatch.key
+        return result
+
+
+class SaysMainProcess(SaysProcess):
+    runs_in = MAIN
+
+
+def in_workers(pipe: gf.Datapipe, options: LoaderOptions) -> list[str]:
+    """Return the stages that workers run."""
+    found = gf.find(make_plan(pipe, options).running, InWorkers)
+    return [name for part in found for name in names(part) if name not in ("ItemSampler", "Sharder", "InWorkers")]
+
+
+def test_any_source_by_index_is_sharded_and_an_iterable_is_not() -> None:
+    class MySampler(gf.ItemSampler):
+        pass
+
+    mine = MySampler(gf.ItemSet(4, names="seeds"), batch_size=2)
+    assert names(shard_items(Work(mine), THREADS)) == ["MySampler", "Sharder", "Work"]
+    assert names(shard_items(Work([gf.MiniBatch()]), THREADS)) == ["IterableSource", "Work"]  # type: ignore[arg-type]
+
+
+def test_fetching_moves_into_threads_only() -> None:
+    moved = fetch_in_threads(ReadsAnywhere(sampler(), answer=True), THREADS)
+    assert moved.runs_in is gf.Placement.WORKER
+    for answer, options in ((False, THREADS), (True, PROCESSES)):
+        pipe = ReadsAnywhere(sampler(), answer=answer)
+        assert fetch_in_threads(pipe, options) is pipe
+
+
+def test_beside_processes_threads_fetch() -> None:
+    cut = cut_at_main_stages(ReadsAnywhere(Work(sampler()), answer=True), PROCESSES)
+    beside = fetch_beside_processes(cut, PROCESSES)
+    assert names(beside) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "InThreads"]
+    twice = fetch_beside_processes(ReadsAnywhere(cut, answer=True), PROCESSES)
+    assert names(twice) == ["ItemSampler", "Work", "InWorkers", "ReadsAnywhere", "ReadsAnywhere", "InThreads"]
+    assert prefetch_main_stages(beside, PROCESSES) is beside
+    assert prefetch_before_copy(beside.copy_to("meta"), PROCESSES).inputs == (beside,)
+    assert names(fetch_beside_processes(cut.copy_to("cpu"), PROCESSES))[-3:] == ["ReadsAnywhere", "CopyTo", "InThreads"]
+    assert fetch_beside_processes(cut, THREADS) is cut
+
+
+@pytest.mark.parametrize(("answer", "before"), [(False, Work), (True, AtHome)])
+def test_features_elsewhere_and_behind_other_main_stages_are_fetched_there(answer: bool, before: type) -> None:
+    cut = cut_at_main_stages(ReadsAnywhere(before(Work(sampler())), answer=answer), PROCESSES)
+    assert fetch_beside_processes(cut, PROCESSES) is cut
+
+
+def test_the_cut_falls_before_the_first_main_stage() -> None:
+    cut = cut_at_main_stages(AtHome(Work(AtHome(Work(Work(sampler()))))), THREADS)
+    assert names(cut) == ["ItemSampler", "Work", "Work", "InWorkers", "AtHome", "Work", "AtHome"]
+
+
+def test_without_a_main_stage_all_runs_in_workers() -> None:
+    assert names(cut_at_main_stages(Work(sampler()), THREADS)) == ["ItemSampler", "Work", "InWorkers"]
+
+
+def test_where_there_is_nothing_to_work_on_there_is_no_cut() -> None:
+    pipe = AtHome(sampler())
+    assert cut_at_main_stages(pipe, THREADS) is pipe
+
+
+def test_the_window_follows_the_prefetch_factor() -> None:
+    cut = cut_at_main_stages(Work(sampler()), LoaderOptions(num_workers=3, prefetch_factor=4))
+    assert describe_stage(cut) == "InWorkers(num_workers=3, window=12)"
+
+
+def test_each_branch_of_a_join_is_cut() -> None:
+    class Join(gf.Datapipe):
+        left: gf.Datapipe
+        right: gf.Datapipe
+
+    cut = cut_at_main_stages(Join(Work(sampler()), AtHome(Work(sampler()))), THREADS)
+    assert names(cut) == ["ItemSampler", "Work", "InWorkers"] * 2 + ["AtHome", "Join"]
+
+
+def test_features_behind_a_copy_are_not_fetched_in_workers() -> None:
+    pipe = ReadsAnywhere(sampler().copy_to("cuda"), answer=True)
+    assert fetch_in_threads(pipe, THREADS) is pipe
+
+
+def fetched(**options: Any) -> gf.Datapipe:
+    return ReadsShared(Work(sampler()), answer=True, **options)
+
+
+def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
+    behind = Work(ReadsShared(Work(sampler()), answer=True))
+    assert in_workers(behind, PROCESSES) == ["Work", "ReadsShared", "Work"]
+    assert "Worker processes run stages behind the fetch" in make_plan(behind, PROCESSES).explain()
+    twice = Work(ReadsShared(behind, answer=True))
+    assert in_workers(twice, PROCESSES) == ["Work", "ReadsShared", "Work", "ReadsShared", "Work"]
+    assert in_workers(Work(fetched().copy_to("cpu")), PROCESSES) == ["Work", "ReadsShared", "CopyTo", "Work"]
+    assert in_workers(Work(fetched()).copy_to("cuda"), PROCESSES) == ["Work", "ReadsShared", "Work"]
+
+
+@pytest.mark.parametrize(
+    "pipe",
+    [
+        fetched(),
+        fetched().copy_to("cpu"),
+        AtHome(fetched()),
+        Work(AtHome(fetched())),
+        Work(ReadsShared(Work(sampler()), answer=False)),
+        Work(ReadsAnywhere(Work(sampler()), answer=True)),
+        fetched().transform(lambda batch: batch),
+        Work(fetched().transform(lambda batch: batch)),
+        Work(fetched()).changed(runs_in=MAIN),
+        Work(fetched().changed(runs_in=MAIN)),
+    ],
+    ids=str,
+)
+def test_else_the_main_process_fetches_beside_processes(pipe: gf.Datapipe) -> None:
+    assert fetch_in_processes(pipe, PROCESSES) is pipe
+    assert in_workers(pipe, PROCESSES) == ["Work"]
+
+
+def test_a_fetch_that_must_stay_in_the_main_process_has_no_threads() -> None:
+    planned = make_plan(fetched().changed(runs_in=MAIN), PROCESSES).running
+    assert gf.find(planned, InThreads) == []
+    assert in_workers(fetched().changed(runs_in=MAIN), THREADS) == ["Work"]
+
+
+def test_a_fetch_that_must_run_in_workers_does() -> None:
+    planned = make_plan(fetched().changed(runs_in=WORKER), PROCESSES).running
+    assert names(planned) == ["ItemSampler", "Sharder", "Work", "ReadsShared", "InWorkers"]
+
+
+@pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=["threads", "processes"])
+def test_a_copy_that_moves_nothing_leaves_stages_with_workers(options: LoaderOptions) -> None:
+    first = sampler().copy_to("cpu")
+    assert in_workers(Work(first), options) == ["CopyTo", "Work"]
+    assert in_workers(AtHome(Work(first)), options) == ["CopyTo", "Work"]
+    assert in_workers(Work(Work(first).copy_to("cpu")), options) == ["CopyTo", "Work", "CopyTo", "Work"]
+    text = make_plan(Work(first), options).explain()
+    assert "pass_idle_copies    A copy to the device where mini-batches are already is no boundary" in text
+    assert in_workers(Work(sampler().copy_to("meta")), options) == []
+    assert in_workers(Work(first.changed(runs_in=MAIN)), options) == []
+    behind = AtHome(sampler()).copy_to("cpu")
+    assert pass_idle_copies(behind, options) is behind
+
+
+@pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=["threads", "processes"])
+def test_a_copy_before_the_sampler_leaves_the_workers_their_work(options: LoaderOptions) -> None:
+    pipe = pipelines.homogeneous()
+    (source,) = gf.find(pipe, gf.ItemSampler)
+    planned = in_workers(gf.replace(pipe, source, source.copy_to("cpu")), options)
+    assert planned == (
+        ["CopyTo", "NeighborSampler", "FeatureFetcher"] if options is THREADS else ["CopyTo", "NeighborSampler"]
+    )
+
+
+def test_a_stage_that_must_run_in_workers_is_refused_behind_one_that_must_not() -> None:
+    for pipe in (Work(AtHome(Work(sampler()))), Work(ReadsShared(AtHome(sampler()), answer=False))):
+        make_plan(pipe, THREADS)
+        with pytest.raises(
+            ValueError,
+            match=r"runs_in of Work is Placement.WORKER, but AtHome before it .*; leave .* or write Work before",
+        ):
+            make_plan(pipe.changed(runs_in=WORKER), THREADS)
+    with pytest.raises(ValueError, match="but ReadsShared before it runs in the main process"):
+        make_plan(Work(ReadsShared(Work(sampler()), answer=False)).changed(runs_in=WORKER), PROCESSES)
+    make_plan(Work(AtHome(sampler())).changed(runs_in=WORKER), LoaderOptions(num_workers=0))
+
+
+def test_a_place_that_is_none_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"runs_in of Work must be graphfeed.Placement.AUTO, .* but is 'main'"):
+        make_plan(Work(sampler()).changed(runs_in="main"), THREADS)
+
+
+def test_a_loop_can_not_be_sent_to_workers() -> None:
+    with pytest.raises(TypeError, match=r"runs_in of Loop is Placement.WORKER, but workers would call it without"):
+
+        class Loop(gf.Transform):
+            runs_in = WORKER
+
+            def __iter__(self) -> Iterator[Any]:
+                yield from self.datapipe
+
+
+def with_last_stage(last: type[gf.Transform]) -> gf.Datapipe:
+    return last(pipelines.homogeneous())
+
+
+@pytest.mark.slow
+def test_a_stage_of_one_s_own_behind_the_fetch_runs_in_worker_processes_unless_it_says_otherwise() -> None:
+    seen = {}
+    for last in (SaysProcess, SaysMainProcess):
+        with gf.DataLoader(with_last_stage(last), num_workers=2, worker="process", seed=0) as loader:
+            found = list(loader)
+        seen[last] = {int(batch.labels) for batch in found}
+        with gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=0) as inline:
+            for batch, expected in zip(found, inline, strict=True):
+                assert_same([batch.seeds, batch.node_features], [expected.seeds, expected.node_features])
+    assert seen[SaysMainProcess] == {os.getpid()}
+    assert os.getpid() not in seen[SaysProcess]
+
+
+def test_where_stages_run_is_no_part_of_what_they_make() -> None:
+    class Stays(gf.Transform):
+        runs_in: gf.Placement = MAIN  # type: ignore[misc]
+
+    loaders = [gf.DataLoader(Stays(sampler(), place), num_workers=0, seed=0) for place in gf.Placement]
+    states = [loader.state_dict() for loader in loaders]
+    assert states[0] == states[1] == states[2]
+    assert in_workers(Stays(sampler()), THREADS) == []
+    assert in_workers(Stays(sampler(), WORKER), THREADS) == ["Stays"]
+
+
+def test_only_features_that_processes_share_are_read_in_processes() -> None:
+    class Own(gf.Feature):
+        def lies_in_memory(self) -> bool:
+            return True
+
+        def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+            assert ids is not None
+            return ids[:, None]
+
+        def size(self) -> torch.Size:
+            return torch.Size([1])
+
+        def count(self) -> int:
+            return 300
+
+        def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
+            raise NotImplementedError
+
+    key = ("node", None, "feat")
+    for feature, shared in ((gf.TorchBasedFeature(torch.ones(300, 1)), True), (Own(), False)):
+        fetch = sampler().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
+        assert fetch.may_run_in_threads()
+        assert fetch.may_run_in_processes() is shared

@@ -1,0 +1,61 @@
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.loader.transport.sending import LIMIT_BYTES, can_be_sent
+
+NOTEBOOK = """
+import graphfeed as gf
+from graphfeed.loader.transport.sending import can_be_sent
+
+class Stage(gf.Transform):
+    pass
+
+def work(minibatch):
+    return minibatch
+
+source = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2)
+print(can_be_sent(source.transform()), can_be_sent(Stage(source)), can_be_sent(source.transform(work)))
+"""
+
+
+class Holds(gf.Transform):
+    value: Any
+
+
+def sampler() -> gf.Datapipe:
+    return gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2)
+
+
+@pytest.mark.parametrize("value", [3, torch.arange(9), np.arange(9), "text", Holds])
+def test_small_values_travel(value: Any) -> None:
+    assert can_be_sent(Holds(sampler(), value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [lambda: 3, torch.zeros(LIMIT_BYTES), np.zeros(LIMIT_BYTES), torch.zeros(1, device="meta"), "a" * LIMIT_BYTES],
+)
+def test_functions_without_a_name_and_large_values_do_not(value: Any) -> None:
+    assert not can_be_sent(Holds(sampler(), value))
+
+
+def test_what_is_sent_as_a_handle_stays_where_it_is() -> None:
+    feature = gf.TorchBasedFeature(torch.zeros(LIMIT_BYTES, 2))
+    address = feature.read().data_ptr()
+    assert can_be_sent(sampler().fetch_feature(gf.BasicFeatureStore({("node", None, "feat"): feature}), ["feat"]))
+    assert feature.read().data_ptr() == address
+
+
+def test_stages_before_do_not_count() -> None:
+    assert can_be_sent(Holds(Holds(sampler(), lambda: 3), 3))
+
+
+def test_a_class_of_a_notebook_can_not_be_imported_elsewhere() -> None:
+    run = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout == "True False False\n"
