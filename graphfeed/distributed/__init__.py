@@ -10,7 +10,9 @@ from graphfeed.distributed.assign_ldg import ldg_memory
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_picture import draw_report
+from graphfeed.distributed.partition_reader import StoredPart, open_part
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
+from graphfeed.distributed.partition_writer import write_partition
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.peers import Peers, RankLostError
@@ -24,10 +26,13 @@ __all__ = [
     "PartitionedGraph",
     "Peers",
     "RankLostError",
+    "StoredPart",
     "assign_nodes",
     "cut_graph",
     "cut_rows",
     "draw_report",
     "ldg_memory",
+    "open_part",
     "report_partition",
+    "write_partition",
 ]

@@ -91,7 +91,8 @@ def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> 
     check_vector(name, parts, (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
     if len(parts) != size:
         raise ValueError(f"{name} must have {size} values, one for each node, but has {len(parts)}")
-    if size and (int(parts.min()) < 0 or int(parts.max()) >= num_parts):
-        low, high = int(parts.min()), int(parts.max())
+    parts = parts.cpu()
+    low, high = (int(parts.numpy().min()), int(parts.numpy().max())) if size else (0, 0)
+    if low < 0 or high >= num_parts:
         raise ValueError(f"{name} must hold parts in 0 .. {num_parts - 1}, but goes from {low} to {high}")
-    return parts.cpu()
+    return parts

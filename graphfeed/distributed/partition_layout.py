@@ -1,0 +1,174 @@
+"""The files of a partition: which arrays there are, and the metadata that describes them.
+
+A partition is a folder. `partition.json` describes it. The arrays that all parts need lie beside it: the part of each
+node, and the attributes of all nodes, since any may be a neighbour. Folder `part_i` holds what part `i` owns: the
+in-edges of its nodes, and the rows of its features. All arrays are `.npy` files, and they are mapped.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.storage.datasets.array_files import check_file
+
+FILE_NAME = "partition.json"
+FORMAT = "graphfeed partition"
+VERSION = 1
+NODE_PARTS = "node_parts"
+EDGE_PARTS = "edge_parts"
+FEATURE = "feature"
+FIELDS = ("csc_indptr", "indices", "type_per_edge", "node_attributes", "edge_attributes")
+"""The fields of a graph that are arrays in files."""
+ROLES = (*FIELDS, NODE_PARTS, EDGE_PARTS, FEATURE)
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """An array, and what it is."""
+
+    path: str
+    """Relative to the folder of the partition."""
+    role: str
+    """A field of the graph, "node_parts", "edge_parts" or "feature"."""
+    key: tuple[str | None, ...]
+    """The name of an attribute, the type of edge parts, or the key of a feature; otherwise empty."""
+    dtype: str
+    """As torch names it. NumPy has no bfloat16, which lies in the file as int16."""
+    shape: tuple[int, ...]
+
+
+class PartitionMetadata(NamedTuple):
+    """What `partition.json` says."""
+
+    num_nodes: int | dict[str, int]
+    """By node type in the order of the ids, if the graph has types."""
+    num_edges: int | dict[str, int]
+    edge_type_to_id: dict[str, int] | None
+    shared: list[ArrayEntry]
+    """The arrays that all parts need."""
+    parts: list[list[ArrayEntry]]
+    """The arrays of each part."""
+
+    @property
+    def total_num_nodes(self) -> int:
+        """The number of nodes of all types."""
+        return sum(self.num_nodes.values()) if isinstance(self.num_nodes, dict) else self.num_nodes
+
+    def to_json(self) -> str:
+        """Return the text of the file."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            **self._asdict(),
+            "shared": [asdict(entry) for entry in self.shared],
+            "parts": [[asdict(entry) for entry in entries] for entries in self.parts],
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+def part_folder(part: int) -> str:
+    """Return the name of a part's folder."""
+    return f"part_{part}"
+
+
+def read_metadata(root: Path) -> PartitionMetadata:
+    """Return what the metadata of a partition says.
+
+    Raises:
+        FileNotFoundError: There is no partition.
+        ValueError: The file says something else, or is of another version.
+    """
+    path = root / FILE_NAME
+    check_file(path, "root")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT or content["version"] != VERSION:
+            raise ValueError(
+                f"it is {content['format']!r} of version {content['version']!r}, not {FORMAT!r} of {VERSION}"
+            )
+        return PartitionMetadata(
+            count_of("num_nodes", content["num_nodes"]),
+            count_of("num_edges", content["num_edges"]),
+            None if content["edge_type_to_id"] is None else numbers_of("edge_type_to_id", content["edge_type_to_id"]),
+            [parse_entry(entry) for entry in content["shared"]],
+            [[parse_entry(entry) for entry in entries] for entries in content["parts"]],
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} can't be read: {error}; write the partition again") from error
+
+
+def numbers_of(name: str, value: Any) -> dict[str, int]:
+    """Return a dict of numbers by name, or raise if it is none."""
+    if not isinstance(value, dict) or not all(type(number) is int and number >= 0 for number in value.values()):
+        raise ValueError(f"{name} is {value!r}, and should be numbers by type")
+    return value
+
+
+def count_of(name: str, value: Any) -> int | dict[str, int]:
+    """Return a number of nodes or edges, by type if there are types, or raise if it is none."""
+    if type(value) is int and value >= 0:
+        return value
+    return numbers_of(name, value)
+
+
+def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
+    """Return the description of an array, or raise if it is none."""
+    parsed = ArrayEntry(entry["path"], entry["role"], tuple(entry["key"]), entry["dtype"], tuple(entry["shape"]))
+    is_key = all(part is None or type(part) is str for part in parsed.key)
+    is_dtype = isinstance(getattr(torch, str(parsed.dtype), None), torch.dtype)
+    is_shape = len(parsed.shape) > 0 and all(type(size) is int and size >= 0 for size in parsed.shape)
+    lengths = {FEATURE: 3, "node_attributes": 1, "edge_attributes": 1, EDGE_PARTS: 1}
+    if type(parsed.path) is not str or not is_key or not is_dtype or not is_shape or parsed.role not in ROLES:
+        raise ValueError(f"{dict(entry)} describes no array")
+    if len(parsed.key) != lengths.get(parsed.role, 0):
+        raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
+    return parsed
+
+
+def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return the dtype by which an array lies in its file."""
+    return to_numpy(torch.empty(0, dtype=dtype)).dtype
+
+
+def to_numpy(values: torch.Tensor) -> NDArray[Any]:
+    """Return a CPU tensor as an array that a `.npy` file can hold."""
+    array: NDArray[Any] = (values.view(torch.int16) if values.dtype == torch.bfloat16 else values).numpy()
+    return array
+
+
+def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
+    """Map an array; writes to it stay in this process. Nothing is unpickled.
+
+    Raises:
+        FileNotFoundError: The file doesn't exist.
+        ValueError: The file leads out of the folder, is incomplete, or holds something else.
+    """
+    path = (root / entry.path).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise ValueError(f"{root / FILE_NAME}: path {entry.path!r} leads to {path}, out of the folder; write it again")
+    check_file(path, str(root / FILE_NAME))
+    dtype: torch.dtype = getattr(torch, entry.dtype)
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} can't be mapped: {error}; write the partition again") from error
+    if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):
+        found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "no array"
+        raise ValueError(
+            f"{path} holds {found}, but {FILE_NAME} says {entry.dtype} of shape {entry.shape}; "
+            "write the partition again"
+        )
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{path} is in Fortran order; write the partition again")
+    return torch.from_numpy(array).view(dtype)
+
+
+def entries_of(entries: list[ArrayEntry], role: str) -> Iterator[ArrayEntry]:
+    """Yield the arrays of a role."""
+    return (entry for entry in entries if entry.role == role)
