@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from torch.utils.data import IterDataPipe
@@ -47,20 +48,12 @@ class Transform(Datapipe):
         if isinstance(self.datapipe, (ItemSet, HeteroItemSet)):
             raise TypeError(f"{type(self).__name__} needs mini-batches, but got items; put an ItemSampler in between")
         if not isinstance(self.datapipe, Datapipe):
-            if isinstance(self.datapipe, IterDataPipe) and any(
-                isinstance(value, Datapipe) for value in vars(self.datapipe).values()
-            ):
-                kind = type(self.datapipe).__name__
-                raise TypeError(
-                    f"{type(self).__name__} reads from {kind}, torch's IterDataPipe around a pipeline: no seed and no "
-                    f"epoch would get through it; let {kind} derive from graphfeed.Datapipe"
-                )
             if not hasattr(self.datapipe, "__iter__"):
                 raise TypeError(
                     f"{type(self).__name__} needs a stage or an iterable of mini-batches as its source, "
                     f"but got a {type(self.datapipe).__name__}"
                 )
-            self.__dict__["datapipe"] = IterableSource(self.datapipe)
+            self.__dict__["datapipe"] = wrap(self.datapipe)
 
     def __call__(self, minibatch: Any) -> Any:
         """Return the result for one mini-batch."""
@@ -77,6 +70,14 @@ class Transform(Datapipe):
         if not self.one_to_one:
             raise TypeError(f"{type(self).__name__} can't tell how many mini-batches it gives; it has no __len__")
         return length(self.datapipe)
+
+
+def wrap(source: Any) -> Datapipe:
+    """Return a stage for an iterable of mini-batches: a source, or for torch's pipe around a stage one that does it."""
+    # Its stages are transforms, so it can't be imported before this module.
+    torch_pipes = import_module("graphfeed.datapipes.torch_pipes")
+    around: Datapipe | None = torch_pipes.as_stage(source) if isinstance(source, IterDataPipe) else None
+    return IterableSource(source) if around is None else around
 
 
 def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> Any:

@@ -13,9 +13,12 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
+from torch.utils.data import IterDataPipe
+
 from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.pipeline.traverse import find, traverse
+from graphfeed.datapipes.torch_pipes import as_stage
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
@@ -114,6 +117,8 @@ class DataLoader:
         timeout: float = 600.0,
         observer: Observer | None = None,
     ) -> None:
+        if isinstance(datapipe, IterDataPipe):
+            datapipe = as_stage(datapipe) or datapipe
         if not isinstance(datapipe, Datapipe):
             raise TypeError(
                 f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an "

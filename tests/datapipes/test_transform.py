@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterDataPipe
 
 import graphfeed as gf
 from graphfeed.datapipes.transform import call, worker_name
@@ -100,16 +99,6 @@ class EvenOnly(gf.MiniBatchTransformer):
         yield from (batch for batch in self.datapipe if batch.key.index % 2 == 0)
 
 
-class Torchs(IterDataPipe[Any]):
-    """What somebody wrote for torch's pipes, around a pipeline."""
-
-    def __init__(self, datapipe: Any) -> None:
-        self.datapipe = datapipe
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.datapipe)
-
-
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "worker": "process"}])
 def test_a_stage_that_loops_itself_is_run_by_its_loop(options: Any) -> None:
     with gf.DataLoader(ByFields(EvenOnly(ByFields(make_items(7), 10)), 100), seed=0, **options) as loader:
@@ -129,11 +118,3 @@ def test_a_stage_that_loops_itself_may_know_its_length() -> None:
             return 1
 
     assert len(First(make_items())) == len(gf.DataLoader(First(make_items()), num_workers=2)) == 1
-
-
-def test_a_pipeline_inside_of_torchs_pipe_is_refused() -> None:
-    """It would be iterated without the loader's seed, and every epoch be the first."""
-    with pytest.raises(TypeError, match=r"ByFields reads from Torchs, torch's IterDataPipe .* graphfeed.Datapipe"):
-        ByFields(Torchs(make_items()), 1)  # type: ignore[arg-type]
-    batches = [gf.MiniBatch(seeds=torch.tensor([1]))]
-    assert seeds_in(ByFields(Torchs(batches), 1)) == [[2]]  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""Torch's IterDataPipes around a stage, as stages: so the seed and the epoch get through them to the source."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import field
+from types import MethodType
+from typing import Any
+
+from torch.utils.data import IterDataPipe
+from torch.utils.data.datapipes.iter import Mapper
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+
+OF_AN_ITERATION = {"_valid_iterator_id", "_number_of_samples_yielded", "_snapshot_state", "_fast_forward_iterator"}
+"""What torch keeps in a pipe that was iterated."""
+
+
+class _TorchMapper(Transform):
+    """Does what a torch `Mapper` does. Like any transform, it runs in workers."""
+
+    mapper: IterDataPipe[Any]
+    """Torch's pipe, without what it read from."""
+    fields: tuple[str, ...] = field(repr=False)
+    """Its attributes that held what it read from."""
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return what the mapper makes of a mini-batch."""
+        (result,) = with_source(self.mapper, self.fields, [minibatch])
+        return result
+
+
+class _TorchLoop(Transform):
+    """Runs the loop of any other torch pipe, in the main process. The pipe may drop mini-batches.
+
+    Raises:
+        TypeError: When it runs: the pipe made something else than mini-batches, such as lists of them.
+        ValueError: When it runs: the pipe reads ahead, or gives mini-batches in another order.
+    """
+
+    pipe: IterDataPipe[Any]
+    """Torch's pipe, without what it read from."""
+    fields: tuple[str, ...] = field(repr=False)
+    """Its attributes that held what it read from."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches of the loop, each with the key of the one that it was made from."""
+        source = Remembering(self.datapipe)
+        kind = type(self.pipe).__name__
+        advice = f"let {kind} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+        for result in with_source(self.pipe, self.fields, source):
+            key = getattr(source.latest, "key", None)
+            if not isinstance(result, MiniBatch):
+                raise TypeError(
+                    f"{kind}, a torch IterDataPipe between stages, must pass on mini-batches one by one, but made a "
+                    f"{type(result).__name__}; {advice}"
+                )
+            if result.key is None:
+                result = copy.copy(result)
+                result.key = key
+            elif result.key != key:
+                raise ValueError(
+                    f"{kind}, a torch IterDataPipe between stages, reads ahead or changes the order, so a mini-batch "
+                    f"can't be told by its index; {advice}"
+                )
+            yield result
+
+
+class Remembering:
+    """Iterates a stage, and remembers its latest mini-batch."""
+
+    def __init__(self, stage: Datapipe) -> None:
+        self.stage = stage
+        self.latest: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches of the stage."""
+        for minibatch in self.stage:
+            self.latest = minibatch
+            yield minibatch
+
+
+def with_source(pipe: IterDataPipe[Any], fields: tuple[str, ...], source: Any) -> IterDataPipe[Any]:
+    """Return a copy of a torch pipe that reads from another source, and was never iterated."""
+    clone = object.__new__(type(pipe))
+    for name, value in vars(pipe).items():
+        # A pipe may hold its own method, as in super().__init__(source, self.work); the copy has its own.
+        own_method = isinstance(value, MethodType) and value.__self__ is pipe
+        if name not in OF_AN_ITERATION:
+            clone.__dict__[name] = MethodType(value.__func__, clone) if own_method else value
+    clone.__dict__.update(dict.fromkeys(fields, source))
+    return clone
+
+
+def as_stage(pipe: IterDataPipe[Any]) -> Datapipe | None:
+    """Return a stage that does what a torch pipe does; None if the pipe reads from no stage.
+
+    Raises:
+        TypeError: The pipe reads from several stages, or has no loop of its own.
+    """
+    fields = tuple(name for name, value in vars(pipe).items() if holds_stage(value))
+    sources = {id(vars(pipe)[name]): vars(pipe)[name] for name in fields}
+    if not sources:
+        return None
+    (source, *others) = sources.values()
+    kind = type(pipe).__name__
+    if others or isinstance(source, (list, tuple)) or type(pipe).__iter__ is IterDataPipe.__iter__:
+        raise TypeError(
+            f"{kind}, a torch IterDataPipe, must read from one stage in a loop of its own to stand between stages; let "
+            f"{kind} derive from graphfeed.Datapipe, or put it behind the DataLoader"
+        )
+    stage: Any = as_stage(source) if isinstance(source, IterDataPipe) else source
+    maps_each = isinstance(pipe, Mapper) and type(pipe).__iter__ is Mapper.__iter__
+    return (_TorchMapper if maps_each else _TorchLoop)(stage, with_source(pipe, fields, None), fields)
+
+
+def holds_stage(value: Any) -> bool:
+    """Tell whether an attribute of a torch pipe is a stage, a torch pipe around one, or a list of such."""
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_stage, value))
+    if isinstance(value, IterDataPipe):
+        return any(map(holds_stage, vars(value).values()))
+    return isinstance(value, Datapipe)

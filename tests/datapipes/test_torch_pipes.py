@@ -1,0 +1,160 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterDataPipe
+from torch.utils.data.datapipes.iter import Batcher, Concater, Filter, Mapper, Shuffler
+
+import graphfeed as gf
+from graphfeed.datapipes.torch_pipes import _TorchLoop, _TorchMapper, as_stage
+from graphfeed.loader.stages.in_workers import InWorkers
+from tests.datapipes.stages import ByFields, make_items, seeds_in
+from tests.digests import digests
+from tests.pipelines import random_edges
+
+ALL = [
+    {"num_workers": 0},
+    {"num_workers": 2},
+    pytest.param({"num_workers": 1, "worker": "process"}, marks=pytest.mark.slow),
+]
+
+
+class Loop(IterDataPipe[Any]):
+    """What somebody wrote for torch's pipes."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for minibatch in self.source:
+            self.count += 1
+            yield double(minibatch)
+
+
+class ReadsAhead(Loop):
+    def __iter__(self) -> Iterator[Any]:
+        iterator = iter(self.source)
+        before = next(iterator)
+        for minibatch in iterator:
+            yield before
+            before = minibatch
+        yield before
+
+
+class OwnMapper(Mapper[Any]):
+    def __init__(self, source: Any) -> None:
+        super().__init__(source, self.work)
+
+    def work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return double(minibatch)
+
+
+def double(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Double the seeds, and forget the key."""
+    assert isinstance(minibatch.seeds, torch.Tensor)
+    return gf.MiniBatch(seeds=minibatch.seeds * 2)
+
+
+def is_even(minibatch: gf.MiniBatch) -> bool:
+    assert minibatch.key is not None
+    return minibatch.key.index % 2 == 0
+
+
+def mapped(source: Any) -> Any:
+    return Mapper(source, double)
+
+
+def filtered(source: Any) -> Any:
+    return Filter(source, is_even)
+
+
+def sampled(around: Any) -> gf.Datapipe:
+    """Return a pipeline with a stage that draws behind one that does not come from here."""
+    graph = gf.from_coo(random_edges(400, 400, 4000, 0), 400)
+    return gf.NeighborSampler(around(make_items(200, 20, shuffle=True)), graph, [3])
+
+
+@pytest.mark.parametrize("around", [mapped, OwnMapper, Loop])
+@pytest.mark.parametrize("options", ALL)
+def test_seed_and_epoch_get_through_it(around: Any, options: Any) -> None:
+    pipe, own = sampled(around), sampled(lambda source: source.transform(double))
+    with gf.DataLoader(pipe, seed=3, **options) as loader, gf.DataLoader(own, num_workers=0, seed=3) as expected:
+        first, second = digests(loader), digests(loader)
+        assert [first, second] == [digests(expected), digests(expected)]
+        assert first != second
+        loader.load_state_dict({"seed": 3, "epoch": 1, "index": 7})
+        assert digests(loader) == second[7:]
+
+
+def test_a_mapper_runs_in_workers_and_a_loop_in_the_main_process() -> None:
+    for around, expected in ((mapped, True), (OwnMapper, True), (Loop, False)):
+        with gf.DataLoader(sampled(around), num_workers=2) as loader:
+            planned = loader.plan.running
+            assert bool(gf.find(planned, InWorkers)) is expected
+            assert type(around(make_items())).__name__ in loader.explain()
+
+
+def test_a_filter_drops_mini_batches() -> None:
+    assert seeds_in(ByFields(filtered(make_items(7)), 100)) == [[100, 101], [104, 105]]
+
+
+def test_pipes_around_pipes_are_stages_too() -> None:
+    pipe: Any = Loop(filtered(mapped(make_items(7, shuffle=True))))
+    stage = as_stage(pipe)
+    assert stage is not None
+    assert [type(part) for part in gf.traverse(stage)] == [gf.ItemSampler, _TorchMapper, _TorchLoop, _TorchLoop]
+    with gf.DataLoader(ByFields(pipe, 0), num_workers=2, seed=1) as loader:
+        plain = [[4 * seed for seed in batch] for batch in seeds_in(make_items(7, shuffle=True).with_seed(1))]
+        assert seeds_in(loader) == [plain[0], plain[2]]
+
+
+def test_what_was_given_stays_as_it_was() -> None:
+    source = make_items(4)
+    pipe: Any = Loop(source)
+    stage = ByFields(pipe, 0)
+    assert seeds_in(stage) == seeds_in(stage) == [[0, 2], [4, 6]]
+    assert pipe.source is source
+    assert pipe.count == 0
+
+
+def test_it_may_end_a_pipeline() -> None:
+    with gf.DataLoader(mapped(make_items(4)), num_workers=2, seed=0) as loader:
+        assert seeds_in(loader) == [[0, 2], [4, 6]]
+        assert len(loader) == 2
+
+
+@pytest.mark.parametrize(
+    ("around", "kind", "problem"),
+    [
+        (
+            lambda source: Batcher(source, 2),
+            TypeError,
+            "Batcher.*, must pass on .* one by one, but made a DataChunk; let",
+        ),
+        (Shuffler, ValueError, "Shuffler.*, reads ahead or changes the order, .*; let Shuffler.* derive from"),
+        (
+            ReadsAhead,
+            ValueError,
+            "ReadsAhead, .* reads ahead or changes the order, .*, or put it behind the DataLoader",
+        ),
+    ],
+)
+def test_what_can_not_be_told_by_an_index_is_refused(around: Any, kind: type[Exception], problem: str) -> None:
+    with pytest.raises(kind, match=problem):
+        seeds_in(ByFields(around(make_items()), 0))
+
+
+def test_several_sources_and_forks_are_refused() -> None:
+    source: Any = make_items()
+    pipes: list[Any] = [Concater(mapped(source), mapped(source)), Mapper(source, double).fork(2)[0]]
+    for pipe in pipes:
+        with pytest.raises(TypeError, match=r"must read from one stage in a loop of its own .*; let .* derive from"):
+            ByFields(pipe, 0)
+
+
+def test_a_pipe_around_no_stage_is_a_source() -> None:
+    batches = [gf.MiniBatch(seeds=torch.tensor([1]))]
+    assert seeds_in(ByFields(mapped(batches), 1)) == [[3]]
+    assert as_stage(mapped(batches)) is None
