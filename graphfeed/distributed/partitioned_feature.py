@@ -11,6 +11,7 @@ from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_place
 from graphfeed.distributed.peers import Peers, shared_peers
+from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage import Feature, TorchBasedFeature
@@ -36,7 +37,7 @@ class PartitionedFeature(Feature):
     """
 
     def __init__(self, rows: torch.Tensor | Feature, book: PartBook, peers: Peers | None = None) -> None:
-        self.rows = TorchBasedFeature(rows) if isinstance(rows, torch.Tensor) else rows
+        self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
         self.peers = shared_peers() if peers is None else peers
         check_place(self.book, self.peers)
@@ -52,8 +53,7 @@ class PartitionedFeature(Feature):
             IndexError: An id below 0 or beyond the rows.
             RankLostError: Another rank ended or froze.
         """
-        if ids is None:
-            ids = torch.arange(self.book.num_ids)
+        ids = torch.arange(self.book.num_ids) if ids is None else as_ids("ids", ids)
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()

@@ -14,10 +14,17 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest
+from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, EdgeArrays, pick_neighbors, sample_one_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_graph import parse_seeds
+from graphfeed.storage.graph.temporal_sampling import (
+    group_times,
+    pick_in_time,
+    stack_queries,
+    temporal_sample_hop_by_hop,
+    timed_columns,
+)
 
 
 class PartitionedGraph(SamplingGraph):
@@ -53,6 +60,11 @@ class PartitionedGraph(SamplingGraph):
     def num_nodes(self) -> int | dict[str, int]:
         """The number of nodes of the whole graph; by node type if it has types."""
         return self.part.columns.num_nodes
+
+    @property
+    def edge_types(self) -> list[str]:
+        """The edge types in the order of fan-outs; empty if the graph has no types."""
+        return self.part.columns.edge_types
 
     @property
     def num_edges(self) -> int | dict[str, int]:
@@ -92,7 +104,7 @@ class PartitionedGraph(SamplingGraph):
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
         drawn = ops.draw_key() if key is None else key
-        return self._sample_hop(seeds, fanouts, SamplingRequest((fanouts,), replace, probs_name), ((drawn, drawn), 0))
+        return self._ask(seeds, fanouts, SamplingRequest((fanouts,), replace, probs_name), ((drawn, drawn), 0))[0]
 
     def sample_layer_neighbors(
         self,
@@ -112,61 +124,86 @@ class PartitionedGraph(SamplingGraph):
             seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed.
         """
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
-        return self._sample_hop(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))
+        return self._ask(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))[0]
 
-    def _sample_hop(
-        self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws
-    ) -> SampledSubgraph:
-        """Sample one hop: ask the owners, and group what they pick by edge type."""
+    def temporal_sample_hops(
+        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    ) -> list[SampledSubgraph]:
+        """Sample hop after hop in time, as `SamplingGraph.temporal_sample_hops` says: each hop costs one exchange."""
+        return temporal_sample_hop_by_hop(self._sample_in_time, seeds, seeds_timestamp, request, keys)
+
+    def _sample_in_time(
+        self, seeds: ByType, times: ByType, fanouts: torch.Tensor, draws: Draws, request: SamplingRequest
+    ) -> tuple[SampledSubgraph, ByType | None]:
+        """Sample one hop in time: with each seed goes its time, and perhaps its window."""
+        columns = self.part.columns
+        stacked, windows = stack_queries(columns, seeds, times, request)
+        timed = {"times": stacked} if windows is None else {"times": stacked, "windows": windows}
+        hop, edges = self._ask(seeds, fanouts, request, draws, timed)
+        return hop, group_times(columns, hop, edges["times"], edges.get("types")) if "times" in edges else None
+
+    def _ask(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        request: SamplingRequest,
+        draws: Draws,
+        timed: Tensors | None = None,
+    ) -> tuple[SampledSubgraph, Tensors]:
+        """Sample one hop: ask the owners, and group what they pick by edge type.
+
+        Returns:
+            The hop, and what was sent of its edges, column by column.
+        """
         columns = self.part.columns
         self.validate(request)
-        options = {
-            "fanouts": fanouts.tolist(),
-            "replace": request.replace,
-            "probs_name": request.probs_name,
-            "strategy": request.strategy,
-            "draws": draws,
-        }
-        picked: list[torch.Tensor] = []
+        options = as_options(fanouts, request, draws)
+        asked: list[tuple[torch.Tensor, Tensors]] = []
 
         def ask(ids: torch.Tensor) -> EdgeArrays:
             check_ids("seeds", ids, columns.total_num_nodes)
-            owners = self.part.book.owners_of(ids)
-            answers = ask_owners(self.peers, self._name, self._answer, owners, options, {"ids": ids})
-            offsets, edges = merge_columns(answers, self._edges(torch.empty(0, dtype=torch.int64)))
-            picked.append(offsets)
+            owners, questions = self.part.book.owners_of(ids), {"ids": ids, **(timed or {})}
+            answers = ask_owners(self.peers, self._name, self._answer, owners, options, questions)
+            asked.append(merge_columns(answers, self._edges(torch.empty(0, dtype=torch.int64), request)))
+            edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
 
         def take_all(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:  # noqa: ARG001
-            return ops.Picks(picked[0], torch.arange(int(picked[0][-1])))
+            offsets = asked[0][0]
+            return ops.Picks(offsets, torch.arange(int(offsets[-1])))
 
-        return sample_one_hop(columns, seeds, take_all, ask)[0]
+        hop = sample_one_hop(columns, seeds, take_all, ask)[0]
+        return hop, asked[0][1]
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes that this rank owns."""
-        columns, ids, fanouts = self.part.columns, questions["ids"], torch.tensor(options["fanouts"])
+        columns, ids = self.part.columns, questions["ids"]
         strangers = ids[self.part.book.owners_of(ids) != self.part.number]
         if strangers.numel():
             raise ValueError(
                 f"part {self.part.number} was asked for node {int(strangers[0])}, which it does not own; "
                 "all ranks must have the same assignment"
             )
-        keys, share = options["draws"]
-        request = SamplingRequest((fanouts,), options["replace"], options["probs_name"], options["strategy"])
-        edges = EdgeArrays.of(columns, request.probs_name)
-        num_types = len(self.edge_types) or 1
-        pick = pick_neighbors(columns, fanouts, request, ((keys[0], keys[1]), share))
-        offsets, positions = pick(ids, edges, num_types)
+        fanouts, request, draws = from_options(options)
+        if request.temporal is None:
+            pick = pick_neighbors(columns, fanouts, request, draws)
+        else:
+            pick = pick_in_time(columns, questions["times"], questions.get("windows"), fanouts, draws, request)
+        offsets, positions = pick(ids, EdgeArrays.of(columns, request.probs_name), len(self.edge_types) or 1)
         if columns.type_per_edge is not None:
             positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
-        return {COUNTS: offsets.diff().int(), **self._edges(positions)}
+        return {COUNTS: offsets.diff().int(), **self._edges(positions, request)}
 
-    def _edges(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _edges(self, positions: torch.Tensor, request: SamplingRequest) -> dict[str, torch.Tensor]:
         """Return what is sent of some edges of this part."""
         columns = self.part.columns
         edges = {"sources": columns.indices, "edge_ids": columns.edge_attributes[ORIGINAL_EDGE_ID]}
         if columns.type_per_edge is not None:
             edges["types"] = columns.type_per_edge
+        if request.temporal is not None and request.temporal.hop_time == "edge":
+            own = timed_columns(columns, request).edge_times
+            assert own is not None
+            edges["times"] = own
         return {name: take_rows(values, positions) for name, values in edges.items()}
 
     def __reduce__(self) -> Any:
@@ -179,6 +216,28 @@ class PartitionedGraph(SamplingGraph):
         """Return the whole graph's numbers of nodes and edges, and which part this is."""
         part = f"part {self.part.number} of {self.part.book.num_parts}"
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
+
+
+def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:
+    """Return how a hop is sampled, in what JSON can hold."""
+    options = {name: getattr(request, name) for name in ("replace", "probs_name", "strategy")}
+    if request.temporal is not None:
+        query = {name: getattr(request.temporal, name) for name in ("node_timestamp_attr_name", "hop_time")}
+        query["edge_timestamp_attr_name"] = request.temporal.edge_timestamp_attr_name
+        # The windows themselves come with the seeds.
+        query["pre_time_window"] = None if request.temporal.pre_time_window is None else 0
+        options["temporal"] = query
+    return {"fanouts": fanouts.tolist(), "draws": draws, "request": options}
+
+
+def from_options(options: Mapping[str, Any]) -> tuple[torch.Tensor, SamplingRequest, Draws]:
+    """Return what `as_options` got."""
+    fanouts = torch.tensor(options["fanouts"])
+    given = dict(options["request"])
+    query = given.pop("temporal", None)
+    request = SamplingRequest((fanouts,), **given, temporal=None if query is None else TemporalQuery(**query))
+    (first, second), share = options["draws"]
+    return fanouts, request, ((first, second), share)
 
 
 def sort_within_columns(

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 
@@ -10,10 +11,15 @@ from graphfeed import ops
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
-from graphfeed.storage.graph.one_hop import EdgeArrays, check_seeds, sample_one_hop, subgraphs_of
+from graphfeed.storage.graph.one_hop import Draws, EdgeArrays, Pick, check_seeds, sample_one_hop, subgraphs_of
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
+
+SampleInTime: TypeAlias = Callable[
+    [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
+]
+"""Samples one hop; see `temporal_sample_one_hop`."""
 
 
 def temporal_sample_hops(
@@ -28,7 +34,8 @@ def temporal_sample_hops(
     one_type = graph.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts)
     one_time = query.node_timestamp_attr_name is None or query.edge_timestamp_attr_name is None
     if not (one_type and (window is None or (one_time and isinstance(window, int)))):
-        return temporal_sample_hop_by_hop(graph, seeds, seeds_timestamp, request, keys)
+        sample = partial(temporal_sample_one_hop, graph)
+        return temporal_sample_hop_by_hop(sample, seeds, seeds_timestamp, request, keys)
     times = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds)
     columns, counts = timed_columns(graph, request), [int(fanout) for fanout in reversed(fanouts)]
     ids = check_seeds(graph, seeds)
@@ -47,21 +54,29 @@ def temporal_sample_hops(
 
 
 def temporal_sample_hop_by_hop(
-    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    sample: SampleInTime, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
 ) -> list[SampledSubgraph]:
-    """Sample hop after hop, each from all rows found so far; every edge makes a row."""
+    """Sample hop after hop, each from all rows found so far; every edge makes a row.
+
+    Args:
+        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
+        seeds: Node ids; by node type if the graph has types.
+        seeds_timestamp: The time of each seed.
+        request: All else.
+        keys: The key of each hop, the seeds' own hop first.
+    """
     layers: list[SampledSubgraph] = []
     nodes: Any = seeds
     times: Any = seeds_timestamp
     query = query_of(request)
     for fanout, key in zip(reversed(request.fanouts), keys, strict=True):
         request = replace(request, temporal=query)
-        hop, picks = temporal_sample_one_hop(graph, nodes, times, fanout, ((key, key), 0), request)
+        hop, edge_times = sample(nodes, times, fanout, ((key, key), 0), request)
         columns: Any = hop.original_column_node_ids
         sampled: Any = hop.sampled_csc
         nodes, csc, row_times = compact_csc_format(sampled, columns, times)
-        if query.hop_time == "edge":
-            row_times = times_of_edges(graph, hop, picks, times, request)
+        if edge_times is not None:
+            row_times = times_of_rows(hop, times, edge_times)
         if query.pre_time_window is not None and not isinstance(query.pre_time_window, int):
             windows: Any = query.pre_time_window
             query = replace(query, pre_time_window=compact_csc_format(sampled, columns, windows)[2])
@@ -75,9 +90,9 @@ def temporal_sample_one_hop(
     seeds: ByType,
     seeds_timestamp: ByType,
     fanouts: torch.Tensor,
-    draws: tuple[tuple[int, int], int],
+    draws: Draws,
     request: SamplingRequest,
-) -> tuple[SampledSubgraph, ops.Picks]:
+) -> tuple[SampledSubgraph, ByType | None]:
     """Sample one hop with the ids of the graph.
 
     Args:
@@ -87,13 +102,42 @@ def temporal_sample_one_hop(
         fanouts: The fan-outs of this hop.
         draws: The two keys of the hop, and the share of the second; only LABOR uses more than the first key.
         request: All else.
+
+    Returns:
+        The hop and, where the next hop looks at the time of an edge, the time of each edge of the hop.
     """
+    times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
+    pick = pick_in_time(graph, times, windows, fanouts, draws, request)
+    hop, picks = sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
+    own = timed_columns(graph, request).edge_times
+    if query_of(request).hop_time != "edge" or own is None:
+        return hop, None
+    kinds = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
+    return hop, group_times(graph, hop, take_rows(own, picks.positions), kinds)
+
+
+def stack_queries(
+    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the time of each seed, and its window if there are windows, node type after node type."""
     times = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds)
-    window, windows = query_of(request).pre_time_window, None
+    window = query_of(request).pre_time_window
+    if window is None:
+        return times, None
     if isinstance(window, int):
-        windows = torch.full_like(times, window)
-    elif window is not None:
-        windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
+        return times, torch.full_like(times, window)
+    return times, stack_times(graph, "seeds_pre_time_window", window, seeds)
+
+
+def pick_in_time(
+    graph: GraphArrays,
+    times: torch.Tensor,
+    windows: torch.Tensor | None,
+    fanouts: torch.Tensor,
+    draws: Draws,
+    request: SamplingRequest,
+) -> Pick:
+    """Return what picks the edges of one hop that existed before the time of each column."""
     columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
     keys, share = draws
 
@@ -107,7 +151,7 @@ def temporal_sample_one_hop(
         latest = request.strategy == "latest"
         return ops.temporal_sample_neighbors(*wanted, keys[0], replace=request.replace, latest=latest, windows=windows)
 
-    return sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
+    return pick
 
 
 def query_of(request: SamplingRequest) -> TemporalQuery:
@@ -234,27 +278,36 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
     return stacked[0] if len(stacked) == 1 else torch.cat(stacked)
 
 
-def times_of_edges(
-    graph: GraphArrays, hop: SampledSubgraph, picks: ops.Picks, times: Any, request: SamplingRequest
-) -> ByType:
-    """Return the time of each row: the seeds' own, then for each edge its own, in the order of a hop's rows."""
-    edge_times = timed_columns(graph, request).edge_times
-    assert edge_times is not None
+def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, kinds: torch.Tensor | None) -> ByType:
+    """Return the times of a hop's edges in the order of the hop, by edge type if the graph has types.
+
+    Args:
+        graph: The graph.
+        hop: The hop.
+        times: The time of each edge, column by column.
+        kinds: The type of each edge, if there are types.
+    """
     if not isinstance(hop.sampled_csc, dict):
-        return torch.cat([ops.as_times("seeds_timestamp", times), take_rows(edge_times, picks.positions)])
-    assert graph.type_per_edge is not None
+        return times
+    assert kinds is not None
     assert graph.edge_type_to_id is not None
     # The edges of a type are in the order in which a hop groups them: column by column, then by position.
-    kinds = take_rows(graph.type_per_edge, picks.positions)
-    grouped = take_rows(edge_times, picks.positions[kinds.argsort(stable=True)])
+    grouped = times[kinds.argsort(stable=True)]
     by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
     counts = [len(hop.sampled_csc[kind].indices) for kind in by_id]
-    own = dict(zip(by_id, torch.split(grouped, counts), strict=True))
+    return dict(zip(by_id, torch.split(grouped, counts), strict=True))
+
+
+def times_of_rows(hop: SampledSubgraph, times: Any, edge_times: ByType) -> ByType:
+    """Return the time of each row: the seeds' own, then for each edge its own, in the order of a hop's rows."""
+    if not isinstance(edge_times, dict):
+        return torch.cat([ops.as_times("seeds_timestamp", times), edge_times])
     columns: Any = hop.original_column_node_ids
+    cscs: Any = hop.sampled_csc
     none = no_times(times)
     rows = {kind: [ops.as_times("seeds_timestamp", times.get(kind, none))] for kind in columns}
-    for edge_type in hop.sampled_csc:
-        rows[edge_type.split(":")[0]].append(own[edge_type])
+    for edge_type in cscs:
+        rows[edge_type.split(":")[0]].append(edge_times[edge_type])
     return {kind: torch.cat(parts) for kind, parts in rows.items()}
 
 

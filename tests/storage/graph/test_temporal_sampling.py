@@ -1,6 +1,7 @@
 import pickle
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_sampling import temporal_sample_hop_by_hop, timed_columns
+from graphfeed.storage.graph.temporal_sampling import (
+    temporal_sample_hop_by_hop,
+    temporal_sample_one_hop,
+    timed_columns,
+)
 from tests.digests import assert_same
 from tests.pipelines import random_edges
 
@@ -117,7 +122,9 @@ def test_one_call_gives_what_hop_after_hop_does(names: Any, strategy: Any, windo
     fanouts, keys = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])], [1, 2, 3]
     request = SamplingRequest(fanouts, False, weights, strategy, temporal=query)
     layers = GRAPH.temporal_sample_hops(SEEDS, MOMENTS, request, keys)
-    assert_same(layers, temporal_sample_hop_by_hop(GRAPH, SEEDS, MOMENTS, request, keys))
+    assert_same(
+        layers, temporal_sample_hop_by_hop(partial(temporal_sample_one_hop, GRAPH), SEEDS, MOMENTS, request, keys)
+    )
     if window is not None:
         each = replace(request, temporal=replace(query, pre_time_window=torch.full_like(SEEDS, window)))
         assert_same(layers, GRAPH.temporal_sample_hops(SEEDS, MOMENTS, each, keys))
