@@ -26,11 +26,12 @@ def start(body: str) -> "subprocess.Popen[str]":
     )
 
 
-def run(*arguments: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """Run the interpreter to its end; a program that takes too long is killed, and the test fails."""
     return subprocess.run(
         [sys.executable, *arguments],
         input=stdin,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=SECONDS,

@@ -75,7 +75,7 @@ class DataLoader:
         worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
             processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
             mini-batch is made again. Graphs and features then move to shared memory when the first epoch starts, except
-            those that are mapped from files, which workers map as well.
+            those that are mapped from files, which workers map as well. Stages of a notebook need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
             with workers on this machine. It runs the workers' side and is not shut down. Tasks and results are
             pickled, unless it is a ThreadPoolExecutor.

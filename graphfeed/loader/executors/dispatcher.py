@@ -47,6 +47,7 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD
 from graphfeed.loader.executors.worker_main import GRACE_SECONDS, Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.thread_channel import STEPS
@@ -264,6 +265,8 @@ class Dispatcher:
                     f"{worker.fate()}: it takes too much memory, or something in it crashes"
                 )
             )
+        elif not worker.ready and worker.process.exitcode == NO_GUARD:
+            self.fail_pending(RuntimeError(GUARD_ADVICE))
         elif not worker.ready:
             self.lost_at_start += 1
             if self.lost_at_start >= (KILLED_AT_START if worker.was_killed() else ATTEMPTS):
@@ -271,8 +274,7 @@ class Dispatcher:
                 self.fail_pending(
                     WorkerLostError(
                         f"{count} workers died while they started, one after the other; the last one "
-                        f"{worker.fate()}: see what they printed; a script that makes processes needs "
-                        "`if __name__ == '__main__':` around its main part"
+                        f"{worker.fate()}: see what they printed"
                     )
                 )
 

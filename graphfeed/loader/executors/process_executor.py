@@ -14,6 +14,7 @@ from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
 
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
+from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.transport.pickling import dump
@@ -54,7 +55,7 @@ class ProcessExecutor(Executor):
 
     Raises:
         ValueError: An option out of range.
-        RuntimeError: This process is daemonic, and may start no others.
+        RuntimeError: This process is daemonic, and may start no others; or the program was read from standard input.
 
     Example:
         >>> with ProcessExecutor(max_workers=1) as executor:
@@ -81,7 +82,10 @@ class ProcessExecutor(Executor):
                 "threads (worker='thread') in there, or graphfeed.DataLoader with worker='process' in its place"
             )
         self._numbers = itertools.count()
-        self._dispatcher = Dispatcher(max_workers, make_context(start_method or START_METHOD), timeout)
+        start_method = start_method or START_METHOD
+        check_main_module(start_method)
+        context = make_context(start_method)
+        self._dispatcher = Dispatcher(max_workers, context, timeout)
         self._dispatcher.thread.start()
         RUNNING.add(self._dispatcher)
         weakref.finalize(self, self._dispatcher.finish, cancel=False)

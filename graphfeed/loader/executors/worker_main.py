@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.loader.executors.main_module import Imported
 from graphfeed.loader.executors.remote_error import RemoteError
 from graphfeed.loader.transport.mailbox import Inbox, Outbox
 from graphfeed.loader.transport.pickling import encode
@@ -51,6 +52,7 @@ Calls = queue.SimpleQueue[bytes | None]
 
 def run_worker(inbox: Inbox, outbox: Outbox) -> None:
     """Do one call after another, until the other process closes its ends or is gone."""
+    Imported.done = True
     # An interrupt at the terminal reaches all processes; the parent decides what becomes of its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):

@@ -11,6 +11,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from graphfeed.loader.executors.main_module import PREFIX
 from graphfeed.loader.executors.worker_main import NUMBER, Reply, run_worker
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
@@ -41,7 +42,7 @@ class WorkerProcess:
         ALIVE.add(self)
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
-            name = f"graphfeed-{next(NAMES)}"
+            name = f"{PREFIX}{next(NAMES)}"
             self.process = make(target=run_worker, args=(inbox, outbox), name=name)
             if context.get_start_method() != "fork":
                 # Otherwise it would start with the first process, and unblock interrupts.

@@ -1,9 +1,12 @@
 """The task of a worker: the index of a mini-batch goes in, the finished mini-batch comes out."""
 
+import io
 import multiprocessing
 import pickle
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ import torch
 from graphfeed.datapipes.datapipe import Shardable
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
+from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import Key
 
@@ -43,6 +47,61 @@ def make(source: Any, key: Key, observer: Observer | None) -> Any:
     finally:
         if observer is not None:
             observer.stage_end(source, key)
+
+
+def pack_work(work: WorkerTask) -> bytes:
+    """Pickle the stages for other processes. What these can't import is sent by value if cloudpickle is installed.
+
+    Raises:
+        PicklingError: A stage can't be sent; the message names it.
+    """
+    try:
+        return dump_by_reference(work)
+    except Exception as error:
+        failure = error
+    remedy = "define what it holds in a module that they can import, or use worker='thread'"
+    try:
+        cloudpickle = import_module("cloudpickle")
+    except ImportError:
+        remedy += "; or install cloudpickle, which sends it by value: pip install 'graphfeed[notebook]'"
+    else:
+        try:
+            by_value: bytes = cloudpickle.dumps(work, protocol=5)
+            return by_value
+        except Exception as error:
+            failure = error
+    raise pickle.PicklingError(
+        f"{name_culprit(work)} can't be sent to worker processes ({type(failure).__name__}: {failure}); {remedy}"
+    ) from failure
+
+
+def dump_by_reference(value: Any) -> bytes:
+    """Pickle a value whose functions and classes other processes import; raise where they can't."""
+    if is_importable():
+        return pickle.dumps(value, protocol=5)
+    file = io.BytesIO()
+    WithoutMain(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+class WithoutMain(pickle.Pickler):
+    """Refuses functions and classes of a main module that no other process can import."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return that all else is pickled as usual."""
+        if isinstance(value, (type, FunctionType)) and value.__module__ == "__main__":
+            raise pickle.PicklingError(f"{value.__qualname__} was defined in a notebook or an interactive session")
+        return NotImplemented
+
+
+def name_culprit(work: WorkerTask) -> str:
+    """Name the first stage that does not pickle."""
+    for stage in (work.source, *work.stages):
+        try:
+            dump_by_reference(stage)
+        except Exception:
+            return f"{type(stage).__name__}, stage {stage.position},"  # type: ignore[union-attr]
+    return "the pipeline"
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.executors.worker_task import WorkerTask, work_here, work_packed
+from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.upstream_placeholder import detach
@@ -90,7 +90,7 @@ class InWorkers(Datapipe):
             tasks = with_failure(head)
         if isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
-        packed = pickle.dumps(work, protocol=5)
+        packed = pack_work(work)
         if isinstance(executor, ProcessExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work_here, packed, task), lambda result: result)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.

@@ -362,25 +362,6 @@ def test_workers_end_with_the_program(tmp_path: Path, end: str) -> None:
     assert "graphfeed-" not in printed
 
 
-@pytest.mark.slow
-def test_a_program_without_a_main_part_is_told_what_is_wrong(tmp_path: Path) -> None:
-    path = tmp_path / "program.py"
-    path.write_text(
-        "from graphfeed.loader.executors.process_executor import ProcessExecutor\n"
-        "print(ProcessExecutor(1, timeout=60).submit(abs, 1).result())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.getcwd()},
-    )
-    assert done.returncode == 1
-    assert "needs `if __name__ == '__main__':`" in done.stderr
-
-
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_daemonic_process_such_as_a_worker_of_torchs_data_loader_can_not_have_one() -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:

@@ -1,11 +1,14 @@
 import pickle
+import sys
+import threading
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.datapipe import Shardable
-from graphfeed.loader.executors.worker_task import WorkerTask, work_packed
+from graphfeed.loader.executors import worker_task
+from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.transport.pickling import dump
 from tests import pipelines
 from tests.digests import digest
@@ -70,3 +73,59 @@ def test_a_failing_source_is_noted_with_the_index() -> None:
     with pytest.raises(IndexError) as caught:
         WorkerTask(sampler(), ())((0, 4, 7))
     assert "in ItemSampler, stage 1, mini-batch 7 of epoch 4, in the main thread" in caught.value.__notes__[0]
+
+
+def lost(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Stands for a function of a notebook."""
+    return minibatch
+
+
+@pytest.fixture
+def in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_task, "is_importable", lambda: False)
+    monkeypatch.setattr(lost, "__module__", "__main__")
+
+
+@pytest.fixture
+def without_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+
+
+LAMBDA = sampler().transform(add_one).transform(lambda minibatch: minibatch)
+
+
+@pytest.mark.usefixtures("without_cloudpickle")
+def test_a_lambda_is_refused_by_the_name_of_its_stage_and_with_the_ways_out() -> None:
+    culprit = (
+        r"MiniBatchTransformer, stage 3, can't be sent to worker processes .*lambda.* define what it holds in a module"
+    )
+    with pytest.raises(pickle.PicklingError, match=culprit) as caught:
+        next(iter(gf.DataLoader(LAMBDA, num_workers=1, worker="process")))
+    assert "or use worker='thread'; or install cloudpickle" in str(caught.value)
+
+
+@pytest.mark.usefixtures("in_a_notebook", "without_cloudpickle")
+def test_a_function_of_a_notebook_is_refused_by_the_name_of_its_stage() -> None:
+    stages = (sampler().transform(add_one), sampler().transform(add_one).transform(lost))
+    with pytest.raises(pickle.PicklingError, match=r"stage 3, .*lost was defined in a notebook .*; define"):
+        pack_work(WorkerTask(sampler(), stages))
+
+
+@pytest.mark.usefixtures("in_a_notebook", "without_cloudpickle")
+def test_in_a_notebook_what_is_defined_elsewhere_needs_no_extra() -> None:
+    work = pickle.loads(pack_work(WorkerTask(sampler(), (sampler().transform(add_one),))))
+    assert work((0, 0, 2)).seeds.tolist() == [5, 6]
+
+
+@pytest.mark.usefixtures("in_a_notebook")
+def test_what_other_processes_can_not_import_is_sent_by_value() -> None:
+    packed = pack_work(WorkerTask(sampler(), (sampler().transform(lost),)))
+    assert pickle.loads(packed)((0, 0, 2)).seeds.tolist() == [4, 5]
+    assert len(packed) < 10_000
+
+
+def test_what_can_not_be_sent_at_all_is_named() -> None:
+    lock = threading.Lock()
+    stage = sampler().transform(lambda minibatch: (lock, minibatch)[1])
+    with pytest.raises(pickle.PicklingError, match=r"Transformer, stage 2, can't be sent .*lock.*worker='thread'$"):
+        pack_work(WorkerTask(sampler(), (stage,)))
