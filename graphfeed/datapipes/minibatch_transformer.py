@@ -26,6 +26,11 @@ class MiniBatchTransformer(Transform, name="transform"):
                 f"transformer must be a function of a mini-batch, but is a {type(self.transformer).__name__}"
             )
 
+    @property
+    def foreign(self) -> bool:  # type: ignore[override]
+        """Whether there is a function, which may draw from generators that it does not own."""
+        return self.transformer is not None
+
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the function's result."""
         if self.transformer is None:

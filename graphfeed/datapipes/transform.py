@@ -13,6 +13,7 @@ from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.seeding import call_seeded
 from graphfeed.ops import Key
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -23,6 +24,11 @@ class Transform(Datapipe):
     Such a stage can run for any mini-batch, anywhere; set `runs_in` to say where (see `Placement`). A chain of them
     behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop
     or add mini-batches, runs in the main process, and so do all stages after it.
+
+    What a stage of yours draws from torch's generator is seeded by the mini-batch's key, and so the same with any
+    workers; your own generator stays as it is. That holds for the global generators of NumPy and Python too in worker
+    processes, and with `num_workers=0`. Worker threads share those, and a warning says so. A stage can't set its own
+    attributes after `__init__`, as workers have copies of it.
     """
 
     datapipe: Datapipe
@@ -90,7 +96,7 @@ def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> 
     if observer is not None:
         observer.stage_begin(stage, key)
     try:
-        result = stage(minibatch)
+        result = call_seeded(stage, minibatch, key) if stage.foreign and key is not None else stage(minibatch)
     except Exception as error:
         error.add_note(f"{describe_place(stage, key)}, in {worker_name()}")
         raise

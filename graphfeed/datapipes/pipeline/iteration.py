@@ -22,10 +22,25 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     """
     stages = stages_of(pipe)
     has_join = any(len(stage.inputs) > 1 for stage in stages)
-    if not has_join or all(stage.random_stream is not None for stage in stages if stage.needs_key):
+    if not has_join or not any(streams_without_number(stage) for stage in stages):
         return pipe
-    streams = count()
-    return pipe.rewrite(lambda stage: stage.changed(random_stream=next(streams)) if stage.needs_key else stage)
+    numbers = {"random_stream": count(), "foreign_stream": count()}
+
+    def assign(stage: "Datapipe") -> "Datapipe":
+        streams = streams_of(stage)
+        return stage.changed(**{stream: next(numbers[stream]) for stream in streams}) if streams else stage
+
+    return pipe.rewrite(assign)
+
+
+def streams_of(stage: "Datapipe") -> list[str]:
+    """Return the names of the streams that a stage draws from."""
+    return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
+
+
+def streams_without_number(stage: "Datapipe") -> list[str]:
+    """Return those of them that have no number yet."""
+    return [stream for stream in streams_of(stage) if getattr(stage, stream) is None]
 
 
 def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":

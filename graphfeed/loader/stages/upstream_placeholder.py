@@ -30,9 +30,11 @@ def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ..
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position)
     for stage in stages:
-        drawing = stage.changed(random_stream=stage.number) if stage.needs_key else stage
+        streams = {"random_stream": stage.number} if stage.needs_key else {}
+        if stage.foreign:
+            streams["foreign_stream"] = stage.foreign_number
         swap = partial(replace_one, old=stage.datapipe, new=end)
-        detached.append(drawing.with_inputs(swap))
+        detached.append((stage.changed(**streams) if streams else stage).with_inputs(swap))
         end = detached[-1]
     return tuple(detached)
 

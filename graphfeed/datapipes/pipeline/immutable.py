@@ -1,0 +1,59 @@
+"""Stages never change: what a stage assigns to itself would be lost, because copies of it run."""
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from functools import wraps
+from typing import Any
+
+OPEN = "_is_being_made"
+
+
+class Immutable:
+    """Refuses to set attributes once `__init__` is done."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute in `__init__`.
+
+        Raises:
+            FrozenInstanceError: The stage has been made.
+        """
+        if OPEN not in self.__dict__:
+            raise FrozenInstanceError(refusal(self, f"set {name!r}"))
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute in `__init__`.
+
+        Raises:
+            FrozenInstanceError: The stage has been made.
+        """
+        if OPEN not in self.__dict__:
+            raise FrozenInstanceError(refusal(self, f"delete {name!r}"))
+        object.__delattr__(self, name)
+
+
+def refusal(stage: Any, action: str) -> str:
+    """Say why a stage can't change, and what to do instead."""
+    kind = type(stage).__name__
+    return (
+        f"can't {action} of a {kind}: stages don't change after __init__, because copies of them make mini-batches, "
+        "in other threads and processes too. Set in the mini-batch what belongs to it; count in the loop over the "
+        "loader, or by DataLoader(observer=...); use functools.cached_property for what each worker makes once; to use "
+        f"another value, make another {kind}"
+    )
+
+
+def opens(init: Callable[..., None]) -> Callable[..., None]:
+    """Wrap an `__init__`: the stage can change until the outermost one is done."""
+
+    @wraps(init)
+    def make(stage: Any, *args: Any, **kwargs: Any) -> None:
+        outermost = OPEN not in stage.__dict__
+        stage.__dict__[OPEN] = True
+        try:
+            init(stage, *args, **kwargs)
+        finally:
+            if outermost:
+                del stage.__dict__[OPEN]
+
+    return make

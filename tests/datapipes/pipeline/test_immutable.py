@@ -1,0 +1,121 @@
+"""A stage can't change after it was made: copies of it run, in which the change would be lost."""
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.datapipes.pipeline.immutable import OPEN
+from tests.datapipes.stages import ByFields, ByInit, ByMethod, make_items, seeds_in
+
+
+class CountsByInit(gf.Transform):
+    """Counts in itself."""
+
+    def __init__(self, datapipe: gf.Datapipe) -> None:
+        super().__init__(datapipe)
+        self.n = 0
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        self.n += 1
+        return minibatch
+
+
+class CountsByMethod(gf.MiniBatchTransformer):
+    """Counts in itself, in a method that it hands to its base."""
+
+    def __init__(self, datapipe: gf.Datapipe) -> None:
+        self.n = 0
+        super().__init__(datapipe, self.work)
+
+    def work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        self.n += 1
+        return minibatch
+
+
+class CountsByFields(gf.Transform):
+    """Counts in a field."""
+
+    n: int = 0
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        self.n += 1  # type: ignore[misc]
+        return minibatch
+
+
+class Inner(CountsByInit):
+    """Sets attributes before and after its base does."""
+
+    def __init__(self, datapipe: gf.Datapipe) -> None:
+        self.before = 1
+        super().__init__(datapipe)
+        self.after = 2
+
+
+@pytest.mark.parametrize("kind", [CountsByInit, CountsByMethod, CountsByFields, Inner])
+@pytest.mark.parametrize("options", [None, {"num_workers": 0}, {"num_workers": 2}], ids=str)
+def test_counting_in_a_stage_is_an_error_that_names_the_ways_out(kind: Any, options: Any) -> None:
+    pipe = kind(make_items())
+    message = rf"can't set 'n' of a {kind.__name__}: .* count in the loop .* functools.cached_property"
+    with pytest.raises(FrozenInstanceError, match=message):
+        list(pipe if options is None else gf.DataLoader(pipe, **options))
+    assert pipe.n == 0
+
+
+@pytest.mark.parametrize("make", [lambda: ByFields(make_items(), 5), lambda: ByInit(make_items(), 5)])
+def test_a_stage_that_was_made_can_be_changed_by_nobody(make: Any) -> None:
+    for stage in (make(), copy.copy(make()), make().changed(by=6)):
+        with pytest.raises(FrozenInstanceError, match="to use another value, make another By"):
+            stage.by = 7
+        with pytest.raises(FrozenInstanceError, match="can't delete 'by'"):
+            del stage.by
+        assert OPEN not in vars(stage)
+
+
+def test_an_init_may_set_its_own_fields() -> None:
+    class SetsItsSource(gf.Transform):
+        def __init__(self, datapipe: Any) -> None:
+            self.datapipe = datapipe  # type: ignore[misc]
+
+        def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            return minibatch
+
+    assert seeds_in(SetsItsSource(make_items(3))) == [[0, 1], [2]]
+
+
+def test_an_init_that_fails_leaves_nothing_open() -> None:
+    class Fails(gf.Transform):
+        def __init__(self, kept: list[Any]) -> None:
+            kept.append(self)
+            raise ArithmeticError("no")
+
+    kept: list[Any] = []
+    with pytest.raises(ArithmeticError):
+        Fails(kept)
+    assert vars(kept[0]) == {}
+
+
+def test_what_is_made_once_may_be_cached() -> None:
+    class Opens(ByMethod):
+        def __init__(self, datapipe: gf.Datapipe) -> None:
+            super().__init__(datapipe, 5)
+
+        @cached_property
+        def table(self) -> list[int]:
+            return [self.by]
+
+        def _work(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+            assert self.table == [5]
+            return super()._work(minibatch)
+
+    with gf.DataLoader(Opens(make_items(3)), num_workers=2) as loader:
+        assert seeds_in(loader) == [[5, 6], [7]]
+
+
+def test_a_stage_still_pickles() -> None:
+    stage = pickle.loads(pickle.dumps(Inner(make_items(3))))
+    assert (stage.before, stage.n, stage.after) == (1, 0, 2)

@@ -1,0 +1,199 @@
+"""What a stage of a user's own draws: the same with any workers, and nobody else's generator is touched."""
+
+import random
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import graphfeed as gf
+from tests.datapipes.pipeline.test_pipeline_graph import Join
+from tests.datapipes.stages import make_items
+from tests.digests import assert_same, digest, digests
+
+THREADS: dict[str, Any] = {"num_workers": 3}
+PROCESSES: dict[str, Any] = {"num_workers": 2, "worker": "process"}
+
+
+def from_torch(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Draw by every function of torch's that takes a generator."""
+    half = torch.full((20,), 0.5)
+    drawn = [
+        torch.rand(3),
+        torch.randn(20),
+        torch.randint(9, (4,)),
+        torch.randperm(7),
+        torch.bernoulli(half),
+        torch.normal(0.0, half),
+        torch.multinomial(half, 3),
+        torch.poisson(half),
+        torch.empty(3).uniform_(),
+        torch.empty(20).normal_(generator=None),
+        torch.distributions.Categorical(half).sample(),  # type: ignore[no-untyped-call]
+    ]
+    return replace(minibatch, labels={str(place): value for place, value in enumerate(drawn)})
+
+
+def from_all(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+    """Draw from all global generators."""
+    drawn = {
+        "torch": torch.rand(3),
+        "dropout": functional.dropout(torch.ones(20)),
+        "numpy": torch.from_numpy(np.random.rand(3)),  # noqa: NPY002
+        "python": torch.tensor([random.random()]),
+    }
+    return replace(minibatch, labels=drawn)
+
+
+class Subclass(gf.Transform):
+    """Draws in a class of its own."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, indexes=torch.rand(4))
+
+
+def drawn_by(pipe: gf.Datapipe, **options: Any) -> list[str]:
+    with gf.DataLoader(pipe, seed=7, **options) as loader:
+        return digests(loader)
+
+
+@pytest.mark.parametrize("options", [THREADS, PROCESSES], ids=str)
+def test_what_torch_draws_is_the_same_with_any_workers(options: dict[str, Any]) -> None:
+    pipe = Subclass(make_items(12).transform(from_torch)).buffer(2)
+    expected = digests(pipe.with_seed(7))
+    assert len(set(expected)) == 6
+    torch.manual_seed(99)
+    assert drawn_by(pipe, num_workers=0) == drawn_by(pipe, **options) == expected
+    assert digests(pipe.with_seed(8)) != expected
+
+
+def test_what_numpy_and_python_draw_is_the_same_inline_and_in_processes() -> None:
+    pipe = make_items(6).transform(from_all)
+    assert digests(pipe.with_seed(7)) == drawn_by(pipe, num_workers=0) == drawn_by(pipe, **PROCESSES)
+
+
+def test_an_epoch_and_a_stage_have_draws_of_their_own() -> None:
+    def keep(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, compacted_seeds=torch.rand(4))
+
+    pipe = Subclass(make_items(4).transform(keep))
+    first, second = pipe
+    assert len({digest(value) for value in (first.indexes, first.compacted_seeds, second.indexes)}) == 3
+    assert digests(pipe.with_seed(0, epoch=1)) != digests([first, second])
+
+
+def test_a_copy_in_between_changes_no_draw() -> None:
+    batches = zip(make_items(6).transform(from_torch), make_items(6).copy_to("cpu").transform(from_torch), strict=True)
+    for left, right in batches:
+        assert_same(left.labels, right.labels)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_branches_of_a_join_draw_apart_and_alike_with_any_workers(num_workers: int) -> None:
+    source = make_items(4)
+    pipe = Join(Subclass(source), Subclass(source))
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+        pairs = list(loader)
+    assert_same(pairs, list(pipe.with_seed(0)))
+    assert not any(torch.equal(left.indexes, right.indexes) for left, right in pairs)
+
+
+@pytest.mark.parametrize("function", [from_torch, from_all])
+def test_the_callers_generators_stay_as_they_are(function: Callable[[gf.MiniBatch], gf.MiniBatch]) -> None:
+    def draw(pipe: gf.Datapipe | None) -> list[Any]:
+        torch.manual_seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        random.seed(1)
+        np.random.randn()  # noqa: NPY002
+        if pipe is not None:
+            list(pipe)
+        return [torch.randn(3), np.random.randn(3), random.gauss(0, 1)]  # noqa: NPY002
+
+    assert_same(draw(make_items().transform(function)), draw(None))
+
+
+def test_threads_leave_the_callers_generators_alone() -> None:
+    pipe = make_items(20).transform(from_torch)
+    torch.manual_seed(1)
+    alone = torch.rand(10)
+    torch.manual_seed(1)
+    with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
+        assert_same(torch.stack([torch.rand(()) for _ in loader]), alone)
+
+
+def test_a_generator_of_ones_own_is_used_as_it_is() -> None:
+    def draw(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        own = torch.Generator().manual_seed(minibatch.key.at(3))
+        return replace(minibatch, labels=torch.rand(3, generator=own))
+
+    pipe = make_items(4).transform(draw)
+    own = torch.Generator().manual_seed(next(iter(pipe.with_seed(7))).key.at(3))
+    assert_same(next(iter(pipe.with_seed(7))).labels, torch.rand(3, generator=own))
+    assert drawn_by(pipe, **THREADS) == digests(pipe.with_seed(7))
+
+
+@pytest.mark.parametrize(
+    ("draw", "source"),
+    [
+        (lambda: np.random.rand(), "NumPy's global generator"),  # noqa: NPY002
+        (random.random, "Python's random module"),
+        (lambda: functional.dropout(torch.ones(9)), r"torch's global generator, by dropout\(\)"),
+    ],
+)
+def test_what_threads_share_is_warned_of_with_the_ways_out(draw: Callable[[], Any], source: str) -> None:
+    def work(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        draw()
+        return minibatch
+
+    message = rf"work\) draws from {source},? in a thread; .*minibatch.key.at.* worker='process'\) or num_workers=0"
+    with gf.DataLoader(make_items(4).transform(work), **THREADS) as loader, pytest.warns(UserWarning, match=message):
+        list(loader)
+
+
+def test_what_draws_nothing_gives_no_warning() -> None:
+    def work(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        functional.dropout(torch.ones(9), training=False)
+        torch.empty(3, device="meta").uniform_()
+        return replace(minibatch, labels=torch.rand(3, dtype=torch.float64))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert drawn_by(make_items(4).transform(work), **THREADS) == digests(make_items(4).transform(work).with_seed(7))
+
+
+def test_a_wrong_call_fails_with_torchs_own_words() -> None:
+    def work(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        torch.rand("three")  # type: ignore[arg-type]
+        return minibatch
+
+    with gf.DataLoader(make_items().transform(work), **THREADS) as loader, pytest.raises(TypeError, match="rand"):
+        list(loader)
+
+
+def test_a_thread_of_the_users_own_draws_the_same() -> None:
+    pipe = make_items(4).transform(from_torch)
+    found: list[list[str]] = []
+    thread = threading.Thread(target=lambda: found.append(digests(pipe)))
+    thread.start()
+    thread.join()
+    assert found == [digests(pipe)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_draws_on_a_gpu_are_the_same(num_workers: int) -> None:
+    def work(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.rand(3, device="cuda"))
+
+    pipe = make_items(4).copy_to("cuda").transform(work)
+    before = torch.cuda.get_rng_state()
+    expected = digests(pipe.with_seed(7))
+    assert drawn_by(pipe, num_workers=num_workers) == expected
+    assert_same(torch.cuda.get_rng_state(), before)
