@@ -5,18 +5,17 @@ does nothing. Iterating one creates the state and runs it in place. The loader r
 """
 
 from collections.abc import Iterator, Sized
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Protocol, dataclass_transform, runtime_checkable
 
 from torch.utils.data import IterableDataset
 
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
-from graphfeed.datapipes.pipeline.immutable import Immutable, opens
+from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
 from graphfeed.datapipes.pipeline.iteration import begins
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.rewriting import Rewritable, stages_of
+from graphfeed.datapipes.pipeline.rewriting import Rewritable
+from graphfeed.datapipes.pipeline.streams import Streams
 
 
 @runtime_checkable
@@ -53,7 +52,7 @@ def has_own_init(cls: type) -> bool:
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
-class Datapipe(Fluent, Immutable, Rewritable, IterableDataset[Any]):
+class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
     """A stage, and the pipeline that ends with it.
 
     A subclass lists its fields and writes `__iter__`. Derive from `Transform` instead if the stage maps one mini-batch
@@ -78,24 +77,11 @@ class Datapipe(Fluent, Immutable, Rewritable, IterableDataset[Any]):
     """Whether the stage leaves the values of a mini-batch as they are, like a buffer or a copy to a device."""
     inserted: ClassVar[bool] = False
     """Whether a rule of the loader inserted the stage, rather than a user."""
-    random_stream: ClassVar[int | None] = None
-    """What sets the stage's draws apart from those of others; assigned in the copy that runs, if there is a join."""
-    foreign: ClassVar[bool] = False
-    """Whether the stage was written outside of this package, and may draw from generators that it does not own."""
-    foreign_stream: ClassVar[int | None] = None
-    """Like `random_stream`, for those draws."""
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         """Make the class a frozen dataclass unless it has its own `__init__`, and register its fluent name."""
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("graphfeed."):
-            cls.foreign = True
-        if not has_own_init(cls):
-            dataclass(frozen=True, eq=False, repr=False)(cls)
-            # `Immutable` has them, which says more, and lets the `__init__` of a subclass set fields.
-            del cls.__setattr__, cls.__delattr__
-        elif "__init__" in vars(cls):
-            cls.__init__ = opens(cls.__init__)  # type: ignore[method-assign]
+        make_immutable(cls, has_own_init(cls))
         if "__iter__" in vars(cls):
             if "minibatch" not in vars(cls) and hasattr(cls, "minibatch"):
                 raise TypeError(
@@ -116,18 +102,6 @@ class Datapipe(Fluent, Immutable, Rewritable, IterableDataset[Any]):
         `DataLoader.explain()` shows it. Your own stages may override it; `before` is the estimate of their one input.
         """
         return before if self.inserted or self.passes_on else None
-
-    @cached_property
-    def number(self) -> int:
-        """The number of the stage's random stream: how many stages that draw come before it, unless one is assigned."""
-        assigned = self.random_stream
-        return sum(stage.needs_key for stage in stages_of(self)[:-1]) if assigned is None else assigned
-
-    @cached_property
-    def foreign_number(self) -> int:
-        """How many foreign stages come before this one, unless a stream is assigned."""
-        assigned = self.foreign_stream
-        return sum(stage.foreign for stage in stages_of(self)[:-1]) if assigned is None else assigned
 
     @property
     def position(self) -> int:

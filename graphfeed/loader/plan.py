@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.iteration import assign_streams
+from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement import (
     cut_at_main_stages,

@@ -1,7 +1,7 @@
 """Stages never change: what a stage assigns to itself would be lost, because copies of it run."""
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from functools import wraps
 from typing import Any
 
@@ -41,6 +41,16 @@ def refusal(stage: Any, action: str) -> str:
         "loader, or by DataLoader(observer=...); use functools.cached_property for what each worker makes once; to use "
         f"another value, make another {kind}"
     )
+
+
+def make_immutable(cls: Any, has_own_init: bool) -> None:
+    """Make a class of stages a frozen dataclass, or freeze what its own `__init__` makes."""
+    if not has_own_init:
+        dataclass(frozen=True, eq=False, repr=False)(cls)
+        # `Immutable` has them, which says more, and lets the `__init__` of a subclass set fields.
+        del cls.__setattr__, cls.__delattr__
+    elif "__init__" in vars(cls):
+        cls.__init__ = opens(cls.__init__)
 
 
 def opens(init: Callable[..., None]) -> Callable[..., None]:

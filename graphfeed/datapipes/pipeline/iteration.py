@@ -2,45 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import get_worker_info
 
 from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
-from graphfeed.datapipes.pipeline.rewriting import stages_of
+from graphfeed.datapipes.pipeline.streams import assign_streams
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
-
-
-def assign_streams(pipe: "Datapipe") -> "Datapipe":
-    """Return the pipeline with a random stream for each stage that draws, counted from its sources on.
-
-    In a chain, a stage counts those before it by itself, so a chain is returned as it is. Stages in parallel branches
-    would count alike and draw alike. A pipeline that has its streams keeps them.
-    """
-    stages = stages_of(pipe)
-    has_join = any(len(stage.inputs) > 1 for stage in stages)
-    if not has_join or not any(streams_without_number(stage) for stage in stages):
-        return pipe
-    numbers = {"random_stream": count(), "foreign_stream": count()}
-
-    def assign(stage: "Datapipe") -> "Datapipe":
-        streams = streams_of(stage)
-        return stage.changed(**{stream: next(numbers[stream]) for stream in streams}) if streams else stage
-
-    return pipe.rewrite(assign)
-
-
-def streams_of(stage: "Datapipe") -> list[str]:
-    """Return the names of the streams that a stage draws from."""
-    return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
-
-
-def streams_without_number(stage: "Datapipe") -> list[str]:
-    """Return those of them that have no number yet."""
-    return [stream for stream in streams_of(stage) if getattr(stage, stream) is None]
 
 
 def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":

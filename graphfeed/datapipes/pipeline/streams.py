@@ -1,0 +1,73 @@
+"""Random streams: what sets the draws of one stage apart from those of the others."""
+
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from graphfeed.datapipes.pipeline.rewriting import stages_of
+
+if TYPE_CHECKING:
+    from graphfeed.datapipes.datapipe import Datapipe
+
+
+class Streams:
+    """The random streams of a stage."""
+
+    random_stream: ClassVar[int | None] = None
+    """What sets the stage's draws apart from those of others; assigned in the copy that runs, if there is a join."""
+    foreign: ClassVar[bool] = False
+    """Whether the stage was written outside of this package, and may draw from generators that it does not own."""
+    foreign_stream: ClassVar[int | None] = None
+    """Like `random_stream`, for those draws."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Tell classes from outside of this package."""
+        super().__init_subclass__(**kwargs)
+        if not cls.__module__.startswith("graphfeed."):
+            cls.foreign = True
+
+    @cached_property
+    def number(self) -> int:
+        """The number of the stage's random stream: how many stages that draw come before it, unless one is assigned."""
+        assigned = self.random_stream
+        return sum(stage.needs_key for stage in before(self)) if assigned is None else assigned
+
+    @cached_property
+    def foreign_number(self) -> int:
+        """How many foreign stages come before this one, unless a stream is assigned."""
+        assigned = self.foreign_stream
+        return sum(stage.foreign for stage in before(self)) if assigned is None else assigned
+
+
+def before(stage: Any) -> "list[Datapipe]":
+    """Return the stages before a stage."""
+    return stages_of(stage)[:-1]
+
+
+def assign_streams(pipe: "Datapipe") -> "Datapipe":
+    """Return the pipeline with a random stream for each stage that draws, counted from its sources on.
+
+    In a chain, a stage counts those before it by itself, so a chain is returned as it is. Stages in parallel branches
+    would count alike and draw alike. A pipeline that has its streams keeps them.
+    """
+    stages = stages_of(pipe)
+    has_join = any(len(stage.inputs) > 1 for stage in stages)
+    if not has_join or not any(streams_without_number(stage) for stage in stages):
+        return pipe
+    numbers = {"random_stream": count(), "foreign_stream": count()}
+
+    def assign(stage: "Datapipe") -> "Datapipe":
+        streams = streams_of(stage)
+        return stage.changed(**{stream: next(numbers[stream]) for stream in streams}) if streams else stage
+
+    return pipe.rewrite(assign)
+
+
+def streams_of(stage: "Datapipe") -> list[str]:
+    """Return the names of the streams that a stage draws from."""
+    return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
+
+
+def streams_without_number(stage: "Datapipe") -> list[str]:
+    """Return those of them that have no number yet."""
+    return [stream for stream in streams_of(stage) if getattr(stage, stream) is None]

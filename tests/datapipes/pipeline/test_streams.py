@@ -1,0 +1,101 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.datapipes.pipeline.streams import assign_streams
+from graphfeed.ops import Key
+from tests.datapipes.stages import make_items
+
+
+class Drawn(gf.Transform):
+    """Labels each mini-batch with a draw of its own."""
+
+    needs_key = True
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        drawn = minibatch.key.at(self.number, 0)
+        before = torch.empty(0, dtype=torch.int64) if minibatch.labels is None else minibatch.labels
+        assert isinstance(before, torch.Tensor)
+        labels = torch.cat([before, torch.tensor([drawn >> 1])])
+        return gf.MiniBatch(seeds=minibatch.seeds, labels=labels, key=minibatch.key)
+
+
+class Zipped(gf.Datapipe):
+    """Joins the labels of any number of branches."""
+
+    parts: tuple[gf.Datapipe, ...]
+
+    def __iter__(self) -> Iterator[Any]:
+        for batches in zip(*self.parts, strict=True):
+            yield gf.MiniBatch(labels=torch.cat([batch.labels for batch in batches]), key=batches[0].key)
+
+
+def drawn_in(pipe: gf.Datapipe) -> list[list[int]]:
+    return [batch.labels.tolist() for batch in pipe]
+
+
+def test_parallel_branches_draw_apart() -> None:
+    items = make_items()
+    pipe = Zipped((Drawn(Drawn(items)), Drawn(items), Zipped((Drawn(items), Drawn(items)))))
+    assert all(len(set(labels)) == len(labels) == 5 for labels in drawn_in(pipe))
+    assert all(len(set(labels)) == len(labels) == 6 for labels in drawn_in(Drawn(pipe)))
+
+
+def test_a_join_changes_nothing_for_the_first_branch_and_what_follows() -> None:
+    chain = Drawn(Drawn(make_items()))
+    (first,) = gf.find(chain, gf.ItemSampler)
+    joined = Zipped((chain, Drawn(first)))
+    assert [labels[:2] for labels in drawn_in(joined)] == drawn_in(chain)
+    keys = [Key(0, 0, index) for index in range(5)]
+    assert [labels[3] for labels in drawn_in(Drawn(joined))] == [key.at(3, 0) >> 1 for key in keys]
+
+
+def test_numbers_last_no_longer_than_the_run() -> None:
+    items = make_items()
+    left, right = Drawn(items), Drawn(items)
+    alone = drawn_in(right)
+    pipe = Zipped((left, right))
+    first = drawn_in(pipe)
+    assert drawn_in(pipe) == first
+    assert drawn_in(right) == drawn_in(left) == alone
+    assert drawn_in(Zipped((left, right))) == first
+    again = drawn_in(Zipped((pipe, Drawn(items))))
+    assert [labels[:2] for labels in again] == first
+    assert all(len(set(labels)) == 3 for labels in again)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_branches_draw_the_same_wherever_they_run(num_workers: int) -> None:
+    items = make_items()
+    pipe = Drawn(Zipped((Drawn(items), Drawn(items).transform())))
+    with gf.DataLoader(pipe, num_workers=num_workers, seed=0) as loader:
+        assert [batch.labels.tolist() for batch in loader] == drawn_in(pipe)
+
+
+def test_a_chain_runs_as_it_is() -> None:
+    pipe = Drawn(Drawn(make_items()))
+    assert assign_streams(pipe) is pipe
+
+
+def test_streams_are_assigned_once() -> None:
+    items = make_items()
+    pipe = assign_streams(Drawn(Zipped((Drawn(items), Drawn(items).transform()))))
+    assert [stage.random_stream for stage in gf.find(pipe, Drawn)] == [0, 1, 2]
+    assert assign_streams(pipe) is pipe
+    (second,) = (stage for stage in gf.find(pipe, Drawn) if stage.random_stream == 1)
+    assert second.changed().random_stream == second.number == 1
+
+
+def test_foreign_stages_count_among_themselves() -> None:
+    class Plain(gf.Transform):
+        pass
+
+    pipe: gf.Datapipe = Plain(Drawn(Plain(make_items()).copy_to("cpu")))
+    assert [stage.foreign for stage in gf.traverse(pipe)] == [False, True, False, True, True]
+    assert [stage.foreign_number for stage in gf.find(pipe, gf.Transform) if stage.foreign] == [0, 1, 2]
+    assert not make_items().transform().foreign
+    assert make_items().transform(lambda minibatch: minibatch).foreign
