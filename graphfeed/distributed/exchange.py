@@ -1,8 +1,7 @@
 """Ask each part for what it owns, and put the answers back in the order of the questions."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +14,6 @@ from graphfeed.ops.rows.gather import take_rows
 
 COUNTS = "counts"
 """Names the tensor of an answer that says how many rows each question has; without it, each has one."""
-
-
-class Asked(NamedTuple):
-    """What was asked of one part."""
-
-    rank: int
-    places: torch.Tensor
-    """Which questions, as positions."""
-    answer: "Future[Tensors] | None"
-    """None: this rank answers by itself."""
 
 
 def ask_owners(
@@ -48,19 +37,12 @@ def ask_owners(
     # NumPy sorts small integers by counting.
     order = torch.from_numpy(np.argsort(owners.numpy(), kind="stable"))
     parts = torch.split(order, torch.bincount(owners, minlength=peers.world_size).tolist())
-    asked = []
-    for rank, places in enumerate(parts):
-        if places.numel():
-            own = {key: take_rows(values, places) for key, values in questions.items()} if rank != peers.rank else {}
-            asked.append(Asked(rank, places, peers.ask(rank, name, options, own) if own else None))
-    answers = []
-    for rank, places, future in sorted(asked, key=lambda one: one.rank != peers.rank):
-        if future is None:
-            own = {key: take_rows(values, places) for key, values in questions.items()}
-            answers.append((places, answer(options, own)))
-        else:
-            answers.append((places, peers.wait(rank, future)))
-    return answers
+    asked = [rank for rank, places in enumerate(parts) if places.numel()]
+    split = {rank: {key: take_rows(values, parts[rank]) for key, values in questions.items()} for rank in asked}
+    own = split.pop(peers.rank, None)
+    futures = peers.ask(name, options, split)
+    answers = [] if own is None else [(parts[peers.rank], answer(options, own))]
+    return answers + [(parts[rank], peers.wait(rank, future)) for rank, future in futures.items()]
 
 
 def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty: torch.Tensor) -> torch.Tensor:

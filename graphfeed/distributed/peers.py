@@ -8,6 +8,7 @@ train, evaluate, have fewer mini-batches than the others, or none at all. Where 
 
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -29,6 +30,9 @@ from graphfeed.storage.memory.memory_map import Bytes
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""
 
+Answers: TypeAlias = dict[int, "Future[Tensors]"]
+"""What each rank answers."""
+
 PAUSES = (0.0005, 0.02)
 """The shortest and the longest pause in seconds between rounds while nobody asks anything."""
 PAUSE_GROWTH = 1.25
@@ -40,6 +44,16 @@ NUMBERS = count()
 
 class RankLostError(ConnectionError):
     """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
+
+
+@dataclass
+class Traffic:
+    """What a rank has sent so far."""
+
+    exchanges: int = 0
+    """How often it asked other ranks something; all that is asked at the same time counts once."""
+    bytes_sent: int = 0
+    """Its questions, and its answers to others."""
 
 
 @dataclass
@@ -59,7 +73,8 @@ class Peers:
 
     One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
     one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
-    a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others.
+    a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others;
+    only if this rank's program fails, it ends at once, and the other ranks fail too.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost.
@@ -73,6 +88,7 @@ class Peers:
         self.timeout, self.start_timeout = timeout, start_timeout
         self.rank, self.world_size = find_place()
         self.hosts = [""] * self.world_size
+        self.traffic = Traffic()
         self._answers: dict[str, Answer] = {}
         self._mail = Mail([[] for _ in range(self.world_size)])
         self._changed = threading.Condition()
@@ -104,27 +120,31 @@ class Peers:
             self._changed.notify_all()
         return name
 
-    def ask(self, rank: int, name: str, options: Mapping[str, Any], tensors: Tensors) -> "Future[Tensors]":
-        """Ask another rank; its own questions a rank answers by itself, without this.
+    def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
+        """Ask other ranks; its own questions a rank answers by itself, without this.
 
         Args:
-            rank: Whom.
             name: What `serve` returned.
             options: What is asked, in what JSON can hold.
-            tensors: What it is asked for.
+            questions: What each rank is asked for.
 
         Returns:
-            A future of the answer. Wait for it by `wait`.
+            A future of the answer of each rank. Wait for it by `wait`.
         """
-        number, future = next(self._ids), Future[Tensors]()
-        message = pack({"id": number, "name": name, "options": options}, tensors)
+        messages = []
+        for rank, tensors in questions.items():
+            number = next(self._ids)
+            messages.append((rank, number, pack({"id": number, "name": name, "options": options}, tensors)))
+        futures: Answers = {}
         with self._changed:
-            if self._lost is not None:
+            if self._lost is not None and messages:
                 raise self._lost
-            self._mail.expected[number] = future
-            self._mail.outgoing[rank].append(message)
+            self.traffic.exchanges += 1
+            for rank, number, message in messages:
+                futures[rank] = self._mail.expected[number] = Future()
+                self._mail.outgoing[rank].append(message)
             self._changed.notify_all()
-        return future
+        return futures
 
     def wait(self, rank: int, future: "Future[Tensors]") -> Tensors:
         """Return an answer.
@@ -191,7 +211,10 @@ class Peers:
             if not any(self._mail.outgoing) and not self._mail.expected:
                 self._changed.wait(pause)
             sent, self._mail.outgoing = self._mail.outgoing, [[] for _ in range(self.world_size)]
-            leaving = (self._closed or not threading.main_thread().is_alive()) and not self._mail.expected
+            ended = not threading.main_thread().is_alive()
+            leaving = (self._closed or ended) and not self._mail.expected
+        if ended and hasattr(sys, "last_value"):
+            return None  # the program failed: the process ends, so that the other ranks and the launcher notice
         sizes = [sum(message.size for message in messages) for messages in sent]
         own = torch.tensor([[size, sum(sizes), leaving] for size in sizes])
         others = torch.empty_like(own)
@@ -200,6 +223,7 @@ class Peers:
         if not anything:
             return None if all_leave else min(PAUSE_GROWTH * pause, PAUSES[1])
         given = np.concatenate([np.empty(0, np.uint8), *(message for messages in sent for message in messages)])
+        self.traffic.bytes_sent += given.size
         received = np.empty(sum(arriving), np.uint8)
         group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
         self._open(received, arriving)

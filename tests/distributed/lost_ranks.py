@@ -63,13 +63,18 @@ def be_late(seconds: float, start_timeout: float) -> str:
 
 
 def lose(name: str, timeout: float) -> Any:
-    """Let rank 1 get a signal in the middle; the others return their error, and after how many seconds it came."""
+    """Let rank 1 fail, or get a signal, in the middle.
+
+    The others return their error, and after how many seconds it came.
+    """
     peers = Peers(timeout=timeout)
     rank, graph = find_place()[0], make_graph(peers)
     start = time.monotonic()
     try:
         for batch in make_loader(graph, 100):
             if rank == 1 and batch.key.index == 2:
+                if name == "failure":
+                    raise ZeroDivisionError
                 os.kill(os.getpid(), getattr(signal, name))
             start = time.monotonic()
     except RankLostError as error:

@@ -72,3 +72,20 @@ def test_seeds_outside_of_the_graph_and_unknown_names_are_refused() -> None:
         graph.sample_neighbors(torch.tensor([whole.total_num_nodes]), torch.tensor([2]))
     with pytest.raises(KeyError, match="Edge attribute none does not exist"):
         graph.sample_neighbors(torch.tensor([0]), torch.tensor([2]), probs_name="none")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_mini_batches_of_real_graphs_are_those_of_the_whole_graph(
+    tmp_path: Path, shared_data: Path, world_size: int
+) -> None:
+    for found in run_ranks("tests.distributed.real_graphs:compare", world_size, tmp_path, data=str(shared_data)):
+        assert found == dict.fromkeys(("cora", "musae_github", "wordnet", "wikipedia_temporal"), 6)
+
+
+@pytest.mark.slow
+def test_a_mini_batch_takes_an_exchange_per_hop_and_one_more_and_few_bytes(tmp_path: Path) -> None:
+    found = run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path)
+    assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, 4 * (2 + 1))] * 2
+    sent, least = (sum(rank[name] for rank in found) for name in ("sent", "least"))
+    assert least <= sent <= 1.1 * least

@@ -69,16 +69,19 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "timeout"), [("SIGKILL", 60), ("SIGSTOP", 4)])
+@pytest.mark.parametrize(("name", "timeout"), [("failure", 60), ("SIGKILL", 60), ("SIGSTOP", 4)])
 def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float) -> None:
     ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
     try:
         for rank in (0, 2):
             assert end_of(ranks[rank]) == ""
+        if name == "failure":
+            assert "ZeroDivisionError" in end_of(ranks[1])
+            assert ranks[1].returncode == 1
     finally:
         ranks[1].kill()
-        end_of(ranks[1])
+        ranks[1].wait()
     for rank in (0, 2):
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
-        assert seconds < (4 if name == "SIGKILL" else timeout + 4) + 6  # the last is for a busy machine
+        assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
