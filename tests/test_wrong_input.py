@@ -74,12 +74,12 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a fan-out as text": (
         lambda: items().sample_neighbor(GRAPH, ["2"]),
         TypeError,
-        r"fanouts\[0\] must be a number, .* but is '2'",
+        r"fanouts\[0\] must be .* a list of numbers .* but is '2'",
     ),
-    "fan-outs as a dict": (
+    "fan-outs by type for a graph without types": (
         lambda: items().sample_neighbor(GRAPH, [{"a:b:c": 2}]),
-        TypeError,
-        r"fanouts\[0\] must be a number, or a tensor with one per edge type, but is \{'a:b:c': 2\}",
+        ValueError,
+        r"fanouts\[0\] must have a number for each edge type of the graph, which has no types, but has \['a:b:c'\]",
     ),
     "fan-outs as a float": (
         lambda: items().sample_neighbor(GRAPH, 2.5),

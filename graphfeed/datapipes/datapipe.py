@@ -16,6 +16,7 @@ from graphfeed.datapipes.pipeline.iteration import begins
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
+from graphfeed.ops.checks import check_position
 
 
 @runtime_checkable
@@ -110,6 +111,7 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
 
     def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
         """Return the pipeline with another seed and epoch, beginning with mini-batch `start`."""
+        seed = check_position(seed, epoch, start)
         return self.rewrite(lambda stage: stage.keyed(seed, epoch, start) if isinstance(stage, Source) else stage)
 
     def __repr__(self) -> str:

@@ -7,14 +7,16 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import type_name
 from graphfeed.storage.memory.shared import Shareable
 
-Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
+Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
 
 
 def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None, str]]:
@@ -23,9 +25,11 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
         return []
     lists = names.values() if isinstance(names, Mapping) else [names]
     if any(isinstance(own, str) for own in lists):
-        raise TypeError(f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {names!r}")
+        raise TypeError(
+            f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {brief(names)}"
+        )
     if isinstance(names, Mapping):
-        return [(domain, kind, name) for kind, own in names.items() for name in own or ()]
+        return [(domain, type_name(kind), name) for kind, own in names.items() for name in own or ()]
     return [(domain, None, name) for name in names]
 
 
@@ -40,7 +44,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     can, otherwise they are copied.
 
     Raises:
-        KeyError: The store does not have a feature.
+        KeyError: The store does not have a feature. If it has none at all of that type, the error comes with the first
+            mini-batch that has nodes or edges of the type.
         ValueError: `cooperative` is True.
         TypeError: Names are given as a single string.
     """
@@ -69,11 +74,22 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             )
         keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
         for key in keys:
-            if key not in self.feature_store:
+            if self.is_missing(key):
                 domain, kind, name = key
                 owner = f"{domain} type {kind!r}" if kind else f"{domain}s"
                 known = sorted(map(str, self.feature_store.keys()))
                 raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {known}")
+
+    def is_missing(self, key: tuple[str, str | None, str]) -> bool:
+        """Tell whether the store lacks a feature, although it has others of that type."""
+        if key in self.feature_store:
+            return False
+        return key[1] is None or any(tuple(known[:2]) == key[:2] for known in self.feature_store.keys())  # noqa: SIM118
+
+    def known_keys(self) -> list[tuple[str, str | None, str]]:
+        """Return the keys of the features that the store has."""
+        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
+        return [key for key in keys if key in self.feature_store]
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its features."""
@@ -101,7 +117,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 raise TypeError(
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(own)}; give a dict by type"
                 )
-            if own is not None:
+            if own is not None and (len(own) or (domain, kind, name) in self.feature_store):
                 rows = self.feature_store.read(domain, kind, name, own)
                 features[name if kind is None else (kind, name)] = rows.to(own.device) if is_gpu(own.device) else rows
         return features
@@ -110,9 +126,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         """Add one row of each feature per node and edge; None if the dtype of a feature is unknown."""
         if before is None:
             return None
-        counts = [(key, before.nodes) for key in feature_keys("node", self.node_feature_keys)]
-        edge_keys = feature_keys("edge", self.edge_feature_keys)
-        counts += [(key, layer) for key in edge_keys for layer in before.edges]
+        sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
+        counts = [(key, count) for key in self.known_keys() for count in sizes[key[0]]]
         total = 0.0
         for key, count in counts:
             feature = self.feature_store[key]
@@ -123,8 +138,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def features(self) -> list[Feature]:
         """Return the features that are fetched."""
-        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
-        return [self.feature_store[key] for key in keys]
+        return [self.feature_store[key] for key in self.known_keys()]
 
     def may_run_in_threads(self) -> bool:
         """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""

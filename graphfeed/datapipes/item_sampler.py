@@ -12,7 +12,7 @@ from graphfeed.datapipes.minibatcher import minibatcher_default
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.ops import Key, permute
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.checks import check_count, check_position
 from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -27,7 +27,7 @@ class ItemSampler(Datapipe):
     and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
 
     Raises:
-        TypeError: `item_set` is not an ItemSet or HeteroItemSet.
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet, or a number is not a whole one.
         ValueError: The item set is empty, or the batch size is below 1.
 
     Example:
@@ -58,6 +58,8 @@ class ItemSampler(Datapipe):
         if len(self.item_set) == 0:
             raise ValueError("item_set is empty; give it at least one item")
         check_count("batch_size", self.batch_size, 1)
+        seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
+        self.__dict__["seed"] = None if self.seed is None else seed
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch."""

@@ -82,6 +82,6 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
         key = minibatch_key()
         period, step = divmod(key.index, self.batch_dependency)
         now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
-        numbers = [0 if self.layer_dependency else hop for hop in range(len(self.fanouts))]
+        numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]
         pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
         return self.graph.labor_sample_hops(seeds, self.request, pairs, step / self.batch_dependency)

@@ -10,6 +10,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.random import drawing
 
 Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -26,7 +27,8 @@ class NegativeSampler(Transform, name="sample_negative"):
     that calls the hook.
 
     Raises:
-        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds.
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
+            that is sampled already, whose subgraphs would lack the negatives.
     """
 
     negative_ratio: int
@@ -38,7 +40,7 @@ class NegativeSampler(Transform, name="sample_negative"):
         super().__post_init__()
         if type(self.negative_ratio) is not int or self.negative_ratio < 1:
             raise ValueError(
-                f"Negative_ratio should be positive Integer: negative_ratio is {self.negative_ratio!r}; "
+                f"Negative_ratio should be positive Integer: negative_ratio is {brief(self.negative_ratio)}; "
                 "give how many negatives each edge gets"
             )
 
@@ -66,6 +68,11 @@ class NegativeSampler(Transform, name="sample_negative"):
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with negatives."""
         seeds = given_seeds(minibatch)
+        if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
+            raise ValueError(
+                f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
+                f"{type(self).__name__} before the sampler"
+            )
         result = copy.copy(minibatch)
         with drawing(minibatch.key, self.number):
             if isinstance(seeds, torch.Tensor):

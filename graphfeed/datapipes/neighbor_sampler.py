@@ -62,4 +62,4 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
         """Return one subgraph per hop around the seeds, the outermost first."""
-        return self.graph.sample_hops(seeds, self.request, [draw_key(hop) for hop in range(len(self.fanouts))])
+        return self.graph.sample_hops(seeds, self.request, [draw_key(hop) for hop in range(len(self.request.fanouts))])

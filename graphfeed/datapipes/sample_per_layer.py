@@ -1,13 +1,11 @@
 """Sample one more hop around what was sampled."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import torch
-
-from graphfeed.datapipes.fanout_sampler import parse_fanouts
+from graphfeed.datapipes.fanout_sampler import Fanout, parse_fanout
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
@@ -38,8 +36,8 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
 
     sampler: Callable[..., SampledSubgraph]
     """A method of a graph such as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace`, `prob_name`."""
-    fanout: int | Sequence[int] | torch.Tensor
-    """A number, or one per edge type; -1 takes all neighbours."""
+    fanout: Fanout
+    """A number, or one per edge type, or a dict of numbers by edge type; -1 takes all neighbours."""
     replace: bool = False
     """Whether an edge may be chosen more than once."""
     prob_name: str | None = None
@@ -69,7 +67,7 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     @cached_property
     def request(self) -> SamplingRequest:
         """The request that the stage makes to its graph with each mini-batch."""
-        return SamplingRequest(parse_fanouts([self.fanout]), self.replace, self.prob_name)
+        return SamplingRequest([parse_fanout("fanout", self.fanout, self.graph)], self.replace, self.prob_name)
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with one more hop."""

@@ -69,5 +69,5 @@ class TemporalSampler(FanoutSampler):
         request = self.request
         if seeds_pre_time_window is not None and request.temporal is not None:
             request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
-        keys = [draw_key(hop) for hop in range(len(self.fanouts))]
+        keys = [draw_key(hop) for hop in range(len(self.request.fanouts))]
         return with_input_nodes(self.graph.temporal_sample_hops(seeds, seeds_timestamp, request, keys))

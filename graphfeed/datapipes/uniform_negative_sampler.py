@@ -21,8 +21,8 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
 
     Raises:
         TypeError: `graph` is not a graph.
-        ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, or an id
-            outside of the graph.
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, an id
+            outside of the graph, or a mini-batch that is sampled already.
         KeyError: When it runs: seeds of an edge type that the graph doesn't have.
 
     Example:

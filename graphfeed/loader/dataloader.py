@@ -27,8 +27,9 @@ from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_dev
 from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import check_device
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.checks import check_count, check_seed
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
@@ -89,7 +90,7 @@ class DataLoader:
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
 
     Raises:
-        TypeError: `datapipe` is not a pipeline.
+        TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
         ValueError: An option is out of range, or there are workers although a copy to a GPU comes before the sampler.
         RuntimeError: When it runs: there is no such GPU.
 
@@ -188,8 +189,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch that the next `iter()` starts."""
-        if epoch < 0:
-            raise ValueError(f"epoch must be 0 or more, but is {epoch}")
+        check_count("epoch", epoch, 0)
         self._next = Progress(epoch, 0)
         self._latest = None
 
@@ -212,12 +212,17 @@ class DataLoader:
         accepted without a check.
 
         Raises:
-            ValueError: `state_dict` is not a state, or comes from another pipeline, or from another seed than the one
-                this loader was given.
+            TypeError: `state_dict` is not a dict.
+            ValueError: `state_dict` is not a state, has an epoch below 0 or an index that no epoch has, or comes from
+                another pipeline, or from another seed than the one this loader was given.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
         place = {name: value for name, value in state_dict.items() if name != "fingerprint"}
         if set(place) != {"seed", "epoch", "index"} or not all(type(value) is int for value in place.values()):
-            raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {state_dict}")
+            raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(place)}")
+        check_count("epoch of state_dict", place["epoch"], 0)
+        check_count("index of state_dict", place["index"], 0)
         difference = find_difference(state_dict.get("fingerprint", self._fingerprint), self._fingerprint)
         if difference is not None:
             raise ValueError(
@@ -228,6 +233,11 @@ class DataLoader:
             raise ValueError(
                 f"state_dict is of seed {state_dict['seed']}, but this loader was given seed {self._given_seed}; "
                 "leave its seed out, or give it the same"
+            )
+        if self._is_complete(Progress(place["epoch"], place["index"] - 1)):
+            raise ValueError(
+                f"index of state_dict is {place['index']}, but an epoch has {len(self)} mini-batches; the state comes "
+                "from another pipeline"
             )
         self._seed = state_dict["seed"]
         self._next = Progress(state_dict["epoch"], state_dict["index"])
@@ -335,11 +345,11 @@ def check_options(
     if num_workers is not None:
         check_count("num_workers", num_workers, 0)
     if worker not in ("thread", "process"):
-        raise ValueError(f"worker must be 'thread' or 'process', but is {worker!r}")
+        raise ValueError(f"worker must be 'thread' or 'process', but is {brief(worker)}")
     if executor is not None and worker != "thread":
-        raise ValueError(f"worker={worker!r} and an executor were given; leave one of them out")
+        raise ValueError(f"worker={brief(worker)} and an executor were given; leave one of them out")
     if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have submit(), as concurrent.futures.Executor, but is {executor!r}")
+        raise TypeError(f"executor must have submit(), as concurrent.futures.Executor, but is {brief(executor)}")
     if executor is not None and num_workers == 0:
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
     check_count("prefetch_factor", prefetch_factor, 1)
@@ -353,7 +363,7 @@ def choose_seed(pipe: Datapipe, seed: int | None) -> int:
         if seed is None:
             seed = getattr(source, "seed", None)
     if seed is not None:
-        return int(seed)
+        return check_seed("seed", seed)
     drawn = draw_unkeyed()
     for source in find(pipe, Ranked):
         drawn = source.agree(drawn)  # type: ignore[attr-defined]

@@ -46,6 +46,13 @@ def check_seed(name: str, value: object) -> int:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}") from error
 
 
+def check_position(seed: object, epoch: object, start: object) -> int:
+    """Return a seed as an int, or raise unless all three are whole numbers and the last two 0 or more."""
+    check_count("epoch", epoch, 0)
+    check_count("start", start, 0)
+    return check_seed("seed", seed)
+
+
 def bounds(ids: torch.Tensor) -> tuple[int, int]:
     """Return the smallest and the largest id."""
     if ids.numel() <= NUMPY_IS_FASTER and ids.device.type == "cpu":

@@ -17,6 +17,8 @@ from typing import ClassVar
 
 import torch
 
+from graphfeed.ops.checks import check_seed
+
 MASK = (1 << 64) - 1
 SHORT = (1 << 32) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -139,6 +141,9 @@ def seed(val: int | None) -> None:
     Args:
         val: Any whole number, of which 64 bits count. None goes back to torch's default generator, as at the start.
 
+    Raises:
+        TypeError: Something else.
+
     Example:
         >>> seed(7)
         >>> first = draw_key()
@@ -147,7 +152,7 @@ def seed(val: int | None) -> None:
         True
         >>> seed(None)
     """
-    Unkeyed.generator = None if val is None else torch.Generator().manual_seed(val & MASK)
+    Unkeyed.generator = None if val is None else torch.Generator().manual_seed(check_seed("val", val) & MASK)
 
 
 def draw_unkeyed() -> int:

@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -58,3 +59,84 @@ def test_options_of_samplers_on_gpus(kind: Any) -> None:
         ValueError, match=r"^cooperative must be False: ranks don't sample for each other here; leave it"
     ):
         kind(items, GRAPH, [2, 3], cooperative=True)
+
+
+LIKES, LIKED = "user:likes:item", "item:liked_by:user"
+TYPED = gf.from_coo(
+    {LIKES: pipelines.random_edges(20, 20, 200, 1), LIKED: pipelines.random_edges(20, 20, 200, 2)},
+    {"user": 20, "item": 20},
+)
+FANOUTS = [torch.tensor([1, 2]), torch.tensor([3, 4])]
+
+
+@pytest.mark.parametrize(
+    "fanouts",
+    [
+        [[1, 2], [3, 4]],
+        [{LIKES: 1, LIKED: 2}, {LIKED: 4, LIKES: 3}],
+        [{("user", "likes", "item"): 1, ("item", "liked_by", "user"): 2}, [3, 4]],
+        {LIKES: [1, 3], LIKED: [2, 4]},
+        {("item", "liked_by", "user"): (2, 4), ("user", "likes", "item"): np.array([1, 3])},
+        [np.array([1, 2]), torch.tensor([3, 4], dtype=torch.int32)],
+        torch.tensor([[1, 2], [3, 4]]),
+        np.array([[1, 2], [3, 4]]),
+    ],
+    ids=str,
+)
+def test_fanouts_by_edge_type_are_lists_arrays_or_dicts(fanouts: Any) -> None:
+    items = gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")})
+    expected = gf.ItemSampler(items, 20).sample_neighbor(TYPED, FANOUTS)
+    pipe = gf.ItemSampler(items, 20).sample_neighbor(TYPED, fanouts)
+    assert_same(pipe.request.fanouts, FANOUTS)
+    for one, other in zip(expected, pipe, strict=True):
+        assert_same(one, other)
+    for sampler in (gf.LayerNeighborSampler, Alike):
+        assert len(list(sampler(gf.ItemSampler(items, 20), TYPED, fanouts))) == 1
+
+
+def test_one_hop_at_a_time_takes_a_dict_as_well() -> None:
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")}), 20)
+    fanouts: list[Any] = [[1, 2], {LIKED: 2, ("user", "likes", "item"): 1}]
+    one, other = (next(iter(pipe.sample_per_layer(TYPED.sample_neighbors, fanout))) for fanout in fanouts)
+    assert_same(vars(one.sampled_subgraphs[0]), vars(other.sampled_subgraphs[0]))
+
+
+def test_a_dict_follows_the_numbers_of_the_edge_types_and_not_their_order() -> None:
+    fields = TYPED.fields()
+    fields["edge_type_to_id"] = {LIKED: 1, LIKES: 0}
+    graph = gf.fused_csc_sampling_graph(**fields)
+    assert_same(Alike(EMPTY, graph, [{LIKED: 2, LIKES: 1}]).request.fanouts, [torch.tensor([1, 2])])
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "message"),
+    [
+        (
+            [{LIKES: 1}],
+            r"fanouts\[0\] must have a number for each edge type .*, but has \['user:likes:item'\]; 0 t",
+        ),
+        ([2, {LIKES: 1, "a:b:c": 2}], r"fanouts\[1\] must have a number for each edge type of the graph, which has"),
+        ({LIKES: [1], LIKED: [1, 2]}, r"fanouts must have as many hops for each edge type, but has \{'user:likes:item"),
+        (
+            {LIKES: 1, LIKED: 1},
+            r"fanouts\['user:likes:item'\] must hold one number per hop, as in \[10, 10\], but",
+        ),
+        ({}, r"fanouts must hold one number per hop, as in \[10, 10\], but is \{\}"),
+        ([{LIKES: 1, LIKED: -2}], r"fanouts\[0\] must be -1 \(all neighbours\) or more"),
+        ([{LIKES: 1, LIKED: 1.5}], r"fanouts\[0\] must be whole numbers, but is \{"),
+        ([{LIKES: 1, LIKED: None}], r"fanouts\[0\] must be a torch.Tensor, .*, but is \[1, None\]"),
+        ([{LIKES: 1, ("item", "user"): 1}], "must have three parts"),
+        ([torch.zeros(10**6)], r"fanouts\[0\] must be whole numbers, but is a Tensor of shape \(1000000,\)"),
+    ],
+)
+def test_wrong_fanouts_by_type_are_named(fanouts: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        Alike(EMPTY, TYPED, fanouts)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("fanouts", [[2], np.array([2]), [1, 3]], ids=str)
+def test_a_graph_takes_fanouts_as_lists_and_arrays(fanouts: Any) -> None:
+    seeds: Any = {"user": torch.arange(9), "item": torch.arange(9)}
+    expected = TYPED.sample_neighbors(seeds, torch.tensor(fanouts), key=1)
+    assert_same(vars(TYPED.sample_neighbors(seeds, fanouts, key=1)), vars(expected))

@@ -126,8 +126,6 @@ def test_a_feature_that_is_not_there_is_named_when_the_pipeline_is_written() -> 
     source = gf.IterableSource([])
     with pytest.raises(KeyError, match=r"feature .*x.* of nodes is not in the store; it has .*edge"):
         source.fetch_feature(STORE, ["feat", "x"])
-    with pytest.raises(KeyError, match=r"feature .*feat.* of node type .*shop.* is not in the store; it has"):
-        source.fetch_feature(STORE, {"shop": ["feat"]})
     with pytest.raises(KeyError, match=r"feature .*x.* of edges is not in the store; it has"):
         source.fetch_feature(STORE, edge_feature_keys=["x"])
 
@@ -203,3 +201,45 @@ def test_overlapping_changes_nothing_and_cooperation_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="cooperative must be False: ranks don't exchange features yet"):
         homogeneous().fetch_feature(STORE, ["feat"], cooperative=True)
+
+
+LIKED = ("item", "liked_by", "user")
+
+
+def users_only() -> gf.BasicFeatureStore:
+    return gf.BasicFeatureStore({("node", "user", "feat"): gf.TorchBasedFeature(NODES[:20])})
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_type_without_features_is_an_error_when_a_mini_batch_has_it(num_workers: int) -> None:
+    keys = {"user": ["feat"], "item": ["feat"]}
+    alone = gf.ItemSampler(gf.HeteroItemSet({"user": gf.ItemSet(20, names="seeds")}), batch_size=7)
+    with gf.DataLoader(alone.fetch_feature(users_only(), keys), num_workers=num_workers) as loader:
+        assert "fetch" in loader.explain().lower()
+        for batch in loader:
+            assert list(batch.node_features) == [("user", "feat")]
+    with (
+        gf.DataLoader(typed().fetch_feature(users_only(), keys), num_workers=num_workers) as loader,
+        pytest.raises(KeyError, match=r"\('node', 'item', 'feat'\) is not in the feature store; it has") as caught,
+    ):
+        list(loader)
+    assert "in FeatureFetcher" in caught.value.__notes__[0]
+
+
+def test_a_type_without_nodes_in_the_mini_batch_needs_no_feature() -> None:
+    batch = gf.MiniBatch(input_nodes={"user": torch.tensor([1]), "item": torch.tensor([], dtype=torch.int64)})
+    fetcher = gf.FeatureFetcher(gf.IterableSource([]), users_only(), {"user": ["feat"], "item": ["feat"]})
+    assert_same(fetcher(batch).node_features, {("user", "feat"): NODES[1:2]})
+
+
+def test_a_wrong_name_of_a_known_type_is_an_error_at_once() -> None:
+    with pytest.raises(KeyError, match=r"feature .*faet.* of node type .*user.* is not in the store; it has"):
+        typed().fetch_feature(users_only(), {"user": ["faet"]})
+
+
+def test_edge_types_may_be_tuples() -> None:
+    store = gf.BasicFeatureStore({("edge", LIKED, "row"): gf.TorchBasedFeature(EDGES)})
+    for batch in typed().fetch_feature(store, edge_feature_keys={LIKED: ["row"]}):
+        for layer in range(2):
+            kind = ":".join(LIKED)
+            assert_same(batch.edge_features[layer], {(kind, "row"): EDGES[batch.edge_ids(layer)[kind]]})

@@ -92,3 +92,24 @@ def test_what_is_missing_is_named() -> None:
         run(Shifted, 1, None)
     with pytest.raises(NotImplementedError, match="NegativeSampler must write _sample_with_etype"):
         next(iter(gf.IterableSource([gf.MiniBatch(seeds=EDGES)]).sample_negative(1)))
+
+
+def test_negatives_behind_the_sampler_are_refused_where_they_would_have_no_nodes() -> None:
+    graph = gf.from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), 4)
+    pipe = gf.ItemSampler(gf.ItemSet(torch.tensor([[1, 0], [3, 1]]), names="seeds"), batch_size=2)
+    right = pipe.sample_uniform_negative(graph, 1).sample_neighbor(graph, fanouts=[2])
+    (batch,) = right
+    assert len(batch.labels) == len(batch.compacted_seeds) == 4
+    for wrong in (
+        pipe.sample_neighbor(graph, fanouts=[2]).sample_uniform_negative(graph, 1),
+        pipe.sample_in_subgraph(graph).sample_uniform_negative(graph, 1),
+        Shifted(pipe.sample_per_layer(graph.sample_neighbors, 2), 1),
+    ):
+        for num_workers in (0, 2):
+            with (
+                gf.DataLoader(wrong, num_workers=num_workers) as loader,
+                pytest.raises(
+                    ValueError, match=r"is sampled already, .* lack the negatives; put \w+ before the sampler"
+                ),
+            ):
+                list(loader)

@@ -3,7 +3,7 @@
 A stage of a room above this one is a `Datapipe` here, because imports go one way.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,7 @@ from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.fanout_sampler import Fanouts
+from graphfeed.datapipes.fanout_sampler import Fanout, Fanouts
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
 from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
 from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
@@ -111,7 +111,7 @@ class Fluent:
     def sample_per_layer(
         self,
         sampler: Callable[..., SampledSubgraph],
-        fanout: int | Sequence[int] | torch.Tensor,
+        fanout: Fanout,
         replace: bool = False,
         prob_name: str | None = None,
         overlap_fetch: bool = False,

@@ -221,7 +221,7 @@ class HeteroItemSet(Shareable):
         for kind, items in self._itemsets.items():
             if not isinstance(items, ItemSet):
                 raise TypeError(
-                    f"itemsets[{kind!r}] must be an ItemSet, but is {brief(items)}; "
+                    f"itemsets[{kind!r}] must be an ItemSet, but is a {type(items).__name__}; "
                     "wrap it, for example ItemSet(ids, names='seeds')"
                 )
         names = {kind: items.names for kind, items in self._itemsets.items()}

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.arguments import as_ids, as_tensor, brief
 from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
@@ -45,7 +45,7 @@ ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
 
 def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
     """Return what picks the edges of one hop as a request says."""
-    keys, share = draws
+    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
     checked = graph.node_type_to_id is not None
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
@@ -138,8 +139,8 @@ def pick_in_time(
     request: SamplingRequest,
 ) -> Pick:
     """Return what picks the edges of one hop that existed before the time of each column."""
+    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
     columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
-    keys, share = draws
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         assert edges.types is None or isinstance(edges.types, torch.Tensor)
@@ -263,16 +264,16 @@ def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByT
         parts = [(name, values, len(seeds))]
     else:
         if not isinstance(values, Mapping):
-            raise TypeError(f"{name} must be a dict by node type, as seeds is, but is a {type(values).__name__}")
+            raise TypeError(f"{name} must be a dict by node type, as seeds is, but is {brief(values)}")
         unknown = sorted(set(values) - set(graph.node_type_to_id))
         if unknown:
-            raise KeyError(f"{name} has node type {unknown[0]!r}, but the graph has {list(graph.node_type_to_id)}")
+            raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
         none = no_times(values)
         by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
         parts = [(f"{name}[{kind!r}]", values.get(kind, none), len(seeds.get(kind, none))) for kind in by_id]
     stacked = []
     for label, part, count in parts:
-        stacked.append(ops.as_times(label, part))
+        stacked.append(ops.as_times(label, as_tensor(label, part)))
         if stacked[-1].numel() != count:
             raise ValueError(f"{label} must have {count} values, one per seed, but has {stacked[-1].numel()}")
     return stacked[0] if len(stacked) == 1 else torch.cat(stacked)
