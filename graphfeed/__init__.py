@@ -181,8 +181,9 @@ _NAMES = {
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
-    "graphfeed.distributed": """GraphPart PartBook PartitionedFeature PartitionedGraph Peers RankLostError cut_graph
-        cut_rows""",
+    "graphfeed.distributed": """GraphPart PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
+        RankLostError StoredPart assign_nodes cut_graph cut_rows draw_report open_part report_partition
+        write_partition""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -214,10 +215,18 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import PartBook as PartBook
     from graphfeed.distributed import PartitionedFeature as PartitionedFeature
     from graphfeed.distributed import PartitionedGraph as PartitionedGraph
+    from graphfeed.distributed import Partitioner as Partitioner
+    from graphfeed.distributed import PartitionReport as PartitionReport
     from graphfeed.distributed import Peers as Peers
     from graphfeed.distributed import RankLostError as RankLostError
+    from graphfeed.distributed import StoredPart as StoredPart
+    from graphfeed.distributed import assign_nodes as assign_nodes
     from graphfeed.distributed import cut_graph as cut_graph
     from graphfeed.distributed import cut_rows as cut_rows
+    from graphfeed.distributed import draw_report as draw_report
+    from graphfeed.distributed import open_part as open_part
+    from graphfeed.distributed import report_partition as report_partition
+    from graphfeed.distributed import write_partition as write_partition
     from graphfeed.interop.dgl import *
     from graphfeed.interop.graphbolt import *
     from graphfeed.ops import draw_key as draw_key

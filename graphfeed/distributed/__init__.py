@@ -15,6 +15,7 @@ from graphfeed.distributed.partition_report import PartitionReport, report_parti
 from graphfeed.distributed.partition_writer import write_partition
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
+from graphfeed.distributed.partitioner import Partitioner
 from graphfeed.distributed.peers import Peers, RankLostError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "PartitionReport",
     "PartitionedFeature",
     "PartitionedGraph",
+    "Partitioner",
     "Peers",
     "RankLostError",
     "StoredPart",

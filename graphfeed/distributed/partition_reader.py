@@ -22,9 +22,10 @@ from graphfeed.distributed.partition_layout import (
     map_entry,
     read_metadata,
 )
+from graphfeed.distributed.partition_pyg_layout import META, PyGLayout
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.peers import Peers
-from graphfeed.storage.features.feature import TorchBasedFeature
+from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.graph_arrays import check_attributes
@@ -50,15 +51,13 @@ class StoredPart:
         Raises:
             ValueError: The number of parts is not that of the ranks.
         """
+        found: dict[tuple[str, str | None, str], Feature] = {}
         keys = self.features.keys()
-        return BasicFeatureStore(
-            {
-                key: PartitionedFeature(self.features[key], self.books[FeatureKey(*key)], peers)
-                if FeatureKey(*key) in self.books
-                else self.features[key]
-                for key in keys
-            }
-        )
+        for domain, kind, name in keys:
+            key = FeatureKey(domain, kind, name)
+            rows = self.features[key]
+            found[key] = PartitionedFeature(rows, self.books[key], peers) if key in self.books else rows
+        return BasicFeatureStore(found)
 
 
 def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -> StoredPart:
@@ -68,7 +67,8 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
     checked. A part of WordNet, 66 thousand nodes with 60 MB of features, opens in two milliseconds.
 
     Args:
-        root: The folder that `write_partition` wrote.
+        root: The folder that `write_partition` wrote; or `Partitioner`, here or in `torch_geometric.distributed`, whose
+            layout is read into memory and always checked.
         part: The number of the part.
         check: Whether to check all ids too, with a pass over the arrays; do so if the files come from elsewhere.
 
@@ -87,6 +87,9 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
     """
     root = Path(root)
+    if (root / META).is_file() and not (root / FILE_NAME).is_file():
+        columns_of_part, rows, books_of_rows = PyGLayout(root).open(part)
+        return StoredPart(columns_of_part, BasicFeatureStore(rows), books_of_rows)
     metadata = read_metadata(root)
     if not 0 <= part < len(metadata.parts):
         raise ValueError(f"part must lie in 0 .. {len(metadata.parts) - 1}, but is {part}")

@@ -14,7 +14,10 @@ def plain(num_nodes: int = 100, num_edges: int = 700) -> gf.FusedCSCSamplingGrap
         random_edges(num_nodes, num_nodes, num_edges, 0),
         num_nodes,
         node_attributes={"time": torch.arange(num_nodes) * 10},
-        edge_attributes={"weight": torch.arange(num_edges, dtype=torch.float32)[:, None] / 2},
+        edge_attributes={
+            "weight": torch.arange(num_edges) / 2,
+            "vector": torch.arange(num_edges)[:, None] * torch.ones(2),
+        },
     )
 
 

@@ -1,0 +1,93 @@
+"""PyG's data with values that tell which node or edge they belong to; a stand-in where PyG is not installed."""
+
+import warnings
+from importlib import import_module
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from tests.pipelines import random_edges
+
+LIKES = "user:likes:item"
+
+
+class Data(SimpleNamespace):
+    """Has attributes; those with a row per node or edge are told by their length, as PyG does."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "num_nodes"}
+
+    def is_node_attr(self, name: str) -> bool:
+        return bool(len(vars(self)[name]) == self.num_nodes)
+
+    def is_edge_attr(self, name: str) -> bool:
+        return bool(len(vars(self)[name]) == self.edge_index.shape[1])
+
+
+class Store(dict[str, Any]):
+    """Has items that are attributes too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+class HeteroData:
+    """Has a store for each type."""
+
+    def __init__(self) -> None:
+        self.stores: dict[Any, Store] = {}
+
+    def __getitem__(self, kind: Any) -> Store:
+        return self.stores.setdefault(kind, Store())
+
+    @property
+    def node_types(self) -> list[str]:
+        return [kind for kind in self.stores if isinstance(kind, str)]
+
+    @property
+    def edge_types(self) -> list[tuple[str, str, str]]:
+        return [kind for kind in self.stores if isinstance(kind, tuple)]
+
+
+def classes() -> tuple[Any, Any]:
+    """Return PyG's classes, or what stands for them."""
+    if find_spec("torch_geometric") is None:
+        return Data, HeteroData
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what other packages warn of on import is not ours
+        module = import_module("torch_geometric.data")
+    return module.Data, module.HeteroData
+
+
+def plain_data(num_nodes: int = 60, num_edges: int = 400) -> Any:
+    ids, edges = torch.arange(num_nodes), torch.arange(num_edges)
+    return classes()[0](
+        num_nodes=num_nodes,
+        edge_index=random_edges(num_nodes, num_nodes, num_edges, 0),
+        x=ids[:, None] * torch.ones(1, 3),
+        y=ids % 5,
+        train_mask=ids % 2 == 0,
+        time=ids * 7 % 31,
+        edge_attr=edges[:, None] * torch.ones(1, 2),
+        edge_weight=edges / 2,
+    )
+
+
+def hetero_data() -> Any:
+    data = classes()[1]()
+    for kind, count in (("user", 50), ("item", 20)):
+        data[kind].num_nodes = count
+        data[kind].x = 1000 * (kind == "item") + torch.arange(count)[:, None] * torch.ones(1, 3)
+    data["user"].y = torch.arange(50) % 5
+    edge_types = [("user", "likes", "item"), ("item", "liked_by", "user"), ("user", "knows", "user")]
+    for number, (source, relation, end) in enumerate(edge_types):
+        store = data[source, relation, end]
+        store.edge_index = random_edges(data[source].num_nodes, data[end].num_nodes, 150, number)
+        store.edge_attr = 1000 * number + torch.arange(150)[:, None] * torch.ones(1, 2)
+        store.edge_time = torch.arange(150) * 37 % 101
+    return data
