@@ -6,9 +6,9 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import torch
 
-from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.arguments import as_ids, as_tensor
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.storage.features.feature import DeferredRead, Feature
+from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
 
@@ -35,6 +35,7 @@ class CachedFeature(Feature):
         self._cache = cache
         self._offset = offset
         self._dtype = row_type(fallback_feature)
+        self._max_bytes = cache.max_size_in_bytes
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, or if None, all rows of the fallback feature."""
@@ -75,19 +76,29 @@ class CachedFeature(Feature):
         """Overwrite rows of the fallback feature and keep them in the cache.
 
         Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it.
+        If the new rows have another shape, dtype or number, as in layer-wise inference, a new cache takes the place of
+        the old one, with as many bytes and statistics that begin again. A feature that shared its cache then has one of
+        its own, with its share of the bytes by rows; the old one is freed when all that share it have left it. Such an
+        update must not run while another thread reads.
+
+        If the fallback's rows can't be overwritten because they lie in a file, `value` itself becomes the fallback.
+
+        Raises:
+            NotImplementedError: Some rows of a file.
+            TypeError: `value` holds no numbers.
+            ValueError: Some rows of another shape or dtype than the others; all rows, of fewer than two dimensions.
         """
+        if ids is None:
+            self._replace_all(check_rows(value))
+            return
+        value, ids = as_tensor("value", value), as_ids("ids", ids)
         if value.shape[1:] != self.size() or value.dtype != self._dtype:
             raise ValueError(
                 f"rows of value must be {self._dtype} of shape {tuple(self.size())} as those of the cache, but are "
                 f"{value.dtype} of shape {tuple(value.shape[1:])}"
             )
-        if ids is None and value.shape[0] != self.count():
-            raise ValueError(f"value must have {self.count()} rows as the feature has, but has {value.shape[0]}")
         self._fallback_feature.update(value, ids)
-        if ids is None:
-            self._cache.clear()
-        else:
-            self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
+        self._cache.replace(ids.to(self._cache.device), value.to(self._cache.device), offset=self._offset)
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the feature."""
@@ -110,6 +121,20 @@ class CachedFeature(Feature):
     def __repr__(self) -> str:
         """Return the fallback feature and the size of the cache."""
         return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
+
+    def _replace_all(self, rows: torch.Tensor) -> None:
+        before = (self.count(), self.size(), self._dtype)
+        try:
+            self._fallback_feature.update(rows)
+        except NotImplementedError:
+            self._fallback_feature = TorchBasedFeature(rows)
+        if (rows.shape[0], rows.shape[1:], rows.dtype) == before:
+            self._cache.clear()
+            return
+        make = self._cache.maker(rows.shape[1:], rows.dtype)
+        # The old rows are freed first, because there may be no room for both caches.
+        self._cache, self._offset = make(0), 0
+        self._cache, self._dtype = make(self._max_bytes), rows.dtype
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""
@@ -219,8 +244,10 @@ def wrap_with_cached_feature(
     row = next(iter(rows.values()))
     cache = cached_feature_type.cache_type.within(max_cache_size_in_bytes, row.shape, row.dtype, *args, **kwargs)
     wrapped, offset = {}, 0
+    total = sum(feature.count() for feature in fallback_features.values())
     for name, feature in fallback_features.items():
         wrapped[name] = cached_feature_type(feature, cache, offset)
+        wrapped[name]._max_bytes = max_cache_size_in_bytes * feature.count() // max(1, total)
         offset += feature.count()
     return wrapped
 

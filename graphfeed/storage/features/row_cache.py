@@ -41,7 +41,8 @@ class RowCache(ABC):
         rows: Memory for the rows, shape (places, ...).
         bookkeeping: Other tensors that the lock protects.
         bookkeeping_bytes: How much memory the cache needs to remember which rows it holds.
-        arguments: What the cache is pickled as: the arguments that create an empty cache of the same size.
+        arguments: What the cache is pickled as: the arguments that create an empty cache of the same size. The first
+            two are its shape and dtype; all others are options, which `within` takes as well.
     """
 
     slots_are_distinct: ClassVar[bool]
@@ -69,6 +70,11 @@ class RowCache(ABC):
     @abstractmethod
     def within(cls, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, *args: Any) -> Self:
         """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included."""
+
+    def maker(self, row_shape: Sequence[int], dtype: torch.dtype) -> Callable[[int], Self]:
+        """Return a function that makes an empty cache of other rows, with the options of this one, from its bytes."""
+        kind, options = type(self), self._arguments[2:]
+        return lambda max_size_in_bytes: kind.within(max_size_in_bytes, row_shape, dtype, *options)
 
     @abstractmethod
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:

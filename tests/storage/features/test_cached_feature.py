@@ -129,11 +129,12 @@ def test_updates_go_through() -> None:
 def test_updates_that_do_not_fit_are_refused() -> None:
     feature = cpu_cached_feature(TorchBasedFeature(ROWS), 100)
     with pytest.raises(ValueError, match=r"rows of value must be torch.float32 of shape \(4,\) as those of the cache"):
-        feature.update(ROWS[:, :2])
+        feature.update(ROWS[:1, :2], torch.tensor([1]))
+    with pytest.raises(ValueError, match="must be greater than 1, but got 1 dimension"):
+        feature.update(ROWS[:, 0])
+    assert_same(feature.read(torch.tensor([1])), ROWS[1:2])
     with pytest.raises(ValueError, match=r"but are torch.float64 of shape"):
         feature.update(ROWS[:1].double(), torch.tensor([1]))
-    with pytest.raises(ValueError, match="value must have 100 rows as the feature has, but has 99"):
-        feature.update(ROWS[1:])
 
 
 def test_no_reader_brings_back_what_was_overwritten() -> None:

@@ -162,6 +162,10 @@ def test_updates_go_through(cuda: Cuda, kind: str, tmp_path: Path) -> None:
         check_equal(cuda, feature.read(torch.tensor([1, 5, 6, 7])), wanted[[1, 5, 6, 7]])
         feature.update(ROWS + 1)
         check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10] + 1)
+        feature.update(ROWS[:50, :2])
+        for _ in range(2):
+            check_equal(cuda, feature.read(torch.arange(10)), ROWS[:10, :2])
+        assert 0 < feature.miss_rate < 1
 
 
 def test_stages_are_those_of_the_fallback(cuda: Cuda) -> None:
