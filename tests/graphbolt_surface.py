@@ -114,6 +114,7 @@ TIMED = (
 )
 
 STAGES: dict[str, str | None] = {
+    "subgraph_sampler": None,
     "SubgraphSampler": "datapipe, *args, **kwargs",
     "NeighborSampler": f"{LAYERS}, {FETCHING}",
     "LayerNeighborSampler": f"{LAYERS}, layer_dependency=False, batch_dependency=1, {FETCHING}",
@@ -314,6 +315,7 @@ REPLACED: dict[str, str] = {
     "CooperativeConvFunction": NO_RANKS,
     "CooperativeConv": NO_RANKS,
     "LegacyDataset": "from_dglgraph takes DGL's graph; features and items are tensors",
+    "subgraph_sampler": "a module; its public names are in graphfeed itself",
     "OnDiskMetaData": BY_FILE,
     "OnDiskGraphTopology": BY_FILE,
     "OnDiskGraphTopologyType": BY_FILE,

@@ -59,7 +59,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 temporal_sampling.timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
             self.cumulative_weights(request.probs_name)
-        elif request.strategy == "labor" and not request.replace:
+        elif request.strategy == "labor" and not request.replace and request.deduplicate:
             self.high_degree_index()
 
     @overload

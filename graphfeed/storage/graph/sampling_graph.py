@@ -11,6 +11,7 @@ from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.ops.checks import check_ids, check_seed
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.compaction import compact_hop
+from graphfeed.storage.graph.former_names import check_former_names
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
@@ -28,6 +29,11 @@ class SamplingGraph(ABC):
     The result should depend on the key and the node alone, as in `draw(key, node, number)`, so that mini-batches stay
     the same for any number of workers. How it reaches worker processes, a graph says by the usual means of `pickle`.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse methods by their former names."""
+        super().__init_subclass__(**kwargs)
+        check_former_names(cls)
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SamplingRequest, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import Checked
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
@@ -103,6 +103,19 @@ def test_attributes_leave_what_was_made_of_others() -> None:
     assert graph.cumulative_weights("w") is made
     graph.indices = graph.indices.clone()
     assert graph.cumulative_weights("w") is not made
+
+
+def test_the_index_of_large_columns_is_prepared_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    graph = make_graph()
+    monkeypatch.setattr(type(graph), "high_degree_index", lambda self: asked.append(self))
+    fanouts = [torch.tensor([2])]
+    graph.prepare(SamplingRequest(fanouts, strategy="labor", deduplicate=False))
+    graph.prepare(SamplingRequest(fanouts, strategy="labor", replace=True))
+    graph.prepare(SamplingRequest(fanouts))
+    assert asked == []
+    graph.prepare(SamplingRequest(fanouts, strategy="labor"))
+    assert asked == [graph]
 
 
 def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: pytest.MonkeyPatch) -> None:
