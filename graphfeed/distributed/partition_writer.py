@@ -87,8 +87,7 @@ def new_folder(root: Path) -> Iterator[Path]:
     Raises:
         FileExistsError: There is something at `root`, other than an empty folder.
     """
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise FileExistsError(f"there is something at {root} already; remove it, or give another root")
+    check_free(root)
     root.parent.mkdir(parents=True, exist_ok=True)
     unfinished = root.parent / f".{root.name}.{secrets.token_hex(4)}.part"
     unfinished.mkdir()
@@ -100,6 +99,12 @@ def new_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     sync_folder(root.parent)
+
+
+def check_free(root: Path) -> None:
+    """Raise a FileExistsError if there is something at a path, other than an empty folder."""
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise FileExistsError(f"there is something at {root} already; remove it, or give another root")
 
 
 def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:

@@ -1,0 +1,32 @@
+"""The command line: `graphfeed COMMAND`, or `python -m graphfeed COMMAND`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+COMMANDS = {"partition": "graphfeed.distributed.partition_command"}
+"""The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, and return the exit status: 1 if files or arguments don't fit, with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, place in COMMANDS.items():
+        module = import_module(place)
+        summary = (module.__doc__ or "").partition("\n")[0]
+        command = commands.add_parser(name, help=summary, description=summary)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        sys.stderr.write("\n".join([f"graphfeed {options.command}: {error}", *getattr(error, "__notes__", ())]) + "\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Partitions a graph in files, with its features, and reports the cut, the balance and the halo.
+
+This is the command `graphfeed partition`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from graphfeed.distributed.assign import METHODS, assign_nodes
+from graphfeed.distributed.assign_ldg import ldg_memory
+from graphfeed.distributed.partition_picture import draw_report
+from graphfeed.distributed.partition_report import report_partition
+from graphfeed.distributed.partition_writer import check_free, write_partition
+from graphfeed.distributed.partitioner import Partitioner
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.features.feature_store import FeatureStore
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.load_graph import load_graph
+
+MIB = 1 << 20
+
+
+class Stored:
+    """A graph in files, and its features if it has any."""
+
+    def __init__(self, source: Path) -> None:
+        self.graph: FusedCSCSamplingGraph
+        self.feature: FeatureStore | None = None
+        if not source.is_dir():
+            self.graph = load_graph(source)
+            return
+        dataset = OnDiskDataset(source)
+        for entry in dataset.yaml_data.get("feature_data") or ():
+            entry["in_memory"] = False  # each row is read once
+        dataset.load()
+        if dataset.graph is None:
+            raise ValueError(f"the data set in {source} has no graph")
+        self.graph, self.feature = dataset.graph, dataset.feature
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("source", type=Path, help="a file that graph.save() wrote, or the folder of an OnDiskDataset")
+    parser.add_argument("root", type=Path, help="the folder to write to; it must not exist or be empty")
+    parser.add_argument("--parts", type=int, required=True, help="the number of parts")
+    parser.add_argument(
+        "--method", choices=METHODS, default="ldg", help="how nodes are assigned (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of hash and metis (default: %(default)s)")
+    parser.add_argument(
+        "--layout",
+        choices=("graphfeed", "pyg"),
+        default="graphfeed",
+        help="files that are mapped, or those of torch_geometric.distributed (default: %(default)s)",
+    )
+    parser.add_argument("--picture", type=Path, help="an SVG file to draw the report to")
+
+
+def run(options: Any) -> None:
+    """Partition a graph, and print what the partition costs."""
+    check_free(options.root)
+    stored = Stored(options.source)
+    graph = stored.graph
+    print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
+    if options.method == "ldg":
+        most = ldg_memory(graph.total_num_nodes, max(options.parts, 1)) / MIB
+        print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
+    assignment = assign_nodes(graph, options.parts, options.method, options.seed)
+    report = report_partition(graph, assignment, options.parts)
+    print(report, flush=True)
+    if options.picture is not None:
+        options.picture.write_text(draw_report(report), encoding="utf-8")
+    if options.layout == "pyg":
+        Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()
+    else:
+        write_partition(options.root, graph, assignment, options.parts, stored.feature)
+    print(f"wrote {options.parts} parts to {options.root}")

@@ -1,0 +1,83 @@
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.__main__ import main
+from graphfeed.distributed import assign_nodes, open_part, report_partition
+from tests.digests import assert_same
+from tests.distributed import graphs
+
+METADATA = """
+dataset_name: small
+graph:
+  nodes: [{num: 6}]
+  edges: [{format: csv, path: edges.csv}]
+feature_data: [{domain: node, name: feat, format: numpy, path: feat.npy}]
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    graphs.plain().save(tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def partition(*arguments: object) -> int:
+    return main(["partition", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("method", ["hash", "range", "ldg"])
+def test_a_saved_graph_is_partitioned(
+    source: Path, tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 3, "--method", method, "--seed", 5) == 0
+    graph = graphs.plain()
+    assignment = assign_nodes(graph, 3, method, seed=5)
+    assert isinstance(assignment, torch.Tensor)
+    for part in range(3):
+        stored = open_part(tmp_path / "parts", part, check=True)
+        assert_same(stored.graph.book.ids_of(part), torch.nonzero(assignment == part).flatten())
+    text = capsys.readouterr().out
+    assert str(report_partition(graph, assignment, 3)) in text
+    assert ("takes at most" in text) == (method == "ldg")
+
+
+def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "metadata.yaml").write_text(METADATA)
+    (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n")
+    np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
+    assert partition(folder, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
+    found = open_part(tmp_path / "parts", 1).features.read("node", None, "feat")
+    assert found.tolist() == [[6, 7], [8, 9], [10, 11]]
+
+
+def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 2, "--layout", "pyg") == 0
+    assert (tmp_path / "parts" / "META.json").is_file()
+    found = [open_part(tmp_path / "parts", part).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID) for part in range(2)]
+    assert torch.cat(found).sort().values.tolist() == list(range(700))
+
+
+def test_the_report_may_be_drawn(source: Path, tmp_path: Path) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 2, "--picture", tmp_path / "report.svg") == 0
+    assert ElementTree.parse(tmp_path / "report.svg").getroot().tag.endswith("svg")
+
+
+def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert partition(source, tmp_path, "--parts", 2) == 1
+    found = capsys.readouterr()
+    assert "there is something at" in found.err
+    assert found.out == "", "before anything is read"
+    assert partition(source, tmp_path / "parts", "--parts", 0) == 1
+    assert "num_parts must be 1 or more, but is 0" in capsys.readouterr().err
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "metadata.yaml").write_text("dataset_name: small\n")
+    assert partition(tmp_path / "small", tmp_path / "parts", "--parts", 2) == 1
+    assert "metadata.yaml does not contain graph field" in capsys.readouterr().err
+    assert not (tmp_path / "parts").exists()

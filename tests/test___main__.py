@@ -1,0 +1,43 @@
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphfeed.__main__ import COMMANDS, main
+from graphfeed.distributed import open_part
+from tests.distributed import graphs
+
+
+def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "partition Partitions a graph in files, with its features" in text
+    assert list(COMMANDS) == ["partition"]
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    graphs.plain().save(tmp_path / "graph")
+    command = [sys.executable, "-m", "graphfeed", "partition", "graph", "parts", "--parts", "2"]
+    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "100 nodes and 700 edges" in run.stdout
+    assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
+
+
+def test_the_script_of_the_package_is_the_same() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"graphfeed": "graphfeed.__main__:main"}
+
+
+def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partition", str(tmp_path / "nothing"), str(tmp_path / "parts"), "--parts", "2"]) == 1
+    assert capsys.readouterr().err.startswith("graphfeed partition: ")
+    torch.save(torch.zeros(3), tmp_path / "tensor")
+    assert main(["partition", str(tmp_path / "tensor"), str(tmp_path / "parts"), "--parts", "2"]) == 1
+    assert "is no graph that graphfeed wrote" in capsys.readouterr().err
