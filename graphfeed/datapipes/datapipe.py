@@ -12,7 +12,7 @@ from torch.utils.data import IterableDataset
 from graphfeed.datapipes.pipeline.description import describe_chain
 from graphfeed.datapipes.pipeline.fluent import Fluent, register
 from graphfeed.datapipes.pipeline.immutable import Immutable, make_immutable
-from graphfeed.datapipes.pipeline.iteration import begins
+from graphfeed.datapipes.pipeline.iteration import begins, key_source
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
@@ -110,9 +110,9 @@ class Datapipe(Fluent, Immutable, Streams, Rewritable, IterableDataset[Any]):
         return int(not self.inserted) + max((stage.position for stage in self.inputs), default=0)
 
     def with_seed(self, seed: int, epoch: int = 0, start: int = 0) -> "Datapipe":
-        """Return the pipeline with another seed and epoch, beginning with mini-batch `start`."""
+        """Return a copy that iterates another seed and epoch, beginning with mini-batch `start`."""
         seed = check_position(seed, epoch, start)
-        return self.rewrite(lambda stage: stage.keyed(seed, epoch, start) if isinstance(stage, Source) else stage)
+        return self.rewrite(lambda stage: key_source(stage, seed, epoch, start) if isinstance(stage, Source) else stage)
 
     def __repr__(self) -> str:
         """Return the chain, source first."""

@@ -164,7 +164,7 @@ def test_another_number_of_ranks_resumes_it() -> None:
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_torch_loader_s_workers_share_the_rank_s(num_workers: int) -> None:
-    pipe = sampler(50, 4, 1, 2, shuffle=True, seed=SEED)
+    pipe = sampler(50, 4, 1, 2, shuffle=True, seed=SEED).with_seed(SEED)
     loader = torch.utils.data.DataLoader(pipe, batch_size=None, num_workers=num_workers)
     assert sorted(digests(loader)) == sorted(digests(pipe))
 

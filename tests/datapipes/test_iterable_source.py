@@ -75,7 +75,7 @@ def test_its_length_is_that_of_the_iterable() -> None:
 @with_torch_workers
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_torchs_workers_share_it(num_workers: int) -> None:
-    pipe = gf.IterableSource(make_batches())
+    pipe = gf.IterableSource(make_batches()).with_seed(0)
     loader: Any = TorchLoader(pipe, batch_size=None, num_workers=num_workers)
     assert sorted(digests(loader)) == sorted(digests(pipe))
 

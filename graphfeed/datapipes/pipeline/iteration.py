@@ -1,5 +1,7 @@
 """What happens when a stage is iterated: random streams are assigned, an observer is told, torch's workers share."""
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -7,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import get_worker_info
 
 from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
+from graphfeed.datapipes.pipeline.rewriting import stages_of
 from graphfeed.datapipes.pipeline.streams import assign_streams
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
+
+
+TORCH_LOADER = "torch.utils.data._utils.fetch"
+"""The module by which torch's DataLoader iterates a data set."""
 
 
 def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[Any]]":
@@ -18,6 +25,7 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
 
     @wraps(run)
     def iterate(stage: "Datapipe") -> Iterator[Any]:
+        warn_of_repeats(stage, caller=sys._getframe(1).f_globals.get("__name__", ""))
         minibatches = run(assign_streams(stage))
         # A loop that calls super().__iter__() is observed once.
         inner = type(stage).__iter__ is not iterate
@@ -25,6 +33,34 @@ def begins(run: "Callable[[Any], Iterator[Any]]") -> "Callable[[Any], Iterator[A
         return minibatches if observer is None else observe_each(stage, minibatches, observer)
 
     return iterate
+
+
+def key_source(source: Any, seed: int, epoch: int, start: int) -> "Datapipe":
+    """Return a source for a seed and an epoch that somebody chose, beginning with mini-batch `start`."""
+    keyed: Datapipe = source.keyed(seed, epoch, start).changed(epoch_was_chosen=True)
+    return keyed
+
+
+def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
+    """Warn if torch's DataLoader iterates a pipeline that would draw the same in each of its epochs.
+
+    Args:
+        pipe: The pipeline.
+        caller: The name of the module that iterates it.
+    """
+    worker = get_worker_info()
+    if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
+        return
+    stages = stages_of(pipe)
+    draws = any(stage.needs_key or getattr(stage, "shuffle", False) for stage in stages)
+    chosen = any(getattr(stage, "epoch_was_chosen", False) for stage in stages)
+    if draws and not chosen and (worker is None or worker.id == 0):
+        warnings.warn(
+            "torch's DataLoader repeats epoch 0 of this pipeline in each of its epochs: the same shuffling and the "
+            "same sampling; use graphfeed.DataLoader(pipe), which has workers too, or give torch's "
+            "pipe.with_seed(seed, epoch) in each epoch",
+            stacklevel=3,
+        )
 
 
 def torch_shard() -> tuple[int, int]:
