@@ -5,7 +5,7 @@ Writing to fresh pages costs more than the copy itself, because the operating sy
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -40,6 +40,9 @@ class BufferPool:
     """A thread-safe pool of blocks, with four size classes per power of two."""
 
     def __init__(self, idle_bytes: int = IDLE_BYTES) -> None:
+        self.source: Callable[[int], NDArray[np.uint8] | None] | None = None
+        """Is asked first, from any thread, for memory of so many bytes, which is free again when its array dies; the
+        pool provides it if the source returns None."""
         self.idle_bytes = idle_bytes
         self.idle = 0
         self.lock = threading.RLock()  # Reentrant: a lease may die in a locked section of its own thread.
@@ -53,7 +56,10 @@ class BufferPool:
         if size < SMALL_BYTES:
             return np.empty(shape, dtype=kind)
         step = 1 << max((size - 1).bit_length() - 3, 12)
-        array: NDArray[Any] = self.take(-(-size // step) * step)[:size].view(kind).reshape(shape)
+        rounded = -(-size // step) * step
+        given = None if self.source is None else self.source(rounded)
+        memory = self.take(rounded) if given is None else given
+        array: NDArray[Any] = memory[:size].view(kind).reshape(shape)
         return array
 
     def take(self, size: int) -> NDArray[np.uint8]:

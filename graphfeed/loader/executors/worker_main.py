@@ -18,6 +18,8 @@ from graphfeed.loader.executors.remote_error import RemoteError
 from graphfeed.loader.transport.mailbox import Inbox, Outbox
 from graphfeed.loader.transport.pickling import encode
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.loader.transport.zero_copy import ZeroCopySender
+from graphfeed.ops.buffers import POOL
 
 NUMBER = struct.Struct("<Q")
 """A message with a call begins with the call's number."""
@@ -50,7 +52,7 @@ class Reply:
 Calls = queue.SimpleQueue[bytes | None]
 
 
-def run_worker(inbox: Inbox, outbox: Outbox) -> None:
+def run_worker(inbox: Inbox, outbox: Outbox, sender: ZeroCopySender) -> None:
     """Do one call after another, until the other process closes its ends or is gone."""
     Imported.done = True
     # An interrupt at the terminal reaches all processes; the parent decides what becomes of its workers.
@@ -61,11 +63,19 @@ def run_worker(inbox: Inbox, outbox: Outbox) -> None:
     calls: Calls = queue.SimpleQueue()
     threading.Thread(target=receive_calls, args=(inbox, calls), name="graphfeed-calls", daemon=True).start()
     try:
-        outbox.send(*encode(Reply(None)))
+        POOL.source = sender.take
+        send_in_place(outbox, sender, *encode(Reply(None)))
         while (message := calls.get()) is not None:
-            outbox.send(*answer(message))
+            send_in_place(outbox, sender, *answer(message))
     except Closed:
         return
+
+
+def send_in_place(outbox: Outbox, sender: ZeroCopySender, header: bytes, buffers: list[Any]) -> None:
+    """Send a reply whose object is gone: what ops have written for it stays where it lies."""
+    header, copied, kept = sender.pack(header, buffers)
+    outbox.send(header, copied)
+    del kept
 
 
 def answer(message: bytes) -> Any:

@@ -16,6 +16,7 @@ from graphfeed.loader.executors.worker_main import NUMBER, Reply, run_worker
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.loader.transport.zero_copy import open_zero_copy
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.memory.memory_map import Bytes
 
@@ -34,6 +35,7 @@ class WorkerProcess:
     def __init__(self, context: BaseContext) -> None:
         self.outbox, inbox = open_mailbox()
         outbox, self.inbox = open_mailbox()
+        sender, self.receiver = open_zero_copy()
         self.ready = False
         self.since = time.monotonic()
         """When it was started, or began its present call."""
@@ -43,7 +45,7 @@ class WorkerProcess:
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"{PREFIX}{next(NAMES)}"
-            self.process = make(target=run_worker, args=(inbox, outbox), name=name)
+            self.process = make(target=run_worker, args=(inbox, outbox, sender), name=name)
             if context.get_start_method() != "fork":
                 # Otherwise it would start with the first process, and unblock interrupts.
                 resource_tracker.ensure_running()
@@ -55,6 +57,7 @@ class WorkerProcess:
         finally:
             inbox.close()
             outbox.close()
+            sender.close()
         self.pid = int(self.process.pid)
         self.sentinel, self.owns_sentinel = open_sentinel(self.process, context)
         """A descriptor that is readable once the process has ended."""
@@ -86,7 +89,7 @@ class WorkerProcess:
                 self.gone = True
                 yield error
                 return
-            yield decode_reply(*message)
+            yield decode_reply(*self.receiver.unpack(*message))
 
     def was_killed(self) -> bool:
         """Tell whether a process that is gone was killed by a signal."""

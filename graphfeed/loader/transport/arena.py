@@ -31,6 +31,7 @@ class Arena:
 
     Args:
         size: Bytes of the memory file.
+        file: A file of that size; None creates one.
 
     Example:
         >>> arena = Arena(1 << 20)
@@ -39,9 +40,9 @@ class Arena:
         128
     """
 
-    def __init__(self, size: int = ARENA_BYTES) -> None:
+    def __init__(self, size: int = ARENA_BYTES, file: MemoryFile | None = None) -> None:
         self.size = max(align(size), SLOTS)
-        self.file = MemoryFile.create(self.size)
+        self.file = MemoryFile.create(self.size) if file is None else file
         self.memory = map_shared(self.file.descriptor, self.size)
         self.marks = self.memory[:SLOTS]
         self.starts = [SLOTS]

@@ -1,0 +1,217 @@
+"""Results that ops write where their receiver reads them, so that they are sent without a copy."""
+
+import os
+import struct
+import threading
+import weakref
+from bisect import bisect_right
+from collections import defaultdict
+from contextlib import suppress
+from multiprocessing.reduction import DupFd
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphfeed.loader.transport.arena import Arena, ArenaReader, Block, BlockLease
+from graphfeed.storage.memory.memory_map import Bytes, MemoryFile
+
+ZERO_COPY_BYTES = 1 << 30
+"""Address space, not memory: pages are allocated when they are first written."""
+SMALL_BYTES = 1 << 14
+"""Smaller buffers are copied; otherwise they would keep a whole block in use."""
+COUNT = struct.Struct("<Q")
+"""What a header begins with: how many buffers lie in blocks."""
+PLACE = struct.Struct("<6Q")
+"""A buffer's number; its block's slot, start and size; where in the block the buffer begins, and its size."""
+
+
+class Holding(BlockLease):
+    """A block in the hands of the process that writes it."""
+
+    claimed = False
+    """Whether a message now decides when the block becomes free."""
+
+    def __del__(self) -> None:
+        if not self.claimed:
+            super().__del__()
+
+
+class Piece(NamedTuple):
+    """A buffer that lies in a block, and where in the arena."""
+
+    number: int
+    start: int
+    stop: int
+
+
+class ZeroCopySender:
+    """The sender's side: a source of memory for a `BufferPool`, and what makes messages of what was written there.
+
+    A buffer in one of its blocks is sent as a place, without a copy. That is right only if nothing in this process can
+    write to it any more, or see what the receiver writes. So a block is handed over when nothing here refers to it,
+    which the death of its array tells. The receiver's last reference frees it. Three kinds of buffers are copied: those
+    in a block that something here still refers to, such as a stage that keeps a tensor for the next mini-batch; small
+    ones; and of those that overlap, all but the largest, because they arrive apart.
+
+    If the receiver keeps so much that no room is left, `take` returns None, and everything is copied. A sender pickles
+    to child processes of any start method. Use it only there afterwards, from any thread, but call `pack` from one.
+
+    Where worker processes fetch (a graph of the size of ogbn-products, fan-outs 15, 10 and 5, two workers, 55 MB per
+    mini-batch), mini-batches come 1.17 times as fast as with the copy, for 0.83 of the processor time.
+
+    Args:
+        file: An anonymous file, which the sender takes over; None sends everything by copy.
+        size: The size of the file.
+
+    Example:
+        >>> sender, receiver = open_zero_copy(1 << 20)
+        >>> memory = sender.take(1 << 16)
+        >>> memory[:3] = [1, 2, 3]
+        >>> buffers = [memory]
+        >>> del memory
+        >>> header, copied, kept = sender.pack(b"header", buffers)
+        >>> header, (same,) = receiver.unpack(header, copied)
+        >>> len(copied), bytes(header), same[:3].tolist()
+        (0, b'header', [1, 2, 3])
+    """
+
+    def __init__(self, file: MemoryFile | None, size: int) -> None:
+        self.file = file
+        self.size = size
+        self.lock = threading.Lock()
+        self.arena: Arena | None = None
+        self.process: int | None = None
+        """The one that writes."""
+        self.holdings: dict[int, weakref.ref[Holding]] = {}
+        """The latest of each slot."""
+
+    def take(self, size: int) -> Bytes | None:
+        """Return memory of so many bytes, which is free again when nothing views it; None if no room is left."""
+        if self.process not in (None, os.getpid()):
+            return None  # a child that was forked from the one that writes
+        with self.lock:
+            arena = self.arena or self.map()
+            block = None if arena is None else arena.allocate(size)
+            if arena is None or block is None:
+                return None
+            address = arena.memory.ctypes.data + block.start
+            holding = Holding(arena.marks, block.slot, address, block.stop - block.start)
+            self.holdings[block.slot] = weakref.ref(holding)
+        return np.asarray(holding)[:size]
+
+    def map(self) -> Arena | None:
+        """Map the file, the first time; without room for it, do without."""
+        self.process = os.getpid()
+        file, self.file = self.file, None
+        if file is not None:
+            with suppress(OSError):
+                self.arena = Arena(self.size, file)
+            file.close()
+        return self.arena
+
+    def pack(self, header: bytes, buffers: list[Any]) -> tuple[bytes, list[Any], list[Any]]:
+        """Return a message's header with places in it, what is left to copy, and what must live until that is sent.
+
+        Takes the arrays out of the list: the result is right if the caller keeps no other reference to them.
+        """
+        arena = self.arena
+        if arena is None:
+            return COUNT.pack(0) + header, buffers, []
+        placed: list[tuple[Piece, Block]] = []
+        kept = []
+        for block, pieces in self.claim(arena, buffers):
+            for piece in pieces:
+                buffers[piece.number] = arena.memory[piece.start : piece.stop]
+            holding = self.holdings[block.slot]()
+            chosen = worth_a_place(pieces) if holding is None else []
+            placed.extend((piece, block) for piece in chosen)
+            if holding is not None:
+                holding.claimed = False
+                kept.append(holding)
+            elif not chosen:
+                address = arena.memory.ctypes.data + block.start
+                kept.append(Holding(arena.marks, block.slot, address, block.stop - block.start))
+        placed.sort()
+        places = [
+            PLACE.pack(number, block.slot, block.start, block.stop - block.start, start - block.start, stop - start)
+            for (number, start, stop), block in placed
+        ]
+        for piece, _ in reversed(placed):
+            del buffers[piece.number]
+        return b"".join((COUNT.pack(len(placed)), *places, header)), buffers, kept
+
+    def claim(self, arena: Arena, buffers: list[Any]) -> list[tuple[Block, list[Piece]]]:
+        """Return the blocks that buffers lie in, which no longer become free by themselves, and the buffers in each."""
+        first = arena.memory.ctypes.data
+        with self.lock:
+            blocks = sorted(arena.in_use.values(), key=lambda block: block.start)
+        starts = [block.start for block in blocks]
+        found: defaultdict[Block, list[Piece]] = defaultdict(list)
+        for number, buffer in enumerate(buffers):
+            start = buffer.__array_interface__["data"][0] - first
+            if not 0 <= start < arena.size:
+                continue
+            block = blocks[bisect_right(starts, start) - 1]
+            holding = self.holdings[block.slot]()
+            assert holding is not None
+            holding.claimed = True
+            found[block].append(Piece(number, start, start + buffer.size))
+        return list(found.items())
+
+    def close(self) -> None:
+        """Close the file here, where another process has it. Does nothing the second time."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.file is None:
+            return ZeroCopySender, (None, self.size)
+        return receive_sender, (DupFd(self.file.descriptor), self.size)
+
+
+def receive_sender(descriptor: Any, size: int) -> ZeroCopySender:
+    """Return the sender that came from another process."""
+    return ZeroCopySender(MemoryFile(descriptor.detach()), size)
+
+
+def worth_a_place(pieces: list[Piece]) -> list[Piece]:
+    """Return the pieces of a block that are not small and don't overlap; the largest of those that do."""
+    chosen: list[Piece] = []
+    for piece in sorted(pieces, key=lambda piece: piece.start - piece.stop):
+        if piece.stop - piece.start < SMALL_BYTES:
+            break
+        if all(piece.stop <= other.start or other.stop <= piece.start for other in chosen):
+            chosen.append(piece)
+    return chosen
+
+
+class ZeroCopyReceiver:
+    """The receiver's side."""
+
+    def __init__(self, reader: ArenaReader | None) -> None:
+        self.reader = reader
+
+    def unpack(self, header: bytes, buffers: list[Bytes]) -> tuple[bytes, list[Bytes]]:
+        """Return the header without places, and all buffers in the order in which they were packed."""
+        (count,) = COUNT.unpack_from(header)
+        end = COUNT.size + count * PLACE.size
+        blocks: dict[int, Bytes] = {}
+        for number, slot, start, size, offset, length in PLACE.iter_unpack(header[COUNT.size : end]):
+            assert self.reader is not None
+            if slot not in blocks:
+                blocks[slot] = self.reader.lease(slot, start, size)
+            buffers.insert(number, blocks[slot][offset : offset + length])
+        return header[end:], buffers
+
+
+def open_zero_copy(size: int = ZERO_COPY_BYTES) -> tuple[ZeroCopySender, ZeroCopyReceiver]:
+    """Return two sides that belong together; send the first to a child process, and then close it here.
+
+    Everything is copied if the system has no room for so much.
+    """
+    try:
+        file = MemoryFile.create(size)
+        return ZeroCopySender(file, size), ZeroCopyReceiver(ArenaReader(file.descriptor, size))
+    except (OSError, OverflowError):
+        return ZeroCopySender(None, size), ZeroCopyReceiver(None)

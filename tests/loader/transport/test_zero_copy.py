@@ -1,0 +1,310 @@
+import gc
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed.loader.transport.pickling import decode, encode
+from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, ZeroCopySender, open_zero_copy
+from graphfeed.ops import buffers
+from graphfeed.ops.buffers import BufferPool
+
+pytestmark = [
+    pytest.mark.usefixtures("no_leaks"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+SIZE = 1 << 21
+LARGE = 100_000
+FULL = 2 * SIZE
+
+
+class Sides:
+    """Both sides in one process, and what was copied on the way."""
+
+    def __init__(self, size: int = SIZE) -> None:
+        self.sender, self.receiver = open_zero_copy(size)
+        self.pool = BufferPool()
+        self.pool.source = self.sender.take
+        self.copied: list[int] = []
+
+    def make(self, size: int, number: int = 0) -> torch.Tensor:
+        """Return a tensor as an op makes it."""
+        tensor = torch.from_numpy(self.pool.empty(size, np.uint8))
+        tensor[:] = torch.arange(number, number + size)
+        return tensor
+
+    def send(self, values: list[Any]) -> Any:
+        """Return what arrives; the list is empty then."""
+        encoded = encode(values)
+        values.clear()
+        header, copied, kept = self.sender.pack(*encoded)
+        arrived = [np.array(part) for part in copied]
+        self.copied = [part.size for part in copied]
+        del copied, kept
+        return decode(*self.receiver.unpack(header, arrived))
+
+    def is_free(self) -> bool:
+        """Tell whether no block is out."""
+        arena = self.sender.arena
+        assert arena is not None
+        arena.reclaim()
+        return not arena.in_use
+
+
+@pytest.fixture
+def sides() -> Iterator[Sides]:
+    sides = Sides()
+    yield sides
+    sides.sender.close()
+
+
+def expected(size: int, number: int = 0) -> torch.Tensor:
+    return torch.arange(number, number + size).to(torch.uint8)
+
+
+def test_what_nobody_else_refers_to_is_not_copied(sides: Sides) -> None:
+    (arrived,) = sides.send([sides.make(LARGE, 5)])
+    assert sides.copied == []
+    assert torch.equal(arrived, expected(LARGE, 5))
+    assert not sides.is_free()
+    del arrived
+    assert sides.is_free()
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> list[Any]:
+    """Steps: the sizes of blocks, slices of them, which ones the sender keeps, and for how long the receiver does."""
+    size = st.sampled_from([0, 10, SMALL_BYTES, buffers.SMALL_BYTES, LARGE, 5 * LARGE, FULL])
+    part = st.tuples(st.integers(0, 3), st.integers(0, LARGE), st.integers(0, LARGE))
+    step = st.tuples(
+        st.lists(size, max_size=4), st.lists(part, max_size=6), st.sets(st.integers(0, 3)), st.integers(0, 4)
+    )
+    return draw(st.lists(step, max_size=10))
+
+
+def write(pairs: list[tuple[torch.Tensor, torch.Tensor]], number: int) -> None:
+    """Check that tensors are as they should be, then change them."""
+    for value, right in pairs:
+        assert torch.equal(value, right)
+        value += number
+        right += number
+
+
+@given(messages())
+def test_neither_side_sees_what_the_other_one_writes(steps: list[Any]) -> None:
+    """Whatever is kept where, and also where parts of a message overlap."""
+    sides = Sides()
+    here: list[tuple[torch.Tensor, torch.Tensor]] = []
+    there: list[list[tuple[torch.Tensor, torch.Tensor]]] = []
+    for number, (sizes, parts, keeps, age) in enumerate(steps):
+        made = [sides.make(size, number) for size in sizes]
+        values = [*made, *(made[which][start : start + length] for which, start, length in parts if which < len(made))]
+        truth = [value.clone() for value in values]
+        here.extend((made[which], made[which].clone()) for which in keeps if which < len(made))
+        made.clear()
+        there.append(list(zip(sides.send(values), truth, strict=True)))
+        del there[: max(0, len(there) - 1 - age)]
+        for pairs in there:
+            write(pairs, 1)
+        write(here, 7)
+    pairs = []
+    here.clear()
+    there.clear()
+    sides.pool.empty(LARGE, np.uint8)
+    assert sides.is_free()
+
+
+def test_what_the_sender_keeps_is_copied(sides: Sides) -> None:
+    kept = sides.make(LARGE)
+    (arrived,) = sides.send([kept])
+    assert sides.copied == [LARGE]
+    kept += 1
+    assert torch.equal(arrived, expected(LARGE))
+    del kept
+    assert sides.is_free()
+
+
+def test_a_part_that_the_sender_keeps_is_enough(sides: Sides) -> None:
+    tensor = sides.make(LARGE)
+    kept = tensor.numpy()[3:5]
+    values = [tensor[:50_000], tensor[50_000:], sides.make(LARGE)]
+    del tensor
+    sides.send(values)
+    assert sides.copied == [50_000, 50_000]
+    assert kept.tolist() == [3, 4]
+
+
+def test_what_was_kept_is_sent_in_place_once_it_is_kept_no_more(sides: Sides) -> None:
+    kept = [sides.make(LARGE)]
+    sides.send(list(kept))
+    assert sides.send(kept)[0].tolist() == expected(LARGE).tolist()
+    assert sides.copied == []
+
+
+def test_a_cycle_keeps_what_it_holds_until_it_is_collected(sides: Sides) -> None:
+    cycle: list[Any] = [sides.make(LARGE)]
+    cycle.append(cycle)
+    values = [cycle[0]]
+    del cycle
+    gc.disable()
+    try:
+        sides.send(values)
+    finally:
+        gc.enable()
+    assert sides.copied == [LARGE]
+    gc.collect()
+    assert sides.is_free()
+
+
+def test_parts_of_a_block_arrive_apart_and_the_largest_is_not_copied(sides: Sides) -> None:
+    tensor = sides.make(LARGE)
+    values = [tensor[:40_000], tensor[:60_000], tensor[60_000:], tensor[:60_000]]
+    del tensor
+    first, second, third, fourth = sides.send(values)
+    assert sorted(sides.copied) == [40_000, 60_000]
+    for part in (first, second, third, fourth):
+        part += 1
+    assert torch.equal(torch.cat([fourth, third]), expected(LARGE, 1))
+    assert torch.equal(second, fourth)
+    assert torch.equal(first, second[:40_000])
+
+
+def test_a_small_part_keeps_no_block(sides: Sides) -> None:
+    values = [sides.make(LARGE)[:10]]
+    (arrived,) = sides.send(values)
+    assert sides.copied == [10]
+    assert sides.is_free()
+    assert arrived.tolist() == list(range(10))
+
+
+def test_other_memory_and_empty_tensors_come_along(sides: Sides) -> None:
+    values = [
+        torch.arange(9),
+        sides.make(0),
+        sides.make(LARGE)[5:5],
+        np.arange(3),
+        sides.make(LARGE).view(-1, 4),
+        "text",
+    ]
+    numbers, empty, none, few, large, text = sides.send(values)
+    assert (numbers.tolist(), few.tolist(), text) == (list(range(9)), [0, 1, 2], "text")
+    assert (empty.shape, none.shape) == (torch.Size([0]), torch.Size([0]))
+    assert torch.equal(large, expected(LARGE).view(-1, 4))
+
+
+def test_blocks_begin_at_a_cache_line(sides: Sides) -> None:
+    held = [sides.make(buffers.SMALL_BYTES + 100 * number) for number in range(5)]
+    assert [tensor.data_ptr() % 64 for tensor in held] == [0] * 5
+    assert [tensor.data_ptr() % 64 for tensor in sides.send(held)] == [0] * 5
+
+
+def test_where_the_receiver_keeps_all_there_is_the_sender_goes_on_without(sides: Sides) -> None:
+    kept = []
+    for number in range(40):
+        kept.extend(sides.send([sides.make(LARGE, number)]))
+    assert sides.copied == [LARGE]
+    assert all(torch.equal(value, expected(LARGE, number)) for number, value in enumerate(kept))
+    kept.clear()
+    sides.send([sides.make(LARGE)])
+    assert sides.copied == []
+
+
+def test_memory_is_used_again(sides: Sides) -> None:
+    places = {sides.send([sides.make(LARGE)])[0].data_ptr() for _ in range(20)}
+    assert len(places) == 1
+
+
+def test_without_address_space_everything_is_copied() -> None:
+    sides = Sides(1 << 62)
+    (arrived,) = sides.send([sides.make(LARGE)])
+    assert sides.copied == [LARGE]
+    assert torch.equal(arrived, expected(LARGE))
+
+
+def test_what_is_left_of_a_message_that_is_dropped_comes_back(sides: Sides) -> None:
+    encoded = encode([sides.make(LARGE), sides.make(LARGE)])
+    header, copied, _ = sides.sender.pack(*encoded)
+    sides.receiver.unpack(header, copied)
+    del copied, encoded
+    assert sides.is_free()
+
+
+def test_threads_that_make_and_drop_disturb_nobody(sides: Sides) -> None:
+    stop = threading.Event()
+
+    def make() -> None:
+        while not stop.is_set():
+            sides.make(buffers.SMALL_BYTES, 1)
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        for number in range(50):
+            (arrived,) = sides.send([sides.make(LARGE, number)])
+            assert torch.equal(arrived, expected(LARGE, number))
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_forked_child_gives_nothing_back(sides: Sides) -> None:
+    kept = [sides.make(LARGE)]
+    if (pid := os.fork()) == 0:
+        kept.clear()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert not sides.is_free()
+    assert torch.equal(kept[0], expected(LARGE))
+
+
+def test_a_forked_child_writes_elsewhere(sides: Sides) -> None:
+    sides.make(LARGE)
+    if (pid := os.fork()) == 0:
+        os._exit(0 if sides.sender.take(LARGE) is None else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert sides.sender.take(LARGE) is not None
+
+
+def serve(sender: ZeroCopySender, outbox: Any) -> None:
+    pool = BufferPool()
+    pool.source = sender.take
+    array = pool.empty(LARGE, np.uint8)
+    array[:] = 3
+    header, encoded = encode(array)
+    del array
+    header, copied, _ = sender.pack(header, encoded)
+    outbox.send((header, len(copied)))
+    os.kill(os.getpid(), 9)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_was_received_outlives_its_sender(method: str) -> None:
+    context: Any = multiprocessing.get_context(method)
+    sender, receiver = open_zero_copy(SIZE)
+    inbox, outbox = context.Pipe(duplex=False)
+    process = context.Process(target=serve, args=(sender, outbox))
+    process.start()
+    outbox.close()
+    sender.close()
+    header, copied = inbox.recv()
+    process.join()
+    inbox.close()
+    arrived = decode(*receiver.unpack(header, []))
+    assert (copied, process.exitcode) == (0, -9)
+    process.close()
+    assert np.array_equal(arrived, np.full(LARGE, 3))
+
+
+def test_a_header_without_places_stays_as_it_is() -> None:
+    sender, _ = open_zero_copy(SIZE)
+    header, copied, _ = sender.pack(b"text", [np.zeros(3, dtype=np.uint8)])
+    assert ZeroCopyReceiver(None).unpack(header, copied)[0] == b"text"
+    sender.close()
