@@ -7,11 +7,11 @@ from graphfeed.datapipes.datapipe import Datapipe, Shardable
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.transport.sending import can_be_sent
 
 
 @runtime_checkable
@@ -87,8 +87,10 @@ def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 
     # Where nothing follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
     def may_move(stage: Transform) -> bool:
+        if placement_of(stage) is Placement.WORKER:
+            return stage.runs_in is Placement.WORKER or can_be_sent(stage)
         shared = isinstance(stage, ReadsSharedFeatures) and decides_itself(stage) and stage.may_run_in_processes()
-        return (shared or placement_of(stage) is Placement.WORKER) and can_be_sent(stage)
+        return shared and can_be_sent(stage)
 
     moved: set[int] = set()
     for stage in traverse(pipe):

@@ -1,6 +1,7 @@
 """Where stages run. What is said of processes here goes for any executor that is no pool of threads."""
 
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests import pipelines
 from tests.digests import assert_same
 from tests.loader.test_rules import PROCESSES, THREADS, AtHome, Work, names, sampler
 
+LOCK = threading.Lock()
 AUTO, WORKER, MAIN = gf.Placement.AUTO, gf.Placement.WORKER, gf.Placement.MAIN
 
 
@@ -38,6 +40,10 @@ class ReadsAnywhere(gf.Transform):
 class ReadsShared(ReadsAnywhere):
     def may_run_in_processes(self) -> bool:
         return self.answer
+
+
+class Holds(gf.Transform):
+    value: Any
 
 
 class SaysProcess(gf.Transform):
@@ -150,8 +156,8 @@ def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
         Work(AtHome(fetched())),
         Work(ReadsShared(Work(sampler()), answer=False)),
         Work(ReadsAnywhere(Work(sampler()), answer=True)),
-        fetched().transform(lambda batch: batch),
-        Work(fetched().transform(lambda batch: batch)),
+        Holds(fetched(), LOCK),
+        Work(Holds(fetched(), LOCK)),
         Work(fetched()).changed(runs_in=MAIN),
         Work(fetched().changed(runs_in=MAIN)),
     ],
@@ -166,6 +172,10 @@ def test_a_fetch_that_must_stay_in_the_main_process_has_no_threads() -> None:
     planned = make_plan(fetched().changed(runs_in=MAIN), PROCESSES).running
     assert gf.find(planned, InThreads) == []
     assert in_workers(fetched().changed(runs_in=MAIN), THREADS) == ["Work"]
+
+
+def test_a_stage_that_must_run_in_workers_takes_the_fetch_along_even_if_it_is_refused_later() -> None:
+    assert in_workers(Holds(fetched(), LOCK).changed(runs_in=WORKER), PROCESSES) == ["Work", "ReadsShared", "Holds"]
 
 
 def test_a_fetch_that_must_run_in_workers_does() -> None:

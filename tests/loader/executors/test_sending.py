@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,14 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader.transport.sending import LIMIT_BYTES, can_be_sent
+from graphfeed.loader.executors.sending import LIMIT_BYTES, can_be_sent
 
 NOTEBOOK = """
+import sys
+if sys.argv[1] == "without cloudpickle":
+    sys.modules["cloudpickle"] = None
 import graphfeed as gf
-from graphfeed.loader.transport.sending import can_be_sent
+from graphfeed.loader.executors.sending import can_be_sent
 
 class Stage(gf.Transform):
     pass
@@ -41,7 +45,8 @@ def test_small_values_travel(value: Any) -> None:
     "value",
     [lambda: 3, torch.zeros(LIMIT_BYTES), np.zeros(LIMIT_BYTES), torch.zeros(1, device="meta"), "a" * LIMIT_BYTES],
 )
-def test_functions_without_a_name_and_large_values_do_not(value: Any) -> None:
+def test_functions_without_a_name_and_large_values_do_not(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     assert not can_be_sent(Holds(sampler(), value))
 
 
@@ -53,9 +58,18 @@ def test_what_is_sent_as_a_handle_stays_where_it_is() -> None:
 
 
 def test_stages_before_do_not_count() -> None:
-    assert can_be_sent(Holds(Holds(sampler(), lambda: 3), 3))
+    assert can_be_sent(Holds(Holds(sampler(), threading.Lock()), 3))
+    assert not can_be_sent(Holds(sampler(), threading.Lock()))
 
 
-def test_a_class_of_a_notebook_can_not_be_imported_elsewhere() -> None:
-    run = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=120, check=True)
-    assert run.stdout == "True False False\n"
+def test_cloudpickle_sends_functions_without_a_name_but_no_large_values() -> None:
+    pytest.importorskip("cloudpickle")
+    assert can_be_sent(Holds(sampler(), lambda: 3))
+    assert not can_be_sent(Holds(sampler(), torch.zeros(LIMIT_BYTES)))
+
+
+@pytest.mark.parametrize(("case", "printed"), [("without cloudpickle", "True False False"), ("with", "True True True")])
+def test_a_class_of_a_notebook_needs_cloudpickle(case: str, printed: str) -> None:
+    command = [sys.executable, "-c", NOTEBOOK, case]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout == f"{printed}\n"

@@ -1,0 +1,70 @@
+"""Which stages can be sent to worker processes."""
+
+import io
+import pickle
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.loader.executors.main_module import is_importable
+from graphfeed.loader.executors.worker_task import WithoutMain
+from graphfeed.storage.memory.shared import Shareable
+
+LIMIT_BYTES = 1 << 16
+"""A stage that takes more is not sent, since it would travel with each mini-batch."""
+
+
+class LeavesOut:
+    """Makes a pickler leave out the stages before one, and what is sent as a handle."""
+
+    stage: Datapipe
+
+    def persistent_id(self, value: Any) -> str | None:
+        """Return a name for what is left out; raise for an array that would be copied each time."""
+        if isinstance(value, Shareable) or (isinstance(value, Datapipe) and value is not self.stage):
+            return "left out"
+        on_device = isinstance(value, torch.Tensor) and not value.is_cpu
+        if on_device or (isinstance(value, (torch.Tensor, np.ndarray)) and value.nbytes > LIMIT_BYTES):
+            raise pickle.PicklingError("an array is too large, or on a device")
+        return None
+
+
+def picklers() -> Iterator[type]:
+    """Yield the ways in which `pack_work` sends stages."""
+    yield pickle.Pickler if is_importable() else WithoutMain
+    try:
+        yield import_module("cloudpickle").Pickler
+    except ImportError:
+        return
+
+
+def can_be_sent(stage: Datapipe) -> bool:
+    """Tell whether a stage can be pickled, without the stages before it, in a few kilobytes.
+
+    Graphs and features that are sent as handles stay where they are. Nothing is copied.
+
+    Example:
+        >>> from threading import Lock
+        >>> from graphfeed import ItemSampler, ItemSet
+        >>> source = ItemSampler(ItemSet(4, names="seeds"), batch_size=2)
+        >>> can_be_sent(source.transform())
+        True
+        >>> can_be_sent(source.transform(Lock().acquire))
+        False
+    """
+    return any(fits(stage, pickler) for pickler in picklers())
+
+
+def fits(stage: Datapipe, pickler: type) -> bool:
+    """Tell whether a pickler can pickle a stage."""
+    probe: Any = type("Probe", (LeavesOut, pickler), {"stage": stage})
+    file = io.BytesIO()
+    try:
+        probe(file, protocol=5).dump(stage)
+    except Exception:
+        return False
+    return file.tell() <= LIMIT_BYTES
