@@ -182,8 +182,8 @@ _NAMES = {
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
     "graphfeed.distributed": """GraphPart PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError StoredPart assign_nodes cut_graph cut_rows draw_report open_part report_partition
-        write_partition""",
+        RankLostError StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn
+        report_partition write_partition""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -225,6 +225,7 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import cut_rows as cut_rows
     from graphfeed.distributed import draw_report as draw_report
     from graphfeed.distributed import open_part as open_part
+    from graphfeed.distributed import read_graphlearn as read_graphlearn
     from graphfeed.distributed import report_partition as report_partition
     from graphfeed.distributed import write_partition as write_partition
     from graphfeed.interop.dgl import *

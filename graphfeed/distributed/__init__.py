@@ -9,6 +9,7 @@ from graphfeed.distributed.assign import METHODS, assign_nodes
 from graphfeed.distributed.assign_ldg import ldg_memory
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_reader import StoredPart, open_part
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
@@ -29,12 +30,14 @@ __all__ = [
     "Peers",
     "RankLostError",
     "StoredPart",
+    "WholeGraph",
     "assign_nodes",
     "cut_graph",
     "cut_rows",
     "draw_report",
     "ldg_memory",
     "open_part",
+    "read_graphlearn",
     "report_partition",
     "write_partition",
 ]
