@@ -65,7 +65,8 @@ def test_a_failure_in_a_stage_comes_in_its_place_and_says_where(num_workers: int
         assert loader.state_dict().items() >= {"seed": 3, "epoch": 0, "index": 5}.items()
         (note,) = caught.value.__notes__
         assert "MiniBatchTransformer, stage 4, mini-batch 5 of epoch 0" in note
-        assert ("main thread" if num_workers == 0 else "thread graphfeed") in note
+        where = "the main thread" if num_workers == 0 else f"worker {worker} graphfeed"
+        assert f"in {where}" in note
 
 
 def test_an_epoch_is_resumed_with_any_number_and_kind_of_workers() -> None:
