@@ -47,7 +47,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     nodes of each type than the mean, rounded up. Nodes without neighbours in any part fill the emptiest parts.
 
     Only in-edges are read, in order, so that the arrays may be mapped files larger than memory. A graph with edges in
-    both directions is partitioned best. Ten passes over 10 million edges take about four seconds.
+    both directions is partitioned best. Ten passes over 10 million edges took six seconds.
 
     Args:
         graph: The graph.

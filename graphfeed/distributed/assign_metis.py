@@ -15,8 +15,8 @@ SEEDS = (1 << 31) - 1
 def assign_by_metis(graph: GraphArrays, num_parts: int, seed: int = 0, recursive: bool | None = None) -> torch.Tensor:
     """Return the part of each node by METIS (Karypis and Kumar: A fast and high quality multilevel scheme, 1998).
 
-    Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It takes about
-    100 bytes for each edge.
+    Edges count in both directions, and several between two nodes weigh as many. A loop counts nothing. It took 260
+    bytes for each edge of random graphs, ten to a node.
 
     Args:
         graph: The graph.

@@ -78,7 +78,7 @@ def unevenness(counts: Sequence[int]) -> float:
 
 
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
-    """Count what a partition costs, in one pass over the edges; beside the graph it takes some 20 bytes per node.
+    """Count what a partition costs, in one pass over the edges; beside the graph it takes some 25 bytes per node.
 
     Args:
         graph: The graph, in memory or mapped.
