@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.ops.arguments import brief
 
 
 class Bufferer(Datapipe, name="buffer"):
@@ -31,7 +32,7 @@ class Bufferer(Datapipe, name="buffer"):
     def __post_init__(self) -> None:
         size: object = self.buffer_size
         if not isinstance(size, int) or size < 1:
-            raise ValueError(f"'buffer_size' is required to be a positive integer, but is {size!r}")
+            raise ValueError(f"'buffer_size' is required to be a positive integer, but is {brief(size)}")
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each mini-batch once `buffer_size` more have been read."""

@@ -12,6 +12,7 @@ from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures,
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
+from graphfeed.ops.arguments import brief
 
 
 @runtime_checkable
@@ -27,7 +28,8 @@ def placement_of(stage: Transform) -> Placement:
     stated: object = stage.runs_in
     if not isinstance(stated, Placement):
         raise TypeError(
-            f"runs_in of {type(stage).__name__} must be graphfeed.Placement.AUTO, .WORKER or .MAIN, but is {stated!r}"
+            f"runs_in of {type(stage).__name__} must be graphfeed.Placement.AUTO, .WORKER or .MAIN, but is "
+            f"{brief(stated)}"
         )
     if stated is not Placement.AUTO:
         return stated

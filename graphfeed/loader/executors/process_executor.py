@@ -18,6 +18,7 @@ from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.transport.pickling import dump
+from graphfeed.ops.arguments import brief
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
@@ -123,7 +124,7 @@ def make_context(start_method: str) -> BaseContext:
     """Return the multiprocessing context of a start method that this system has."""
     methods = multiprocessing.get_all_start_methods()
     if start_method not in methods:
-        raise ValueError(f"start_method must be one of {methods}, but is {start_method!r}")
+        raise ValueError(f"start_method must be one of {methods}, but is {brief(start_method)}")
     if start_method == "forkserver":
         # The server imports this once, for all workers. Has no effect if a server runs already.
         forkserver.set_forkserver_preload(PRELOAD)

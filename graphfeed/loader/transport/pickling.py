@@ -81,7 +81,19 @@ class ByValue(pickle.Pickler):
 
 
 def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a function that rebuilds a tensor, and its arguments."""
+    """Return a function that rebuilds a tensor, and its arguments.
+
+    Raises:
+        ValueError: The tensor was computed from others that require gradients, which don't reach another process.
+    """
+    if tensor.requires_grad:
+        if not tensor.is_leaf:
+            raise ValueError(
+                f"a tensor of shape {tuple(tensor.shape)} was computed from others that require gradients, and these "
+                "don't reach another process: send .detach() of it, or compute it behind the workers"
+            )
+        make, arguments = reduce_tensor(tensor.detach())
+        return make_leaf, (make, arguments)
     dtype, shape = tensor.dtype, tuple(tensor.shape)
     if tensor.numel() == 0:
         return make_empty, (shape, dtype)
@@ -95,6 +107,11 @@ def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, .
     data = values.reshape(-1).view(np.uint8)
     dtype = values.dtype.str if values.dtype.isbuiltin == 1 else values.dtype
     return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
+
+
+def make_leaf(make: Callable[..., torch.Tensor], arguments: tuple[Any, ...]) -> torch.Tensor:
+    """Return a tensor that requires gradients."""
+    return make(*arguments).requires_grad_()
 
 
 def make_empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
 
@@ -102,7 +103,7 @@ def policy_bytes(policy: str, capacity: int) -> int:
 def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]]:
     """Return the length and dtype of each array of a state, in the order of its fields."""
     if policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {policy!r}")
+        raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
     if not 0 <= capacity <= MOST_SLOTS:
         raise ValueError(f"capacity must lie in 0 .. {MOST_SLOTS}, but is {capacity}")
     ghosts = max(0, capacity - max(1, capacity // SMALL_SHARE)) if policy == POLICIES[S3_FIFO] else 0

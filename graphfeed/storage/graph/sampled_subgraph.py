@@ -8,6 +8,8 @@ from typing import Any, Literal, Self, TypeAlias, overload
 import torch
 
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
+from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
@@ -96,7 +98,7 @@ class SampledSubgraph:
             raise TypeError(f"sampled_csc must be a CSCFormatBase, or a dict of those by edge type, but is a {kind}")
         for edge_type in self.sampled_csc if isinstance(self.sampled_csc, dict) else ():
             if edge_type.count(":") != 2:
-                raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {edge_type!r}")
+                raise ValueError(f"edge types must be of the form 'src:rel:dst', but one is {brief(edge_type)}")
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Self:
         """Return the same on another device; "pinned" is page-locked CPU memory."""
@@ -144,10 +146,10 @@ class SampledSubgraph:
         """
         del assume_num_node_within_int32
         typed = isinstance(self.sampled_csc, dict)
-        if not isinstance(edges, Mapping if typed else torch.Tensor):
+        if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
-        result = self._without(edges) if isinstance(edges, torch.Tensor) else self._without_typed(edges)
+        result = self._without_typed(edges) if isinstance(edges, Mapping) else self._without(as_ids("edges", edges))
         return CompletedFuture(result) if async_op else result
 
     def _without(self, edges: torch.Tensor) -> Self:
@@ -164,10 +166,12 @@ class SampledSubgraph:
         assert isinstance(self.sampled_csc, dict)
         parts, ids = dict(self.sampled_csc), self.original_edge_ids
         ids = dict(ids) if isinstance(ids, dict) else None
-        for edge_type in parts.keys() & edges.keys():
+        named = by_type_name(edges)
+        for edge_type in parts.keys() & named.keys():
             source, _, destination = edge_type.split(":")
             rows, columns = pick(self.original_row_node_ids, source), pick(self.original_column_node_ids, destination)
-            parts[edge_type], gone = without(parts[edge_type], rows, columns, edges[edge_type])
+            own = as_ids(f"edges[{edge_type!r}]", named[edge_type])
+            parts[edge_type], gone = without(parts[edge_type], rows, columns, own)
             if ids is not None and edge_type in ids:
                 ids[edge_type] = delete_rows(ids[edge_type], gone)
         return replace(self, sampled_csc=parts, original_edge_ids=ids)

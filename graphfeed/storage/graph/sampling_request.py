@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import torch
 
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 
 Strategy: TypeAlias = Literal["uniform", "latest", "labor"]
@@ -47,7 +48,7 @@ class SamplingRequest:
     def __post_init__(self) -> None:
         strategies = ("uniform", "latest", "labor")
         if self.strategy not in strategies:
-            raise ValueError(f"strategy must be one of {strategies}, but is {self.strategy!r}")
+            raise ValueError(f"strategy must be one of {strategies}, but is {brief(self.strategy)}")
         if self.strategy == "latest" and (self.replace or self.probs_name is not None):
             raise ValueError(
                 "strategy='latest' takes each edge once, whatever its weight; leave out replace and the weights"

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HopTime: TypeAlias = Literal["seed", "edge"]
@@ -32,11 +33,11 @@ class TemporalQuery:
 
     def __post_init__(self) -> None:
         if self.hop_time not in ("seed", "edge"):
-            raise ValueError(f"hop_time must be one of ('seed', 'edge'), but is {self.hop_time!r}")
+            raise ValueError(f"hop_time must be one of ('seed', 'edge'), but is {brief(self.hop_time)}")
         if self.hop_time == "edge" and self.edge_timestamp_attr_name is None:
             raise ValueError("hop_time='edge' needs the times of edges; give edge_timestamp_attr_name")
         window = self.pre_time_window
         if isinstance(window, bool) or (isinstance(window, int) and window < 0):
-            raise ValueError(f"pre_time_window must be a whole number, 0 or more, but is {window!r}")
+            raise ValueError(f"pre_time_window must be a whole number, 0 or more, but is {brief(window)}")
         if isinstance(window, float):
-            raise TypeError(f"pre_time_window must be a whole number, as the times are, but is {window!r}")
+            raise TypeError(f"pre_time_window must be a whole number, as the times are, but is {brief(window)}")

@@ -218,6 +218,12 @@ class Shareable:
 
     def _share(self) -> dict[str, Any]:
         skeleton, tensors = self._extracted()
+        for tensor in tensors:
+            if tensor.requires_grad:
+                raise ValueError(
+                    f"a tensor of shape {tuple(tensor.shape)} in {type(self).__name__} requires gradients, which don't "
+                    "reach another process; give .detach() of it"
+                )
         places = self._find_places(tensors)
         staying = [None if place is None else tensor for tensor, place in zip(tensors, places, strict=True)]
         moving = [tensor for tensor, place in zip(tensors, places, strict=True) if place is None]

@@ -56,3 +56,14 @@ def test_what_does_not_fit_is_named() -> None:
         gf.add_reverse_edges({"a:r:b": torch.arange(3)}, {"a:r:b": "b:s:a"})
     with pytest.raises(TypeError, match="reverse_etypes_mapping is for edges by type, but edges is a tensor; leave it"):
         gf.add_reverse_edges(EDGES, {"a:r:b": "b:s:a"})
+
+
+def test_edges_may_be_arrays_and_edge_types_tuples() -> None:
+    pairs = torch.tensor([[0, 1], [2, 3]])
+    given: Any = pairs.numpy()
+    assert_same(gf.add_reverse_edges(given), gf.add_reverse_edges(pairs))
+    likes, liked = ("user", "likes", "item"), ("item", "liked_by", "user")
+    mapping: Any = {likes: liked}
+    typed: Any = {likes: pairs.tolist()}
+    expected = gf.add_reverse_edges({"user:likes:item": pairs}, {"user:likes:item": "item:liked_by:user"})
+    assert_same(gf.add_reverse_edges(typed, mapping), expected)

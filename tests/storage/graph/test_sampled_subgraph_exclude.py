@@ -167,3 +167,12 @@ def test_the_alias_and_the_form_of_types() -> None:
         CSCFormatBase(torch.tensor([0]), [])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="indptr must have an entry more than there are columns, but is empty"):
         CSCFormatBase(torch.tensor([]), torch.tensor([]))
+
+
+def test_edges_may_be_arrays_and_edge_types_tuples() -> None:
+    pairs = torch.tensor([[11, 10], [12, 11]])
+    expected: Any = homogeneous().exclude_edges(pairs)
+    array: Any = pairs.numpy()
+    assert_same(vars(homogeneous().exclude_edges(array)), vars(expected))
+    given: Any = {("user", "likes", "item"): pairs[:1].tolist()}
+    assert_same(vars(typed().exclude_edges(given)), vars(typed().exclude_edges({ETYPE: pairs[:1]})))
