@@ -10,6 +10,7 @@ from graphfeed import ops
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.peers import Answer, Peers
 from graphfeed.ops import buffers
+from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 
 COUNTS = "counts"
@@ -58,7 +59,7 @@ def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty:
     total = sum(places.numel() for places, _ in answers)
     merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
     for places, tensors in answers:
-        merged.index_copy_(0, places, tensors[key])
+        copy_rows(tensors[key], torch.arange(places.numel()), merged, places, distinct=True)
     return merged
 
 

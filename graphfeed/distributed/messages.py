@@ -1,7 +1,7 @@
 """Messages between ranks: a dict for JSON and some tensors, in one piece of memory. Nothing is pickled."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.channels.codec import pack_tensors, unpack_tensors
 from graphfeed.loader.transport.layout import lay_out, split
+from graphfeed.ops import buffers
 from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
 
 Tensors = Mapping[str, torch.Tensor]
@@ -22,21 +23,29 @@ def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
         >>> head, tensors
         ({'id': 3}, {'ids': tensor([0, 1])})
     """
-    table, buffers = pack_tensors(tensors)
+    table, parts = pack_tensors(tensors)
     header = json.dumps([head, table.decode()]).encode()
-    layout = lay_out(len(header), [buffer.size for buffer in buffers])
+    layout = lay_out(len(header), [part.size for part in parts])
     size = ALIGNMENT + align(layout.size)
-    memory = np.empty(size, dtype=np.uint8)
-    memory[:ALIGNMENT].view(np.int64)[:3] = size, len(header), len(buffers)
-    layout.write(memory[ALIGNMENT:], header, buffers)
+    memory = buffers.empty(size, torch.uint8).numpy()
+    memory[:ALIGNMENT].view(np.int64)[:3] = size, len(header), len(parts)
+    layout.write(memory[ALIGNMENT:], header, parts)
     return memory
+
+
+def join(messages: Sequence[Bytes]) -> Bytes:
+    """Return messages one after the other, without a copy where there is one."""
+    if len(messages) == 1:
+        return messages[0]
+    memory = buffers.empty(sum(message.size for message in messages), torch.uint8).numpy()
+    return np.concatenate(messages, out=memory) if messages else memory
 
 
 def unpack(memory: Bytes) -> Iterator[tuple[dict[str, Any], dict[str, torch.Tensor]]]:
     """Yield the messages that lie one after the other in some memory; their tensors view it."""
     while memory.size:
-        size, header_size, num_buffers = memory[:ALIGNMENT].view(np.int64)[:3].tolist()
-        text, buffers = split(memory[ALIGNMENT:size], header_size, num_buffers)
+        size, header_size, num_parts = memory[:ALIGNMENT].view(np.int64)[:3].tolist()
+        text, parts = split(memory[ALIGNMENT:size], header_size, num_parts)
         head, table = json.loads(text)
-        yield head, unpack_tensors(table.encode(), buffers)
+        yield head, unpack_tensors(table.encode(), parts)
         memory = memory[size:]

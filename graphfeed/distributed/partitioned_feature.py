@@ -21,6 +21,8 @@ from graphfeed.storage.features.feature import dtype_and_shape
 class PartitionedFeature(Feature):
     """Reads rows by global id, wherever they lie. Each id of a read is asked for once, and each rank at most once.
 
+    With `cpu_cached_feature` around it, rows that are often asked for are kept here.
+
     Args:
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
         book: Which rank owns each id.
@@ -57,7 +59,7 @@ class PartitionedFeature(Feature):
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
-        unique, _, places = ops.compact(ids[:0], ids)
+        unique, _, places = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
         owners = self.book.owners_of(unique)
         answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": unique})
         rows = merge_rows(answers, "rows", self._no_rows())

@@ -19,12 +19,12 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import distributed
 
 from graphfeed.datapipes.distributed_item_sampler import find_rank
-from graphfeed.distributed.messages import Tensors, pack, unpack
+from graphfeed.distributed.messages import Tensors, join, pack, unpack
+from graphfeed.ops import buffers
 from graphfeed.storage.memory.memory_map import Bytes
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
@@ -222,9 +222,9 @@ class Peers:
         arriving, anything, all_leave = others[:, 0].tolist(), bool(others[:, 1].any()), bool(others[:, 2].all())
         if not anything:
             return None if all_leave else min(PAUSE_GROWTH * pause, PAUSES[1])
-        given = np.concatenate([np.empty(0, np.uint8), *(message for messages in sent for message in messages)])
+        given = join([message for messages in sent for message in messages])
         self.traffic.bytes_sent += given.size
-        received = np.empty(sum(arriving), np.uint8)
+        received = buffers.empty(sum(arriving), torch.uint8).numpy()
         group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
         self._open(received, arriving)
         return PAUSES[0]

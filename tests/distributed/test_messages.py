@@ -1,9 +1,8 @@
 from typing import Any
 
-import numpy as np
 import torch
 
-from graphfeed.distributed.messages import pack, unpack
+from graphfeed.distributed.messages import join, pack, unpack
 from tests.digests import assert_same
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
@@ -14,9 +13,9 @@ MESSAGES: list[tuple[dict[str, Any], dict[str, torch.Tensor]]] = [
 
 
 def test_messages_in_a_row_come_out_as_they_went_in() -> None:
-    packed = np.concatenate([pack(head, tensors) for head, tensors in MESSAGES])
+    packed = join([pack(head, tensors) for head, tensors in MESSAGES])
     assert_same(list(unpack(packed)), MESSAGES)
 
 
 def test_no_bytes_are_no_messages() -> None:
-    assert list(unpack(np.empty(0, dtype=np.uint8))) == []
+    assert list(unpack(join([]))) == []
