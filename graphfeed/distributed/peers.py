@@ -77,14 +77,15 @@ class Peers:
     only if this rank's program fails, it ends at once, and the other ranks fail too.
 
     Args:
-        timeout: After how many seconds without a sign of life another rank counts as lost.
+        timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
+            once; one that compiles kernels is silent meanwhile.
         start_timeout: How many seconds late another rank may be at the start.
 
     Raises:
         RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
-    def __init__(self, *, timeout: float = 60.0, start_timeout: float = 600.0) -> None:
+    def __init__(self, *, timeout: float = 120.0, start_timeout: float = 600.0) -> None:
         self.timeout, self.start_timeout = timeout, start_timeout
         self.rank, self.world_size = find_place()
         self.hosts = [""] * self.world_size
