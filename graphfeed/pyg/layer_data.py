@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 
+from graphfeed.ops.structure.csc import check_starts
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 
 
@@ -53,7 +54,12 @@ def make_layer_data(subgraph: SampledSubgraph, x: ByType) -> PyGLayerData | PyGL
 
 
 def edge_index(csc: CSCFormatBase) -> torch.Tensor:
-    """Return the edges as positions of their sources and destinations, int64, shape (2, E)."""
+    """Return the edges as positions of their sources and destinations, int64, shape (2, E).
+
+    Raises:
+        ValueError: `indptr` does not start at 0, or falls.
+    """
+    check_starts(csc.indptr)
     columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
     columns = torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
     return torch.stack([csc.indices.to(torch.int64), columns])

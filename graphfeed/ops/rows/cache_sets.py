@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from operator import index
 
 import torch
 
@@ -59,6 +60,16 @@ def set_shape(capacity: int) -> tuple[int, int]:
     return max((full, WAYS), (some, capacity // max(1, some)), key=prod)
 
 
+def check_sets(sets: CacheSets) -> None:
+    """Raise unless the tensors are such as `new_sets` returns."""
+    for name, part in (("keys", sets.keys), ("uses", sets.uses)):
+        if part.dtype != torch.int64 or part.dim() != 2 or not part.is_contiguous() or part.shape != sets.keys.shape:
+            raise ValueError(
+                f"sets.{name} must be a contiguous int64 tensor of shape {tuple(sets.keys.shape)}, but is {part.dtype} "
+                f"of shape {tuple(part.shape)}; new_sets makes both"
+            )
+
+
 def clear_sets(sets: CacheSets) -> None:
     """Forget all keys."""
     sets.keys.fill_(-1)
@@ -99,6 +110,10 @@ def replace_in_sets(sets: CacheSets, keys: torch.Tensor, request: int) -> torch.
 def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -> torch.Tensor:
     """Return the slots that a kernel finds for keys, or -1 if the cache has no places."""
     check_vector("keys", keys, (torch.int64,))
+    check_sets(sets)
+    request = index(request)
+    if not -1 <= request < 1 << 63:
+        raise ValueError(f"request must be a number of 63 bits, but is {request}")
     slots = buffers.empty(keys.numel(), torch.int64, keys.device)
     if sets.keys.numel() == 0 or keys.numel() == 0:
         return slots.fill_(-1)

@@ -4,7 +4,8 @@ import torch
 
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.buffers import flat_bytes
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import bounds as bounds_of
+from graphfeed.ops.checks import check_bounds, check_ids, check_vector
 
 
 def copy_rows(
@@ -21,11 +22,17 @@ def copy_rows(
     of scratch memory per row of `out`.
 
     Args:
-        source: Shape (rows, ...), contiguous.
-        from_rows: int64, in `0 .. len(source) - 1`; not checked.
+        source: Shape (rows, ...).
+        from_rows: int64, in `0 .. len(source) - 1` unless the row is skipped; a GPU, which would have to be waited for,
+            does not check them.
         out: Written; contiguous, with rows of the same number of bytes.
-        to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row; not checked.
+        to_rows: int64, as long as `from_rows`, in `0 .. len(out) - 1`, or -1 to skip a row.
         distinct: Whether the caller knows that no two targets are equal.
+
+    Raises:
+        IndexError: A row lies outside of a tensor.
+        TypeError: The rows are not int64.
+        ValueError: The lengths or the sizes of rows differ, or `out` is not contiguous.
 
     Example:
         >>> out = torch.zeros(2, 1, dtype=torch.int64)
@@ -39,6 +46,8 @@ def copy_rows(
         raise ValueError(
             f"from_rows and to_rows must have the same length, but have {from_rows.numel()} and {to_rows.numel()}"
         )
+    if not out.is_contiguous():
+        raise ValueError(f"out must be contiguous, but has strides {out.stride()}; write to a copy")
     row_bytes = out[:1].nbytes
     if source.shape[0] and out.shape[0] and source[:1].nbytes != row_bytes:
         raise ValueError(
@@ -46,6 +55,12 @@ def copy_rows(
         )
     if from_rows.numel() == 0 or row_bytes == 0:
         return
+    if out.is_cpu:
+        low, high = bounds_of(from_rows)
+        if low < 0 or high >= source.shape[0]:
+            check_ids("from_rows", from_rows[to_rows >= 0], source.shape[0], IndexError)
+        low, high = bounds_of(to_rows)
+        check_bounds("to_rows", (max(low, 0) if low >= -1 else low, high), out.shape[0], IndexError)
     module = kernels("rows.copy_rows", out, source=source, from_rows=from_rows, to_rows=to_rows)
     index, targets = from_rows.contiguous(), to_rows.contiguous()
     given, ids, taken, places = as_kernel_args(out, flat_bytes(source), index, flat_bytes(out), targets)

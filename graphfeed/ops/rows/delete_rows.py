@@ -13,7 +13,7 @@ def check_places(places: torch.Tensor, bound: int) -> None:
     if places.numel() == 0:
         return
     # One transfer for all numbers, because each transfer would wait for the GPU.
-    rises = (places.diff() > 0).all().to(torch.int64)
+    rises = (places[1:] > places[:-1]).all().to(torch.int64)
     first, last, ascends = torch.stack([places[0], places[-1], rises]).tolist()
     if first < 0 or last >= bound:
         raise IndexError(f"places must lie in 0 .. {bound - 1}, but hold {first if first < 0 else last}")

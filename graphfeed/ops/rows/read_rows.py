@@ -5,7 +5,9 @@ import os
 import torch
 
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import bounds, check_ids, check_vector
+
+LAST_BYTE = (1 << 63) - 1
 
 
 def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
@@ -19,9 +21,11 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
         start: The offset of row 0 in the file.
         ids: int64, ascending, 0 or more.
         out: Written; contiguous, shape (rows, ...), with the dtype and shape of the file's rows.
-        places: int64, as long as `ids`, in `0 .. len(out) - 1`; not checked.
+        places: int64, as long as `ids`, in `0 .. len(out) - 1`.
 
     Raises:
+        IndexError: A place lies outside of `out`, or an id outside of any file.
+        ValueError: The lengths differ, or `out` is not contiguous.
         OSError: A read failed.
         EOFError: The file ends inside or before a row.
 
@@ -37,9 +41,17 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
     """
     check_vector("ids", ids, (torch.int64,))
     check_vector("places", places, (torch.int64,))
-    if out.numel() == 0 or ids.numel() == 0:
-        return
+    if ids.numel() != places.numel():
+        raise ValueError(f"ids and places must be equally long, but have {ids.numel()} and {places.numel()} values")
+    if not out.is_contiguous():
+        raise ValueError(f"out must be contiguous, but has strides {out.stride()}; read into a copy")
     row_bytes = out[:1].nbytes
+    if row_bytes == 0 or ids.numel() == 0:
+        return
+    check_ids("places", places, out.shape[0], IndexError)
+    low, high = bounds(ids)
+    if low < 0 or not 0 <= start <= LAST_BYTE - (high + 1) * row_bytes:
+        raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
     into = out.view(-1).view(torch.uint8).numpy()
     rows, targets = ids.contiguous().numpy(), places.contiguous().numpy()
     module = kernels("rows.read_rows", out)

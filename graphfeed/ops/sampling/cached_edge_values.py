@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.structure.csc import check_columns
 
 NOT_CACHED = -(1 << 62)
 """The cache offset of a column that is not cached."""
@@ -46,6 +47,19 @@ def values_of(edges: EdgeValues) -> torch.Tensor:
     return edges.values if isinstance(edges, CachedEdgeValues) else edges
 
 
+def check_positions(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> None:
+    """Raise unless all that is to be read is there."""
+    check_vector("values", edges.values, (torch.uint8, torch.int16, torch.int32, torch.int64))
+    check_vector("cached", edges.cached, (edges.values.dtype,))
+    check_vector("offsets", offsets, (torch.int64,))
+    check_vector("positions", positions, (torch.int64,))
+    check_columns("offsets", offsets, positions.numel())
+    check_ids("positions", positions, edges.values.numel())
+    shifts = torch.repeat_interleave(edges.cache_offsets, offsets.diff())
+    is_cached = shifts != NOT_CACHED
+    check_ids("the positions of cached copies", (positions + shifts)[is_cached], edges.cached.numel())
+
+
 def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return `edges.values[positions]`, read from the cached columns where there are any.
 
@@ -60,7 +74,7 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     Raises:
         TypeError: The copies have another dtype than the values, or the cache offsets are not int64.
         ValueError: There is not one cache offset per column, or the values lie on another device than the positions
-            and are not pinned.
+            and are not pinned. On the CPU also: a position or a copy that is not there.
 
     Example:
         >>> edges = CachedEdgeValues(torch.tensor([5, 6, 7, 8]), torch.tensor([7, 8]), torch.tensor([NOT_CACHED, -2]))
@@ -75,6 +89,8 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
         raise ValueError(
             f"cache_offsets must have {offsets.numel() - 1} values, one per column, but has {cache_offsets.numel()}"
         )
+    if positions.is_cpu:
+        check_positions(edges, offsets, positions)
     others = {"values": values, "cached": cached, "cache_offsets": cache_offsets}
     module = kernels("sampling.cached_edge_values", positions, **others)
     out = buffers.empty(positions.numel(), values.dtype, positions.device)

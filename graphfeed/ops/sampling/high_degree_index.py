@@ -9,8 +9,10 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.structure.csc import check_columns, ensure_csc
+from graphfeed.ops.verified import check_once, trust
 
 MIN_DEGREE = 1024
 """Reading a smaller column takes no longer than looking its neighbours up."""
@@ -43,13 +45,13 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
 
     Raises:
         TypeError: A tensor has another dtype.
+        ValueError: The arrays are not those of a graph.
 
     Example:
         >>> build_high_degree_index(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 1, 1])).columns
         tensor([], dtype=torch.int64)
     """
-    check_vector("indptr", indptr)
-    check_vector("indices", indices)
+    ensure_csc(indptr, indices)
     degrees = indptr.diff().to(torch.int64)
     columns = torch.nonzero((degrees >= MIN_DEGREE) & (degrees < 1 << 32)).flatten()
     columns = columns[degrees[columns].argsort(stable=True)]
@@ -59,7 +61,30 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
     entries = buffers.empty_long_lived(int(sizes.sum()), torch.int64, indptr.device)
     if len(columns):
-        graph = (indptr.numpy(), indices.numpy(), columns.numpy())
+        graph = as_kernel_args(indptr, indptr, indices, columns)
         module = kernels("sampling.high_degree_index", indptr)
         module.build_high_degree_index(*graph, starts.numpy(), entries.numpy())
-    return HighDegreeIndex(columns, sizes, starts, entries)
+    index = HighDegreeIndex(columns, sizes, starts, entries)
+    trust("high-degree index", tuple(index))
+    return index
+
+
+def ensure_index(index: HighDegreeIndex) -> None:
+    """Raise unless an index is such as `build_high_degree_index` returns; what it has returned is not checked."""
+    check_once("high-degree index", tuple(index), lambda: check_index(index))
+
+
+def check_index(index: HighDegreeIndex) -> None:
+    """Raise unless the arrays of an index fit together."""
+    for name, values in index._asdict().items():
+        check_vector(f"index.{name}", values, (torch.int64,))
+    if index.columns.numel() != index.degrees.numel():
+        raise ValueError(
+            f"index.columns and index.degrees must be equally long, but have {index.columns.numel()} and "
+            f"{index.degrees.numel()} values"
+        )
+    check_columns("index.starts", index.starts, index.entries.numel())
+    numbers = index.entries >> 32
+    check_ids("the numbers of columns in index.entries", numbers, index.columns.numel())
+    if bool(((index.entries & ((1 << 32) - 1)) >= index.degrees[numbers]).any()):
+        raise ValueError("index.entries must hold places inside of their columns; build_high_degree_index makes it")

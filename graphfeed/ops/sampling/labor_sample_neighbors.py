@@ -4,6 +4,8 @@ This is LABOR-0 of "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in 
 as the sequential Poisson sampling of its appendix A.3.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -11,7 +13,15 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
-from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts
+from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts, ensure_graph
+from graphfeed.ops.structure.csc import ensure_length
+
+
+def check_pairs(keys: Sequence[Sequence[int]]) -> None:
+    """Raise unless each hop has two keys."""
+    for pair in keys:
+        if len(pair) != 2:
+            raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(pair)}")
 
 
 def labor_sample_neighbors(
@@ -35,7 +45,6 @@ def labor_sample_neighbors(
     likely as any other of its size, but columns with common neighbours choose the same ones, and parallel edges are
     chosen one after the other. With replacement each neighbour has a Poisson process, which runs at the edge's weight,
     and a column takes the first `fanout` events. An edge of weight 0 is never chosen; -1 takes each other edge once.
-
     Each column with more edges than its fan-out is read whole; its picks ascend.
 
     Args:
@@ -50,16 +59,18 @@ def labor_sample_neighbors(
         cumulative: Fixed-point weights, as `cumulate_weights` returns them.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
-        checked: Whether the seeds are known to be in the graph. Checking them takes a pass, and waits for a GPU.
+        checked: Whether the seeds are known to be in the graph. A GPU then need not be waited for to check them.
 
     Raises:
         TypeError: A tensor has another dtype.
-        ValueError: A seed lies outside of the graph, a fan-out is below -1, or the number of fan-outs is wrong.
+        ValueError: A seed lies outside of the graph, a fan-out is wrong, or the arrays are not those of a graph.
     """
-    for name, vector in (("indptr", indptr), ("indices", values_of(indices)), ("seeds", seeds)):
-        check_vector(name, vector)
-    check_fanouts(fanouts, num_types, types)
-    if not checked:
+    ensure_graph(indptr, cumulative, types, num_types)
+    ensure_length("indices", values_of(indices), indptr)
+    check_vector("seeds", seeds)
+    check_fanouts(fanouts, num_types, types, replace)
+    check_pairs([keys])
+    if not checked or seeds.is_cpu:
         check_ids("seeds", seeds, indptr.numel() - 1)
     weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
     arrays = {"indices": values_of(indices), "weights": values_of(weights), "types": values_of(kinds)}

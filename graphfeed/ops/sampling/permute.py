@@ -39,8 +39,10 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
         >>> sorted(permute(0, 5, 5, key=1).tolist())
         [0, 1, 2, 3, 4]
     """
-    if not 0 <= start <= stop <= size:
-        raise ValueError(f"start and stop must satisfy 0 <= start <= stop <= size, but are {start}, {stop}, {size}")
+    if not 0 <= start <= stop <= size < 1 << 63:
+        raise ValueError(
+            f"start, stop and size must satisfy 0 <= start <= stop <= size < 2**63, but are {start}, {stop}, {size}"
+        )
     out = np.empty(stop - start, dtype=np.int64)
     module = load("cpu", "sampling.permute")
     if size <= SORTED_UP_TO:

@@ -9,11 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, on_gpu
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.sample_neighbors import NO_WEIGHTS, Picks, make_table, sample_neighbors
+from graphfeed.ops.sampling.sample_neighbors import NO_WEIGHTS, Picks, check_repeats, make_table, sample_neighbors
+from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.compact import compact
+from graphfeed.ops.structure.csc import ensure_csc
 
 FIRST_EDGES = 1 << 22
 """At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
@@ -104,6 +106,12 @@ class Outputs:
         old = self.arrays
         edges, columns = 2 * int(old.edge_counts[hop + 1]), 2 * int(old.node_counts[hop])
         nodes = columns + edges
+        for name, count, array in (("edges", edges, old.indptr), ("nodes", nodes, old.neighbors)):
+            if count // 2 > np.iinfo(array.dtype).max:
+                raise ValueError(
+                    f"hop {hop} would have {count // 2} {name}, too many for {array.dtype}; take smaller fanouts, or "
+                    "make the graph with int64"
+                )
         sizes = {"positions": edges, "neighbors": edges, "nodes": nodes, "starts": columns, "degrees": columns}
         sizes["indptr"] = old.node_counts.size * (columns + 1)
         if old.times.size:
@@ -213,13 +221,14 @@ def stack_hops(
     return hops
 
 
-def check_hops(fanouts: Sequence[int], keys: Sequence[Any], what: str) -> None:
+def check_hops(fanouts: Sequence[int], keys: Sequence[Any], what: str, replace: bool) -> None:
     """Raise unless there is a fan-out and a key for each hop.
 
     Args:
         fanouts: One number per hop.
         keys: One key, or pair of keys, per hop.
         what: What the keys are, for the message.
+        replace: Whether an edge may be chosen more than once.
     """
     if not fanouts:
         raise ValueError("fanouts is empty; give a number for each hop")
@@ -227,6 +236,9 @@ def check_hops(fanouts: Sequence[int], keys: Sequence[Any], what: str) -> None:
         raise ValueError(f"keys must hold {len(fanouts)} {what}, one per hop, but holds {len(keys)}")
     if min(fanouts) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
+    if max(fanouts) >= 1 << 63:
+        raise ValueError(f"fanouts must be below 2**63, but hold {max(fanouts)}; -1 takes all neighbours")
+    check_repeats(max(fanouts), replace)
 
 
 def sample_hops(
@@ -259,18 +271,20 @@ def sample_hops(
 
     Raises:
         TypeError: A tensor has another dtype.
-        ValueError: A seed lies outside of the graph, or a fan-out is below -1.
+        ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
+            a graph.
     """
-    check_vector("indptr", indptr)
-    check_vector("indices", indices)
+    ensure_csc(indptr, indices)
+    if cumulative is not None:
+        ensure_cumulative(indptr, cumulative)
     check_vector("seeds", seeds, (indices.dtype,))
-    check_hops(fanouts, keys, "numbers")
+    check_hops(fanouts, keys, "numbers", replace)
     if on_gpu(seeds):
         sample = partial(sample_neighbors, indptr, replace=replace, cumulative=cumulative)
         return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     check_ids("seeds", seeds, indptr.numel() - 1)
     module = kernels("sampling.sample_hops", seeds, indptr=indptr, indices=indices)
-    graph = indptr.numpy(), indices.numpy(), (NO_WEIGHTS if cumulative is None else cumulative).numpy()
+    graph = as_kernel_args(seeds, indptr, indices, NO_WEIGHTS if cumulative is None else cumulative)
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     return run_hops(

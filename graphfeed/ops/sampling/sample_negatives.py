@@ -5,7 +5,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
-from graphfeed.ops.checks import ID_DTYPES
+from graphfeed.ops.checks import ID_DTYPES, check_count
 
 
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:
@@ -35,8 +35,9 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         )
     if pairs.dtype not in ID_DTYPES:
         raise TypeError(f"pairs must be torch.int32 or torch.int64, but is {pairs.dtype}; convert it with .to(...)")
-    if negative_ratio < 1:
-        raise ValueError(f"negative_ratio must be 1 or more, but is {negative_ratio}")
+    check_count("negative_ratio", negative_ratio, 1)
+    if negative_ratio >= 1 << 31:
+        raise ValueError(f"negative_ratio must be below 2**31, but is {negative_ratio}")
     if num_destinations < 1 and len(pairs) > 0:
         raise ValueError(f"num_destinations must be 1 or more, but is {num_destinations}; nothing can be drawn")
     if num_destinations - 1 > torch.iinfo(pairs.dtype).max:

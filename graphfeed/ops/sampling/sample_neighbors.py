@@ -9,9 +9,13 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_edge_types
 
 MAX_LOOK_BACK = 48
 """Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
+MOST_REPEATED = (1 << 31) - 1
+"""The largest fan-out with replacement: no number of edges that is computed from it overflows."""
 NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
 NO_TABLE = torch.empty(0, dtype=torch.int64)
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
@@ -26,7 +30,13 @@ class Picks(NamedTuple):
     """int64: positions in the graph's edge arrays."""
 
 
-def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None) -> None:
+def check_repeats(largest: int, replace: bool) -> None:
+    """Raise if more edges are to be drawn with replacement than can be counted."""
+    if replace and largest > MOST_REPEATED:
+        raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
+
+
+def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None, replace: bool) -> None:
     """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
@@ -35,8 +45,18 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | Non
         )
     if fanouts.numel() and int(fanouts.min()) < -1:
         raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {int(fanouts.min())}")
+    check_repeats(int(fanouts.max()), replace)
     if fanouts.numel() > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
+
+
+def ensure_graph(indptr: torch.Tensor, cumulative: EdgeValues | None, types: EdgeValues | None, num_types: int) -> None:
+    """Raise unless the arrays that the kernels of one hop follow fit together; see `graphfeed.ops.verified`."""
+    ensure_columns("indptr", indptr)
+    if cumulative is not None:
+        ensure_cumulative(indptr, values_of(cumulative))
+    if types is not None:
+        ensure_edge_types(indptr, values_of(types), num_types)
 
 
 def make_table(largest_fanout: int) -> torch.Tensor:
@@ -82,16 +102,18 @@ def sample_neighbors(
             `CachedEdgeValues` of the seeds' columns.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
-        checked: Whether the seeds are known to be in the graph. Checking them takes a pass, and waits for a GPU.
+        checked: Whether the seeds are known to be in the graph. On a GPU, which would have to be waited for, they are
+            not checked again.
 
     Raises:
         TypeError: A tensor has another dtype.
-        ValueError: A seed lies outside of the graph, a fan-out is below -1, or the number of fan-outs is wrong.
+        ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, the number of fan-outs is
+            wrong, or the arrays are not those of a graph.
     """
-    check_vector("indptr", indptr)
+    ensure_graph(indptr, cumulative, types, num_types)
     check_vector("seeds", seeds)
-    check_fanouts(fanouts, num_types, types)
-    if not checked:
+    check_fanouts(fanouts, num_types, types, replace)
+    if not checked or seeds.is_cpu:
         check_ids("seeds", seeds, indptr.numel() - 1)
     weights = NO_WEIGHTS if cumulative is None else cumulative
     kinds = NO_TYPES if types is None else types
@@ -138,8 +160,54 @@ def group_by_type(
             CPU.
         destinations: int64: destination node type of each edge type; on the CPU.
         dtype: int32 or int64, for the result's `indptr`.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: The arrays don't fit together.
     """
+    if picks.positions.is_cpu:
+        check_groups(picks, values_of(types), column_starts, destinations)
+    return split_by_type(picks, types, column_starts, destinations, dtype)
+
+
+def check_groups(picks: Picks, types: torch.Tensor, column_starts: torch.Tensor, destinations: torch.Tensor) -> None:
+    """Raise unless picks can be split by edge type."""
+    check_vector("types", types, TYPE_DTYPES)
+    check_vector("positions", picks.positions, (torch.int64,))
+    check_vector("destinations", destinations, (torch.int64,))
+    check_vector("offsets", picks.offsets, (torch.int64,))
+    check_columns("offsets", picks.offsets, picks.positions.numel())
+    check_vector("column_starts", column_starts, (torch.int64,))
+    check_columns("column_starts", column_starts, picks.offsets.numel() - 1)
+    check_ids("positions", picks.positions, types.numel())
+    check_ids("destinations", destinations, column_starts.numel() - 1)
+    if not picks.positions.is_contiguous():
+        raise ValueError("positions must be contiguous, as they are sorted in place")
+    found = types[picks.positions].to(torch.int64)
+    check_ids("types", found, destinations.numel())
+    kinds = torch.repeat_interleave(torch.arange(column_starts.numel() - 1), column_starts.diff())
+    owners = torch.repeat_interleave(kinds, picks.offsets.diff())
+    if not torch.equal(destinations[found], owners):
+        edge = int((destinations[found] != owners).nonzero()[0])
+        raise ValueError(
+            f"pick {edge} has edge type {int(found[edge])}, which leads to nodes of type "
+            f"{int(destinations[found[edge]])}, but its column is of type {int(owners[edge])}"
+        )
+
+
+def split_by_type(
+    picks: Picks,
+    types: EdgeValues,
+    column_starts: torch.Tensor,
+    destinations: torch.Tensor,
+    dtype: torch.dtype,
+) -> TypedPicks:
+    """Do as `group_by_type` without its checks, for picks that were just made."""
     assert dtype in ID_DTYPES
+    if picks.positions.numel() > torch.iinfo(dtype).max:
+        raise ValueError(
+            f"{picks.positions.numel()} edges are too many for indptr of {dtype}; make the graph with int64"
+        )
     lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
     bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
     device = picks.positions.device

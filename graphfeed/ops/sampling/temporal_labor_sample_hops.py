@@ -7,7 +7,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.backend import on_gpu
-from graphfeed.ops.sampling.sample_hops import SampledHop
+from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs
+from graphfeed.ops.sampling.sample_hops import SampledHop, check_hops
 from graphfeed.ops.sampling.temporal_labor_sample_neighbors import pick_labor
 from graphfeed.ops.sampling.temporal_sample_hops import (
     NO_WINDOW,
@@ -47,7 +48,9 @@ def temporal_labor_sample_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1, the number of times or keys is wrong, or
             the window is negative.
     """
-    check_temporal_hops(graph, seeds, times, fanouts, len(keys), window)
+    check_temporal_hops(graph, seeds, times, window)
+    check_hops(fanouts, keys, "pairs", replace)
+    check_pairs(keys)
     if on_gpu(seeds):
         first = HopQuery(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
         sample = partial(pick_labor, switch_threshold=switch_threshold)

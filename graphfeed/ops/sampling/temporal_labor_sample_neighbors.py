@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.backend import as_kernel_args
+from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs
 from graphfeed.ops.sampling.sample_neighbors import Picks
 from graphfeed.ops.sampling.temporal_sample_neighbors import HopQuery, TemporalGraph, check_hop, count_picks
 
@@ -40,6 +41,7 @@ def temporal_labor_sample_neighbors(
         ValueError: A seed lies outside of the graph, a fan-out is wrong, the number of times is not that of the seeds,
             or a window is negative.
     """
+    check_pairs([keys])
     return pick_labor(graph, check_hop(graph, seeds, times, fanouts, windows, replace), keys, switch_threshold)
 
 

@@ -10,10 +10,18 @@ import torch
 from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.sample_hops import FIRST_EDGES, Outputs, SampledHop
+from graphfeed.ops.sampling.sample_hops import FIRST_EDGES, Outputs, SampledHop, check_hops
 from graphfeed.ops.sampling.sample_neighbors import Picks, make_table
-from graphfeed.ops.sampling.temporal_sample_neighbors import EMPTY, HopQuery, TemporalGraph, check_method, pick_in_time
-from graphfeed.ops.sampling.time_order import earliest_times
+from graphfeed.ops.sampling.temporal_sample_neighbors import (
+    EMPTY,
+    HopQuery,
+    TemporalGraph,
+    check_method,
+    ensure_temporal,
+    pick_in_time,
+)
+from graphfeed.ops.sampling.time_order import earliest_times, ensure_links
+from graphfeed.ops.structure.csc import ensure_csc
 
 NO_WINDOW = -1
 
@@ -112,7 +120,8 @@ def temporal_sample_hops(
             the window is negative.
     """
     check_method(graph, replace, latest)
-    check_temporal_hops(graph, seeds, times, fanouts, len(keys), window)
+    check_temporal_hops(graph, seeds, times, window)
+    check_hops(fanouts, keys, "numbers", replace)
     if on_gpu(seeds):
         first = HopQuery(seeds.contiguous(), EMPTY, times.contiguous(), EMPTY, replace)
         return stack_temporal_hops(partial(pick_in_time, latest=latest), graph, first, fanouts, keys, window)
@@ -128,19 +137,17 @@ def check_temporal_hops(
     graph: TemporalGraph,
     seeds: torch.Tensor,
     times: torch.Tensor,
-    fanouts: Sequence[int],
-    num_keys: int,
     window: int | None,
 ) -> None:
     """Raise unless the parameters of all hops fit the graph and each other."""
-    if window is not None and window < 0:
-        raise ValueError(f"window must be 0 or more, but is {window}; None takes all that is before a time")
+    if window is not None and not 0 <= window < 1 << 63:
+        raise ValueError(f"window must lie in 0 .. 2**63 - 1, but is {window}; None takes all that is before a time")
+    ensure_csc(graph.indptr, graph.indices)
+    if graph.links is not None:
+        ensure_links(graph.indptr, graph.links)
+    ensure_temporal(graph)
     check_vector("seeds", seeds, (graph.indices.dtype,))
     check_vector("times", times, (torch.int64,))
     if times.numel() != seeds.numel():
         raise ValueError(f"times must have {seeds.numel()} values, one per seed, but has {times.numel()}")
-    if num_keys != len(fanouts):
-        raise ValueError(f"keys must hold {len(fanouts)} numbers, one per hop, but holds {num_keys}")
-    if not fanouts or min(fanouts) < -1:
-        raise ValueError(f"fanouts must be a number per hop, each -1 (all neighbours) or more, but is {list(fanouts)}")
     check_ids("seeds", seeds, graph.indptr.numel() - 1)

@@ -10,7 +10,10 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, Picks, check_fanouts, make_table_for
-from graphfeed.ops.sampling.time_order import earliest_times
+from graphfeed.ops.sampling.time_order import earliest_times, ensure_order, linked_order
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
+from graphfeed.ops.verified import has_passed
 
 EMPTY = torch.empty(0, dtype=torch.int64)
 ABSENT = {"order": EMPTY.to(torch.int32), "types": NO_TYPES}
@@ -76,6 +79,35 @@ class HopQuery(NamedTuple):
         return (*as_kernel_args(self.seeds, *self[:-1]), self.replace)
 
 
+def ensure_temporal(graph: TemporalGraph) -> None:
+    """Raise unless the arrays that one hop follows fit together; what ops made of checked arrays is not checked."""
+    ensure_columns("graph.indptr", graph.indptr)
+    ensure_length("graph.indices", graph.indices, graph.indptr)
+    for name in ("times", "earliest", "edge_times"):
+        values = getattr(graph, name)
+        if values is not None:
+            check_vector(f"graph.{name}", values, (torch.int64,))
+            if values.numel() != graph.indices.numel():
+                raise ValueError(
+                    f"graph.{name} must have {graph.indices.numel()} values, one per edge, but has {values.numel()}"
+                )
+    if graph.order is not None and not is_part_of(graph.order, graph):
+        ensure_order(graph.indptr, graph.order)
+    if graph.cumulative is not None:
+        ensure_cumulative(graph.indptr, graph.cumulative)
+    if graph.types is not None:
+        ensure_edge_types(graph.indptr, graph.types, graph.num_types)
+
+
+def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
+    """Tell whether an order is that of checked links: `linked_order` returns another tensor at each call."""
+    if graph.links is None or not has_passed("links", (graph.indptr, graph.links)):
+        return False
+    own = linked_order(graph.links)
+    alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
+    return alike and order.data_ptr() == own.data_ptr()
+
+
 def check_method(graph: TemporalGraph, replace: bool, latest: bool) -> None:
     """Raise if the latest edges are wanted together with what they exclude."""
     if latest and replace:
@@ -93,10 +125,10 @@ def check_hop(
     replace: bool,
 ) -> HopQuery:
     """Return the query of one hop, or raise if its parameters don't fit the graph or each other."""
-    check_vector("indptr", graph.indptr)
+    ensure_temporal(graph)
     check_vector("seeds", seeds)
     check_vector("times", times, (torch.int64,))
-    check_fanouts(fanouts, graph.num_types, graph.types)
+    check_fanouts(fanouts, graph.num_types, graph.types, replace)
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
     for name, values in (("times", times), ("windows", times if windows is None else windows)):
         if values.numel() != seeds.numel():

@@ -7,8 +7,10 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.sample_neighbors import NO_TYPES
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length
+from graphfeed.ops.verified import check_once, has_passed, trust
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")
@@ -67,16 +69,20 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
 
     Raises:
         TypeError: The times are not int64.
-        ValueError: The number of times is wrong.
+        ValueError: `indptr` holds no column starts, or the number of times or of types is wrong.
 
     Example:
         >>> order_by_time(torch.tensor([0, 3, 5]), torch.tensor([3, 1, 2, 5, 4])).order
         tensor([1, 2, 0, 1, 0], dtype=torch.int32)
     """
-    check_vector("indptr", indptr)
+    ensure_columns("indptr", indptr)
     check_vector("times", times, (torch.int64,))
     if times.numel() != int(indptr[-1]):
         raise ValueError(f"times must have {int(indptr[-1])} values, one per edge, but has {times.numel()}")
+    if types is not None:
+        check_vector("types", types, TYPE_DTYPES)
+        if types.numel() != times.numel():
+            raise ValueError(f"types must have {times.numel()} values, one per edge, but has {types.numel()}")
     kinds = NO_TYPES if types is None else types
     module = kernels("sampling.time_order", times, indptr=indptr, types=kinds)
     columns = as_kernel_args(times, indptr, times.contiguous(), kinds)
@@ -86,6 +92,7 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     order = buffers.empty_long_lived(times.numel(), dtype, times.device)
     rising = buffers.empty_long_lived(times.numel(), torch.int64, times.device)
     module.sort_by_time(*columns, *as_kernel_args(times, order, rising))
+    trust("order", (indptr, order))
     return TimeOrder(rising, order)
 
 
@@ -103,15 +110,50 @@ def link_sources(indptr: torch.Tensor, indices: torch.Tensor, order: torch.Tenso
     Returns:
         int64, one per edge: its place in its column times 2**32, plus its source; None if these are too large.
 
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: The arrays are not those of a graph, or the order is not one of its edges.
+
     Example:
         >>> link_sources(torch.tensor([0, 2]), torch.tensor([5, 7]), torch.tensor([1, 0], dtype=torch.int32))
         tensor([4294967303,          5])
     """
+    ensure_columns("indptr", indptr)
+    ensure_length("indices", indices, indptr)
+    ensure_order(indptr, order)
     if order.dtype != torch.int32 or (indices.numel() and int(indices.max()) >= 1 << 32):
         return None
     links = buffers.empty_long_lived(order.numel(), torch.int64, order.device)
-    kernels("sampling.time_order", order).link_sources(*(part.numpy() for part in (indptr, indices, order, links)))
+    kernels("sampling.time_order", order).link_sources(*as_kernel_args(order, indptr, indices, order, links))
+    if has_passed("csc", (indptr, indices)):
+        trust("links", (indptr, links))
     return links
+
+
+def ensure_order(indptr: torch.Tensor, order: torch.Tensor) -> None:
+    """Raise unless each edge has a place inside of its column; what `order_by_time` has returned is not checked."""
+    check_once("order", (indptr, order), lambda: check_places("order", indptr, order))
+
+
+def ensure_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
+    """Raise unless links lead to places inside of columns and to nodes; those of `link_sources` are not checked."""
+    check_once("links", (indptr, links), lambda: check_links(indptr, links))
+
+
+def check_places(name: str, indptr: torch.Tensor, places: torch.Tensor) -> None:
+    """Raise unless there is a place per edge, which lies inside of its column."""
+    check_vector(name, places)
+    check_columns("indptr", indptr, places.numel())
+    degrees = indptr.diff()
+    if bool(((places < 0) | (places >= torch.repeat_interleave(degrees, degrees))).any()):
+        raise ValueError(f"{name} must hold the place of each edge in its column, but a column is shorter")
+
+
+def check_links(indptr: torch.Tensor, links: torch.Tensor) -> None:
+    """Raise unless there is a link per edge, to a place inside of its column and to a node."""
+    check_vector("links", links, (torch.int64,))
+    check_places("links", indptr, links >> 32)
+    check_ids("the sources in links", links & ((1 << 32) - 1), indptr.numel() - 1)
 
 
 def linked_order(links: torch.Tensor) -> torch.Tensor:
@@ -126,10 +168,18 @@ def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         indptr: Column starts, shape (nodes + 1,).
         order: As `TimeOrder` has it.
 
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: `indptr` holds no column starts, or the order is not one of its edges.
+
     Example:
         >>> places_in_order(torch.tensor([0, 2, 4]), torch.tensor([1, 0, 0, 1]))
         tensor([1, 0, 2, 3])
     """
+    ensure_columns("indptr", indptr)
+    check_vector("order", order)
+    if order.numel() != int(indptr[-1]):
+        raise ValueError(f"order must have {int(indptr[-1])} values, one per edge, but has {order.numel()}")
     places = torch.empty(order.numel(), dtype=torch.int64, device=order.device)
     kernels("sampling.time_order", order, indptr=indptr).places_in_order(*as_kernel_args(order, indptr, order, places))
     return places

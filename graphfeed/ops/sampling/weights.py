@@ -4,6 +4,8 @@ import torch
 
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
+from graphfeed.ops.structure.csc import ensure_columns
+from graphfeed.ops.verified import check_once, trust
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -22,9 +24,10 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         int64, one per edge, on the device of the weights; in pinned memory if they are.
 
     Raises:
-        ValueError: The number of weights is wrong, or a weight is negative, infinite or not a number.
+        ValueError: `indptr` holds no column starts, the number of weights is wrong, or a weight is negative, infinite
+            or not a number.
     """
-    check_vector("indptr", indptr)
+    ensure_columns("indptr", indptr)
     check_vector("weights", weights, WEIGHT_DTYPES)
     if weights.numel() != int(indptr[-1]):
         raise ValueError(f"weights must have {int(indptr[-1])} values, one per edge, but has {weights.numel()}")
@@ -36,4 +39,27 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=weights.is_pinned())
     module = kernels("sampling.weights", weights, indptr=indptr)
     module.cumulate_weights(*as_kernel_args(weights, indptr, exact.contiguous(), out))
+    trust("running sums", (indptr, out))
     return out
+
+
+def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
+    """Raise unless weights are such as `cumulate_weights` returns; what it has returned is not checked."""
+    check_once("running sums", (indptr, cumulative), lambda: check_cumulative(indptr, cumulative))
+
+
+def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
+    """Raise unless there is a running sum per edge, which starts anew in each column and never falls."""
+    check_vector("cumulative", cumulative, (torch.int64,))
+    ensure_columns("indptr", indptr)
+    if cumulative.numel() != int(indptr[-1]):
+        raise ValueError(f"cumulative must have {int(indptr[-1])} values, one per edge, but has {cumulative.numel()}")
+    starts = indptr[:-1][indptr.diff() > 0].to(torch.int64)
+    falls = torch.cat([cumulative[:1] < 0, cumulative[1:] < cumulative[:-1]])
+    falls[starts] = cumulative[starts] < 0
+    if bool(falls.any()):
+        edge = int(falls.nonzero()[0])
+        raise ValueError(
+            f"cumulative must never fall inside a column, but is {int(cumulative[edge])} at edge {edge}; "
+            "cumulate_weights makes it"
+        )

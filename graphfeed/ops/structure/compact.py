@@ -7,7 +7,8 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import bounds, check_ids, check_vector
+from graphfeed.ops.structure.csc import check_columns
 
 
 class Compacted(NamedTuple):
@@ -38,11 +39,14 @@ def compact(
     Args:
         seeds: Node ids, int32 or int64, grouped by node type; ids of different types must differ.
         neighbors: Node ids of the same dtype, grouped by edge type.
-        seed_starts: int64: where each node type's seeds start, one longer than there are types; None if there is one
-            type. This and the next two lie on the CPU.
+        seed_starts: int64: where each node type's seeds start; None for one type. This and the next two lie on the CPU.
         neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
         sources: int64: node type of each edge type's neighbours.
-        num_nodes: An upper bound of the ids, which is not checked; None hashes.
+        num_nodes: An upper bound of the ids; None hashes. A GPU does not check ids.
+
+    Raises:
+        TypeError: Ids are neither int32 nor int64, or of two dtypes.
+        ValueError: An id is negative or not below `num_nodes`, or the arrays don't fit together.
 
     Example:
         >>> compact(torch.tensor([7, 3]), torch.tensor([5, 3, 5, 9])).rows.tolist()
@@ -56,6 +60,8 @@ def compact(
         seed_starts = torch.tensor([0, seeds.numel()])
         neighbor_starts = torch.tensor([0, neighbors.numel()])
         sources = torch.zeros(1, dtype=torch.int64)
+    check_parts(seeds, neighbors, seed_starts, neighbor_starts, sources)
+    check_nodes(seeds, neighbors, num_nodes)
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     if on_gpu(seeds):
         return compact_on_gpu(module, seeds, neighbors, seed_starts, neighbor_starts, sources)
@@ -76,6 +82,34 @@ def compact(
             rows.numpy(), row_starts.numpy(), local.numpy(),
         )  # fmt: skip
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
+
+
+def check_parts(
+    seeds: torch.Tensor,
+    neighbors: torch.Tensor,
+    seed_starts: torch.Tensor,
+    neighbor_starts: torch.Tensor,
+    sources: torch.Tensor,
+) -> None:
+    """Raise unless each node type has its part of the seeds, and each edge type its part of the neighbours."""
+    for name, starts in (("seed_starts", seed_starts), ("neighbor_starts", neighbor_starts), ("sources", sources)):
+        check_vector(name, starts, (torch.int64,))
+    check_columns("seed_starts", seed_starts, seeds.numel())
+    check_columns("neighbor_starts", neighbor_starts, neighbors.numel())
+    check_ids("sources", sources, seed_starts.numel() - 1)
+    if sources.numel() != neighbor_starts.numel() - 1:
+        raise ValueError(
+            f"sources must have {neighbor_starts.numel() - 1} values, one per edge type, but has {sources.numel()}"
+        )
+
+
+def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> None:
+    """Raise unless all ids are 0 or more, and below a number if there is one; a GPU is not waited for."""
+    for name, ids in (("seeds", seeds), ("neighbors", neighbors)) if seeds.is_cpu else ():
+        if num_nodes is not None:
+            check_ids(name, ids, num_nodes)
+        elif ids.numel() and bounds(ids)[0] < 0:
+            raise ValueError(f"{name} must be ids of 0 or more, but hold {bounds(ids)[0]}")
 
 
 def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:

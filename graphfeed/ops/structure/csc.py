@@ -8,6 +8,9 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import gather_rows
+from graphfeed.ops.verified import check_once, trust
+
+TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class Columns(NamedTuple):
@@ -44,6 +47,44 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     return Columns(indptr, gather_rows(sources, order), order)
 
 
+def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:
+    """Raise unless a tensor holds column starts: from 0, never falling, to the number of edges if that is given."""
+    check_vector(name, indptr)
+    if indptr.numel() == 0 or int(indptr[0]) != 0:
+        raise ValueError(f"{name} must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
+    if num_edges is not None and int(indptr[-1]) != num_edges:
+        raise ValueError(
+            f"{name} must end with the number of edges, {num_edges} (the length of indices), "
+            f"but ends with {int(indptr[-1])}"
+        )
+    column = int(kernels("structure.csc", indptr).find_falling(*as_kernel_args(indptr, indptr)))
+    if column >= 0:
+        raise ValueError(
+            f"{name} must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
+            f"{column}; it holds running sums of the in-degrees"
+        )
+
+
+def ensure_columns(name: str, indptr: torch.Tensor) -> None:
+    """Raise unless a tensor holds column starts; what has passed this or `check_csc` is not checked again."""
+    check_vector(name, indptr)
+    check_once("columns", (indptr,), lambda: check_columns(name, indptr))
+
+
+def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
+    """Raise unless there is an id per edge, whatever it is; `indptr` has been checked."""
+    check_vector(name, edges)
+    if indptr.is_cpu and edges.numel() != int(indptr[-1]):
+        raise ValueError(f"{name} must have {int(indptr[-1])} values, one per edge, but has {edges.numel()}")
+
+
+def ensure_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
+    """Raise unless the arrays describe a graph; what has passed `check_csc` is not checked again."""
+    check_vector("indptr", indptr)
+    check_vector("indices", indices)
+    check_once("csc", (indptr, indices), lambda: check_csc(indptr, indices))
+
+
 def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     """Raise unless the arrays describe a graph. This takes one pass over each.
 
@@ -55,24 +96,13 @@ def check_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
     check_vector("csc_indptr", indptr)
     if not isinstance(indices, torch.Tensor):
         raise TypeError(f"indices must be a torch.Tensor, but is a {type(indices).__name__}")
-    if indptr.numel() == 0 or int(indptr[0]) != 0:
-        raise ValueError(f"csc_indptr must start with 0, but is {indptr[:3].tolist()}...; is it CSC?")
-    if int(indptr[-1]) != indices.numel():
-        raise ValueError(
-            f"csc_indptr must end with the number of edges, {indices.numel()} (the length of indices), "
-            f"but ends with {int(indptr[-1])}"
-        )
-    column = int(
-        kernels("structure.csc", indptr, indices=indices).find_falling(*as_kernel_args(indptr, indptr.contiguous()))
-    )
-    if column >= 0:
-        raise ValueError(
-            f"csc_indptr must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
-            f"{column}; it holds running sums of the in-degrees"
-        )
+    kernels("structure.csc", indptr, indices=indices)  # raises if they lie on different devices
+    check_columns("csc_indptr", indptr, indices.numel())
     if indices.numel():
         check_vector("indices", indices)
         check_ids("indices", indices, indptr.numel() - 1)
+    trust("columns", (indptr,))
+    trust("csc", (indptr, indices))
 
 
 def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
@@ -82,7 +112,8 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
         TypeError: The types are neither uint8, int16, int32 nor int64.
         ValueError: A type is not in `0 .. num_types - 1`, or the types of a column decrease.
     """
-    check_vector("type_per_edge", types, (torch.uint8, torch.int16, torch.int32, torch.int64))
+    check_vector("type_per_edge", types, TYPE_DTYPES)
+    ensure_columns("csc_indptr", indptr)
     check_ids("type_per_edge", types, num_types)
     if types.numel() != int(indptr[-1]):
         raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one per edge, but has {types.numel()}")
@@ -92,6 +123,12 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
         raise ValueError(
             f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
         )
+    trust(("types", num_types), (indptr, types))
+
+
+def ensure_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) -> None:
+    """Raise unless edge types are right; what has passed `check_edge_types` is not checked again."""
+    check_once(("types", num_types), (indptr, types), lambda: check_edge_types(indptr, types, num_types))
 
 
 def check_joined(
@@ -107,8 +144,13 @@ def check_joined(
         ends: Source and destination node type of each edge type, shape (edge types, 2); on the CPU.
 
     Raises:
-        ValueError: An edge joins nodes of other types.
+        IndexError: `ends` names a node type that `offsets` lacks.
+        ValueError: An edge joins nodes of other types, or the arrays don't fit together.
     """
+    if ends.dim() != 2 or ends.shape[1] != 2:
+        raise ValueError(f"ends must have shape (edge types, 2), but has {tuple(ends.shape)}")
+    ensure_csc(indptr, indices)
+    ensure_edge_types(indptr, types, ends.shape[0])
     bounds = offsets.to("cpu", torch.int64)
     tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
     arrays = as_kernel_args(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
@@ -118,6 +160,21 @@ def check_joined(
             f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
             "check the types against node_type_offset and edge_type_to_id"
         )
+
+
+def check_starts(indptr: torch.Tensor) -> None:
+    """Raise unless a tensor holds column starts; on a GPU, which would have to be waited for, only its kind counts."""
+    check_vector("indptr", indptr)
+    if indptr.is_cpu:
+        check_columns("indptr", indptr)
+
+
+def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
+    """Return the number of edges; a GPU need not be waited for if the caller knows it."""
+    size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
+    if output_size not in (None, size):
+        raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
+    return size
 
 
 def expand_indptr(
@@ -134,18 +191,19 @@ def expand_indptr(
         node_ids: Id of each column; 0, 1, 2, ... if None.
         output_size: The number of edges, if the caller knows it.
 
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
+
     Example:
         >>> expand_indptr(torch.tensor([0, 2, 2, 3]), dtype=torch.int64)
         tensor([0, 0, 2])
     """
     if dtype is None and node_ids is None:
         raise ValueError("expand_indptr needs dtype or node_ids; give the dtype of the ids that it should return")
-    check_vector("indptr", indptr)
+    check_starts(indptr)
     columns = indptr.numel() - 1
-    # A GPU need not be waited for if the caller knows the size.
-    size = output_size if output_size is not None and on_gpu(indptr) else int(indptr[-1])
-    if output_size not in (None, size):
-        raise ValueError(f"output_size must be {size}, the last of indptr, but is {output_size}")
+    size = size_of(indptr, output_size)
     if node_ids is None:
         node_ids = torch.arange(columns, dtype=dtype, device=indptr.device)
     if node_ids.numel() != columns:
@@ -171,13 +229,14 @@ def indptr_edge_ids(
         output_size: The number of edges, if the caller knows it.
 
     Raises:
-        ValueError: `offset` does not have one value per column.
+        TypeError: A tensor has another dtype.
+        ValueError: `indptr` does not start at 0, falls, or does not fit the other arguments.
 
     Example:
         >>> indptr_edge_ids(torch.tensor([0, 2, 2, 3]), offset=torch.tensor([10, 20, 30]))
         tensor([10, 11, 30])
     """
-    check_vector("indptr", indptr)
+    check_starts(indptr)
     if offset is None:
         offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
     check_vector("offset", offset)
@@ -185,7 +244,7 @@ def indptr_edge_ids(
         raise ValueError(
             f"offset must have {indptr.numel() - 1} values, one per column of indptr, but has {offset.numel()}"
         )
-    size = int(indptr[-1]) if output_size is None else output_size
+    size = size_of(indptr, output_size)
     out = buffers.empty(size, dtype or offset.dtype, indptr.device)
     module = kernels("structure.csc", indptr, offset=offset)
     module.indptr_edge_ids(*as_kernel_args(indptr, indptr.contiguous(), offset.contiguous(), out))

@@ -5,6 +5,7 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.structure.csc import check_starts
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)
 
@@ -33,7 +34,8 @@ def match_pairs(
 
     Raises:
         TypeError: Ids are neither int32 nor int64.
-        ValueError: The pairs have another shape, the lengths of arrays don't match, or an edge has no row.
+        ValueError: The pairs have another shape, `indptr` is none, the lengths of arrays don't match, or an edge has no
+            row.
 
     Example:
         >>> indptr, sources, destinations = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5]), torch.tensor([1, 2])
@@ -43,6 +45,7 @@ def match_pairs(
     ids = NO_ROWS if rows is None else rows
     for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
         check_vector(name, vector)
+    check_starts(indptr)
     if pairs.dim() != 2 or pairs.shape[1] != 2:
         raise ValueError(f"pairs must have shape (N, 2), sources and destinations, but has {tuple(pairs.shape)}")
     if pairs.dtype not in ID_DTYPES:

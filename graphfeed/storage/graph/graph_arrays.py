@@ -14,6 +14,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shared import Shareable
@@ -55,7 +56,9 @@ class GraphArrays(Shareable):
     """Compressed sparse columns with types and attributes: what a graph holds, without the sampling.
 
     Assigning a field validates the graph, and an assignment that would make it invalid raises and changes nothing; so
-    arrays that only fit together make a new graph. In-place edits are not checked.
+    arrays that only fit together make a new graph. PyTorch has no read-only tensors, so the arrays can be edited in
+    place, and are checked again by the next sampling. Edits through NumPy, or by another process, are not seen: call
+    `check()` after those. Sampling from arrays that are no graph reads and writes memory anywhere.
     """
 
     csc_indptr: torch.Tensor = checked()
@@ -229,6 +232,7 @@ class GraphArrays(Shareable):
         )
         check_attributes("node", self.node_attributes, self.total_num_nodes)
         check_attributes("edge", self.edge_attributes, self.total_num_edges)
+        trust_graph(self)
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""
@@ -301,6 +305,7 @@ class GraphArrays(Shareable):
         fields, block = open_shared(name)
         graph = cls(**fields)
         graph.__dict__["_block"] = block
+        trust_graph(graph)
         return graph
 
     def __repr__(self) -> str:

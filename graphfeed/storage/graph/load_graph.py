@@ -12,7 +12,9 @@ def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
 
     The arrays are checked, which takes a pass over the file; nothing is unpickled. Writes to the graph's tensors stay
     in this process and never reach the file. Worker processes map the same file, so the graph may be larger than
-    memory. A graph that was written to is copied to shared memory for them. Leave the file as it is while it is in use.
+    memory. A graph that was written to is copied to shared memory for them. Leave the file as it is while it is in use:
+    the system ends a process that reads a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to
+    the same path, which makes another file.
 
     Raises:
         FileNotFoundError: The file doesn't exist.

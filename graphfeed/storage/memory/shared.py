@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.verified import passed_among, trust_copies
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
 from graphfeed.storage.memory.tensor_tree import map_leaves
@@ -104,7 +105,8 @@ class SharedBlock:
             raise FileNotFoundError(
                 f"shared block {handle.path} can't be opened ({error.strerror}); {advice}"
             ) from error
-        if os.fstat(file.descriptor).st_ino != handle.inode:
+        found = os.fstat(file.descriptor)
+        if found.st_ino != handle.inode or found.st_size < handle.size:
             raise FileNotFoundError(f"shared block {handle.path} is gone, something else lies there now; {advice}")
         # Other processes that get a handle from this one open the block here, since its creator may be gone.
         return cls(file, replace(handle, path=proc_path(file) if handle.path.startswith("/proc/") else handle.path))
@@ -227,13 +229,16 @@ class Shareable:
         places = self._find_places(tensors)
         staying = [None if place is None else tensor for tensor, place in zip(tensors, places, strict=True)]
         moving = [tensor for tensor, place in zip(tensors, places, strict=True) if place is None]
-        state = {"fields": skeleton, "places": places}
+        passed = passed_among(tensors)
+        state = {"fields": skeleton, "places": places, "passed": passed}
         if sum(tensor.nbytes for tensor in moving) <= BY_VALUE_BYTES:
             return {**state, "values": [to_bytes(tensor) for tensor in moving]}
         block = self._block
         if block is None or [id(tensor) for tensor in moving] != [id(tensor) for tensor in block.tensors]:
             block = SharedBlock.create(moving)
-            self.__dict__.update(insert_tensors(skeleton, fill_in(staying, block.tensors)))
+            tensors = fill_in(staying, block.tensors)
+            self.__dict__.update(insert_tensors(skeleton, tensors))
+            trust_copies(passed, tensors)
             self.__dict__["_block"] = block
         return {**state, "handle": block.handle}
 
@@ -256,7 +261,9 @@ class Shareable:
             tensors = block.tensors
         places: list[FilePlace | None] = state.get("places", [None] * len(tensors))
         mapped = [None if place is None else place.open() for place in places]
-        self.__dict__.update(insert_tensors(state["fields"], fill_in(mapped, tensors)))
+        tensors = fill_in(mapped, tensors)
+        self.__dict__.update(insert_tensors(state["fields"], tensors))
+        trust_copies(state.get("passed", ()), tensors)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy with tensors of its own, outside of shared memory."""

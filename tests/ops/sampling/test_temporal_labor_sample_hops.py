@@ -43,5 +43,5 @@ def test_all_hops_are_single_hops(
 
 def test_hops_need_as_many_keys() -> None:
     columns = ops.TemporalGraph(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([0]))
-    with pytest.raises(ValueError, match="keys must hold 1 numbers, one per hop, but holds 2"):
+    with pytest.raises(ValueError, match="keys must hold 1 pairs, one per hop, but holds 2"):
         ops.temporal_labor_sample_hops(columns, torch.tensor([0]), torch.tensor([1]), [1], [(0, 0), (1, 1)])

@@ -1,0 +1,39 @@
+"""Notices that the arrays of a graph were edited in place since they were checked."""
+
+from typing import Protocol
+
+import torch
+
+from graphfeed.ops.verified import Tensors, check_once, trust
+
+
+class Arrays(Protocol):
+    """What decides where sampling reads and writes."""
+
+    csc_indptr: torch.Tensor
+    indices: torch.Tensor
+    node_type_offset: torch.Tensor | None
+    type_per_edge: torch.Tensor | None
+    edge_type_to_id: dict[str, int] | None
+
+    def check(self) -> None:
+        """Raise unless the arrays are a valid graph."""
+
+
+def structure_of(graph: Arrays) -> Tensors:
+    """Return the arrays that were checked together."""
+    return graph.csc_indptr, graph.indices, graph.node_type_offset, graph.type_per_edge
+
+
+def check_edits(graph: Arrays) -> None:
+    """Check a graph if PyTorch has written to its arrays since it was last checked."""
+    check_once("graph", structure_of(graph), graph.check)
+
+
+def trust_graph(graph: Arrays) -> None:
+    """Take the arrays as a valid graph, without a pass over them."""
+    trust("columns", (graph.csc_indptr,))
+    trust("csc", (graph.csc_indptr, graph.indices))
+    if graph.edge_type_to_id is not None:
+        trust(("types", len(graph.edge_type_to_id)), (graph.csc_indptr, graph.type_per_edge))
+    trust("graph", structure_of(graph))

@@ -1,0 +1,57 @@
+"""No argument makes an operation end the process: not by reading too far, and not by writing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphfeed import ops
+from tests.ops import calls
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = sorted(calls.calls())
+NOT_CALLED = {
+    "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Found",
+    "HighDegreeIndex", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder", "TypedPicks",
+    "draw_unkeyed", "max_uva_threads",
+}  # fmt: skip
+"""Constants, tuples of results, and what takes no arguments."""
+
+
+def attack(names: list[str], examples: int, record: Path, **settings: str) -> None:
+    """Attack operations in a process of their own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.ops.attack", json.dumps(names), str(examples), str(record)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    last = "\n".join(done.stderr.splitlines()[-30:])
+    assert done.returncode == 0, f"ended with {done.returncode} at {record.read_text()}\n{last}"
+
+
+def test_every_public_name_is_attacked_or_takes_nothing() -> None:
+    assert set(NAMES) | NOT_CALLED == set(ops.__all__)
+    assert not set(NAMES) & NOT_CALLED
+
+
+def test_valid_calls_work() -> None:
+    for name, call in calls.calls().items():
+        if name != "pin_in_place":
+            call.run(**call.arguments)
+
+
+@pytest.mark.slow
+def test_no_argument_ends_the_process(tmp_path: Path) -> None:
+    attack(NAMES, 25, tmp_path / "call")
+
+
+@pytest.mark.slow
+def test_no_argument_makes_a_kernel_reach_outside_of_an_array(tmp_path: Path) -> None:
+    attack(NAMES, 60, tmp_path / "call", NUMBA_DISABLE_JIT="1")
