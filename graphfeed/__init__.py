@@ -182,7 +182,7 @@ _NAMES = {
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
     "graphfeed.distributed": """GraphPart PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn
+        RankLostError SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn
         report_partition write_partition""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
@@ -219,6 +219,7 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import PartitionReport as PartitionReport
     from graphfeed.distributed import Peers as Peers
     from graphfeed.distributed import RankLostError as RankLostError
+    from graphfeed.distributed import SamplingServer as SamplingServer
     from graphfeed.distributed import StoredPart as StoredPart
     from graphfeed.distributed import assign_nodes as assign_nodes
     from graphfeed.distributed import cut_graph as cut_graph

@@ -5,7 +5,10 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS = {"partition": "graphfeed.distributed.partition_command"}
+COMMANDS = {
+    "partition": "graphfeed.distributed.partition_command",
+    "serve": "graphfeed.distributed.serve_command",
+}
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
 
 

@@ -69,7 +69,7 @@ def test_worker_processes_map_the_files(tmp_path: Path) -> None:
             assert torch.equal(batch.labels, batch.seeds % 7)
             assert torch.equal(batch.node_features["feat"][:, 0], batch.input_nodes.float())
         assert loader._pool is not None
-        workers = loader._pool.pids()  # type: ignore[union-attr]
+        workers = loader._pool.pids()  # type: ignore[attr-defined]
         assert len(workers) == 2
         assert [shared_memory(pid) < LIMIT for pid in workers] == [True, True]
         assert shared_memory() - before < LIMIT

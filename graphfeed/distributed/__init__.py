@@ -1,4 +1,4 @@
-"""Graphs in parts: how nodes are assigned to parts, what parts look like in memory and in files, and sampling them.
+"""Graphs in parts, how they are made, stored and sampled; and servers that make mini-batches for other machines.
 
 Every id that a user sees is global, so mini-batches do not depend on how a graph is partitioned. The stages that read a
 graph in parts are those of `graphfeed.datapipes`, as for any other graph. A graph that one machine holds belongs to
@@ -18,6 +18,7 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.partitioner import Partitioner
 from graphfeed.distributed.peers import Peers, RankLostError
+from graphfeed.distributed.sampling_server import SamplingServer
 
 __all__ = [
     "METHODS",
@@ -29,6 +30,7 @@ __all__ = [
     "Partitioner",
     "Peers",
     "RankLostError",
+    "SamplingServer",
     "StoredPart",
     "WholeGraph",
     "assign_nodes",

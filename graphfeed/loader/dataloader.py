@@ -3,7 +3,7 @@
 import os
 import threading
 import weakref
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from graphfeed.datapipes.torch_pipes import as_stage
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
+from graphfeed.loader.placement import REQUESTS_PER_SERVER, check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.loader.run import RUN_OF, RunContext
@@ -88,6 +89,12 @@ class DataLoader:
         timeout: How many seconds a worker may take for a mini-batch before it fails. A process that takes longer is
             killed. A thread can't be: it is left behind, and another one takes its place.
         observer: Is told when each stage begins and ends, and of each wait at a cut (`graphfeed.loader.Observer`).
+        servers: The addresses of sampling servers (`graphfeed.distributed.SamplingServer`), which take the place of
+            workers and must have the same pipeline. Then `num_workers` says how many mini-batches are asked for at
+            once, by default 4 for each server. A server that needs longer than `timeout` counts as lost, and another
+            one makes its mini-batches. Needs pyarrow (extra `serve`).
+        token: The token of these servers; None takes the environment's GRAPHFEED_TOKEN.
+        tls_root_certs: The certificates that the servers' are checked against, as PEM. None connects without TLS.
 
     Raises:
         TypeError: `datapipe` is not a pipeline, or `seed` is not a whole number.
@@ -117,6 +124,9 @@ class DataLoader:
         prefetch_factor: int = 2,
         timeout: float = 600.0,
         observer: Observer | None = None,
+        servers: Sequence[str] = (),
+        token: str | None = None,
+        tls_root_certs: bytes | None = None,
     ) -> None:
         if isinstance(datapipe, IterDataPipe):
             datapipe = as_stage(datapipe) or datapipe
@@ -126,12 +136,19 @@ class DataLoader:
                 "ItemSampler, and let a stage of your own derive from graphfeed.Datapipe"
             )
         check_options(num_workers, worker, executor, prefetch_factor, timeout)
+        servers = check_servers(servers, num_workers, worker, executor)
+        if servers and num_workers is None:
+            num_workers = REQUESTS_PER_SERVER * len(servers)
         if num_workers is None:
             needs_none = worker == "thread" and executor is None and sampled_on_device(datapipe) is not None
             num_workers = 0 if needs_none else available_cores()
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
-        self.plan = make_plan(datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, timeout, *overlap))
+        longest = timeout * (len(servers) + 1)  # one server after the other may be lost
+        self.plan = make_plan(
+            datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, longest, *overlap, servers)
+        )
+        self._remote = (servers, token, tls_root_certs)
         self.num_workers = num_workers
         self.worker = worker
         self.timeout = timeout
@@ -142,7 +159,7 @@ class DataLoader:
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor
         self._process = os.getpid()
-        self._pool: ThreadExecutor | ProcessExecutor | None = None
+        self._pool: Executor | None = None
         self._starting = threading.Lock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
@@ -169,6 +186,8 @@ class DataLoader:
         workers = f", num_workers={self.num_workers}" if self.num_workers else ""
         if self._executor is not None:
             workers += f", executor={type(self._executor).__name__}"
+        elif self._remote[0]:
+            workers += f", servers={list(self._remote[0])}"
         elif self.num_workers:
             workers += f", worker={self.worker!r}"
         return f"{type(self).__name__}({self.plan}{workers}, seed={self._seed})"
@@ -294,7 +313,12 @@ class DataLoader:
                 weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
 
-    def _start_workers(self) -> ThreadExecutor | ProcessExecutor:
+    def _start_workers(self) -> Executor:
+        if self._remote[0]:
+            # The room above this one, which alone needs pyarrow.
+            remote = import_module("graphfeed.distributed.remote_executor")
+            executor: Executor = remote.RemoteExecutor(*self._remote, self.num_workers, self.timeout)
+            return executor
         if self.worker == "process":
             return ProcessExecutor(self.num_workers, timeout=self.timeout)
         return ThreadExecutor(self.num_workers)

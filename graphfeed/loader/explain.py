@@ -29,7 +29,7 @@ class Place:
     """Where stages run."""
 
     where: str
-    """"main" (the caller's thread), "prefetch" (a thread ahead of it), "thread" (threads beside it) or "worker"."""
+    """"main" (the caller's thread), "prefetch" (a thread ahead of it), "thread" (beside it), "worker" or "server"."""
     stream: str
     """Whose CUDA stream they use behind a copy to a device."""
 
@@ -121,7 +121,7 @@ def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Dat
     """Yield each stage, where it runs, and its distance from the last stage."""
     yield stage, place, depth
     if isinstance(stage, InWorkers):
-        yield from list_region(stage.datapipe, Place("worker", ""), place, depth + 1)
+        yield from list_region(stage.datapipe, Place("server" if stage.servers else "worker", ""), place, depth + 1)
         return
     if isinstance(stage, InThreads):
         yield from list_region(stage.datapipe, Place("thread", place.stream), place, depth + 1)

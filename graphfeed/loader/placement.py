@@ -1,6 +1,7 @@
 """The rules about which stages run in workers, and which in the main process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Protocol, runtime_checkable
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable
@@ -13,6 +14,9 @@ from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.ops.arguments import brief
+
+REQUESTS_PER_SERVER = 4
+"""How many mini-batches a loader asks a sampling server for at once, unless it is told."""
 
 
 @runtime_checkable
@@ -128,10 +132,35 @@ def cut_at_main_stages(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     def wrap(stage: Datapipe) -> Datapipe:
         if not runs_before_cut(stage):
             return stage
-        return InWorkers(stage, options.num_workers, window, options.timeout_seconds)
+        return InWorkers(stage, options.num_workers, window, timeout_seconds=options.timeout_seconds)
 
     cut = pipe.rewrite(lambda stage: stage if runs_before_cut(stage) else stage.with_inputs(wrap))
     return wrap(cut)
+
+
+def check_servers(
+    servers: Sequence[str], num_workers: int | None, worker: str, executor: Executor | None
+) -> tuple[str, ...]:
+    """Return the addresses of sampling servers, or raise if another option contradicts them."""
+    if isinstance(servers, str) or not all(isinstance(address, str) for address in servers):
+        raise TypeError(f"servers must be a list of addresses as '10.0.0.2:50051', but is {brief(servers)}")
+    if servers and (num_workers == 0 or worker != "thread" or executor is not None):
+        given = "an executor" if executor is not None else f"worker={worker!r} and num_workers={num_workers}"
+        raise ValueError(f"servers take the place of workers, but {given} came along; leave one of them out")
+    return tuple(dict.fromkeys(servers))
+
+
+def make_on_servers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Sampling servers have the pipeline, so they run the stages before the cut, and are sent indexes alone."""
+    if not options.servers:
+        return pipe
+    cuts = [stage for stage in traverse(pipe) if isinstance(stage, InWorkers)]
+    if not cuts or any(cut.work().source is None for cut in cuts):
+        raise ValueError(
+            "servers were given, but they make mini-batches by their index, which this pipeline does not allow; begin "
+            "with an ItemSampler, and put at least one stage behind it"
+        )
+    return pipe.rewrite(lambda stage: stage.changed(servers=options.servers) if isinstance(stage, InWorkers) else stage)
 
 
 def check_reachable(pipe: Datapipe) -> None:

@@ -11,6 +11,7 @@ from graphfeed.loader.placement import (
     fetch_beside_processes,
     fetch_in_processes,
     fetch_in_threads,
+    make_on_servers,
     pass_idle_copies,
     shard_items,
 )
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     fetch_in_processes,
     pass_idle_copies,
     cut_at_main_stages,
+    make_on_servers,
     fetch_beside_processes,
     overlap_graph_fetch,
     overlap_feature_fetch,

@@ -35,6 +35,8 @@ class LoaderOptions:
     """Whether features are prefetched on a device; None asks each stage's `overlap_fetch`."""
     overlap_graph_fetch: bool | None = None
     """The same for sampling."""
+    servers: tuple[str, ...] = ()
+    """The addresses of the sampling servers that take the place of workers."""
 
 
 OUTER_WAIT_FACTOR = 2.0

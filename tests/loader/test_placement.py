@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -287,3 +288,23 @@ def test_only_features_that_processes_share_are_read_in_processes() -> None:
         fetch = sampler().fetch_feature(gf.BasicFeatureStore({key: feature}), ["feat"])
         assert fetch.may_run_in_threads()
         assert fetch.may_run_in_processes() is shared
+
+
+def test_servers_run_what_workers_would_and_the_plan_says_so() -> None:
+    loader = gf.DataLoader(pipelines.homogeneous(), servers=["10.0.0.2:50051", "10.0.0.3:50051"], token="t", seed=0)
+    text = loader.explain()
+    assert "InWorkers(num_workers=8, window=16, servers=['10.0.0.2:50051', '10.0.0.3:50051'])" in text
+    assert [line.split()[0] for line in text.splitlines()[2:6]] == ["server"] * 4
+    assert "Sampling servers have the pipeline, so they run the stages before the cut" in text
+    assert "server: ItemSampler -> NeighborSampler -> FeatureFetcher" in repr(loader)
+
+
+@pytest.mark.parametrize("options", [{"num_workers": 0}, {"worker": "process"}, {"executor": ThreadPoolExecutor(1)}])
+def test_servers_take_the_place_of_workers(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="servers take the place of workers"):
+        gf.DataLoader(pipelines.homogeneous(), servers=["10.0.0.2:50051"], **options)
+
+
+def test_servers_are_a_list() -> None:
+    with pytest.raises(TypeError, match=r"servers must be a list of addresses as '10\.0\.0\.2:50051', but is"):
+        gf.DataLoader(pipelines.homogeneous(), servers="10.0.0.2:50051")

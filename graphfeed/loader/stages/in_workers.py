@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
 from graphfeed.datapipes.pipeline.iteration import torch_shard
@@ -36,6 +36,14 @@ class WorkerSide:
     """Turns a worker's result into the mini-batch."""
 
 
+@runtime_checkable
+class HasPipeline(Protocol):
+    """An executor whose workers have the pipeline already, so that they are sent indexes alone."""
+
+    def begin(self, pipe: Datapipe) -> "Callable[[Any], Future[Any]]":
+        """Return a function that passes (seed, epoch, index) to a worker, which makes that mini-batch of a pipeline."""
+
+
 class InWorkers(Datapipe):
     """Runs the transforms before it in the run's executor, and yields their mini-batches in order.
 
@@ -46,6 +54,8 @@ class InWorkers(Datapipe):
     num_workers: int
     window: int
     """The largest number of mini-batches in flight."""
+    servers: tuple[str, ...] = ()
+    """The addresses of the servers that take the place of workers."""
     timeout_seconds: float = field(default=600.0, repr=False)
     seed: int = field(default=0, repr=False)
     epoch: int = field(default=0, repr=False)
@@ -75,19 +85,16 @@ class InWorkers(Datapipe):
 
     def worker_side(self, executor: Executor, observer: Observer | None) -> WorkerSide:
         """Return what the workers of an executor do."""
-        head, stages = transforms_before(self)
-        stages = detach(head, stages)
+        head, _ = transforms_before(self)
         if isinstance(head, Sharder):
-            # The work is the same for every epoch, so that a process unpacks it only once.
-            source = head.source.keyed(0, 0, 0)
-            assert isinstance(source, Shardable)
-            work = WorkerTask(source, stages)
             worker, num_workers = torch_shard()
             mine = (index for index in range(self.start, len(head)) if index % num_workers == worker)
             tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
         else:
-            work = WorkerTask(None, stages)
             tasks = with_failure(head)
+        if isinstance(executor, HasPipeline):
+            return WorkerSide(tasks, executor.begin(self.datapipe), lambda result: result)
+        work = self.work()
         if isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
         packed = pack_work(work)
@@ -95,6 +102,16 @@ class InWorkers(Datapipe):
             return WorkerSide(tasks, lambda task: executor.submit(work_here, packed, task), lambda result: result)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.
         return WorkerSide(tasks, lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads)
+
+    def work(self) -> WorkerTask:
+        """Return what workers do for one mini-batch. It is the same for every epoch, so that a process unpacks it once.
+
+        Its source is None if that can't make a mini-batch from its index.
+        """
+        head, stages = transforms_before(self)
+        source = head.source.keyed(0, 0, 0) if isinstance(head, Sharder) else None
+        assert source is None or isinstance(source, Shardable)
+        return WorkerTask(source, detach(head, stages))
 
     def in_order(
         self,

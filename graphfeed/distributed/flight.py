@@ -1,0 +1,126 @@
+"""What a sampling server and its readers say to each other over Arrow Flight.
+
+A reader asks for one mini-batch at a time, by a ticket in JSON: the fingerprint of the stages that make it, the seed,
+the epoch and the index. The answer is a record batch with one row and a column for each tensor. Nothing is pickled.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from graphfeed.channels.codec import pack_tensors
+from graphfeed.channels.frames import allocate
+from graphfeed.datapipes.datapipe import Datapipe, Ranked
+from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
+from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
+from graphfeed.ops.buffers import as_bytes
+
+MADE, REFUSED, FAILED = b"made", b"refused", b"failed"
+"""What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
+
+
+def import_flight() -> Any:
+    """Return the module `pyarrow.flight`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return import_optional("pyarrow.flight", "a sampling server", "pip install 'graphfeed[serve]'")
+
+
+def check_token(token: str | None) -> str:
+    """Return a token that can be sent as a header.
+
+    Raises:
+        ValueError: It is missing, or has other characters than printable ASCII.
+    """
+    if not token or not token.isascii() or not token.isprintable() or token != token.strip():
+        given = "is missing" if not token else "has other characters, or blanks at an end"
+        raise ValueError(f"token must be a text of printable ASCII characters, the same on both sides, but {given}")
+    return token
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which stages make a mini-batch."""
+
+    fingerprint: Fingerprint
+    streams: list[list[int]]
+    """The random streams of each stage, which tell alike branches of a join apart."""
+    rank: list[int] | None
+    """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
+
+
+def describe_cut(pipe: Datapipe) -> Cut:
+    """Return what says which stages a pipeline has."""
+    stages = [stage for stage in traverse(pipe) if not stage.inserted]
+    place = stages[0].place if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
+    streams = [[stage.number, stage.foreign_number] for stage in stages]
+    return Cut(take_fingerprint(pipe), streams, None if place is None else list(place))
+
+
+def write_ticket(cut: Cut, task: tuple[int, int, int]) -> bytes:
+    """Return the ticket for the mini-batch with a seed, an epoch and an index."""
+    return json.dumps({**asdict(cut), "task": task}).encode()
+
+
+def read_ticket(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
+    """Return what a ticket asks for.
+
+    Raises:
+        ValueError: It is no ticket.
+    """
+    try:
+        fields = json.loads(ticket)
+        seed, epoch, index = map(int, fields.pop("task"))
+        cut = Cut(**fields)
+        if not all(isinstance(own, dict) for own in (cut.fingerprint, *cut.fingerprint.values())):
+            raise TypeError("no fingerprint")
+        return cut, (seed, epoch, index)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
+
+
+def to_stream(kind: bytes, value: Any) -> Any:
+    """Return an answer as a stream of one record batch, which is sent straight from the tensors' memory."""
+    arrow, flight = import_optional("pyarrow", "a sampling server", ""), import_flight()
+    tree, tensors = pack_minibatch(value)
+    header, parts = pack_tensors(tensors)
+    columns = [
+        arrow.Array.from_buffers(
+            arrow.large_binary(), 1, [None, arrow.py_buffer(np.array([0, part.size])), arrow.py_buffer(part)]
+        )
+        for part in parts
+    ]
+    metadata = {b"kind": kind, b"tree": json.dumps(tree).encode(), b"tensors": header}
+    if not columns:
+        columns, tensors = [arrow.nulls(1)], {"": None}  # type: ignore[dict-item]
+    batch = arrow.record_batch(
+        columns,
+        schema=arrow.schema(
+            [(name, column.type) for name, column in zip(tensors, columns, strict=True)], metadata=metadata
+        ),
+    )
+    return flight.RecordBatchStream(arrow.Table.from_batches([batch]))
+
+
+def from_batch(batch: Any) -> tuple[bytes, Any]:
+    """Return the kind of an answer, and its value, whose tensors are this process's own.
+
+    Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied.
+
+    Raises:
+        ValueError: It is no answer of a sampling server.
+    """
+    metadata = batch.schema.metadata or {}
+    if not metadata.keys() >= {b"kind", b"tree", b"tensors"} or batch.num_rows != 1:
+        raise ValueError("what came is no answer of a sampling server")
+    parts = [column[0].as_buffer() for column in batch.columns if column.null_count == 0]
+    tensors = allocate(metadata[b"tensors"], sum(part.size for part in parts))
+    for tensor, part in zip(tensors.values(), parts, strict=True):
+        as_bytes(tensor)[:] = np.frombuffer(part, dtype=np.uint8)
+    return metadata[b"kind"], unpack_minibatch(json.loads(metadata[b"tree"]), tensors)

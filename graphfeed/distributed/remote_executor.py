@@ -1,0 +1,192 @@
+"""The workers of a loader are sampling servers."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from graphfeed.channels.frames import TOKEN_VARIABLE, parse_address
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.flight import (
+    FAILED,
+    REFUSED,
+    Cut,
+    check_token,
+    describe_cut,
+    from_batch,
+    import_flight,
+    write_ticket,
+)
+from graphfeed.loader.executors.remote_error import RemoteError
+
+REST_SECONDS = (1.0, 60.0)
+"""For how long a lost server is asked only if no other is left: the first time, and at most."""
+MADE_CLIENTS: set[int] = set()
+"""The processes that have connected to a server; a forked process finds its parent in it."""
+
+
+class LostServerError(ConnectionError):
+    """A server is gone, or did not answer in time."""
+
+
+class RemoteServer:
+    """A reader's connection to one server, which is made when it is first needed. Threads share it."""
+
+    def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float) -> None:
+        parse_address(address)
+        self.address, self.timeout = address, timeout
+        self.tls_root_certs = tls_root_certs
+        self.headers = [(b"authorization", f"Bearer {token}".encode())]
+        self.at_work = 0
+        """How many mini-batches it was asked for and has not sent."""
+        self.num_losses = 0
+        """How often it was lost since it last answered."""
+        self.rests_until = 0.0
+        self.flight = import_flight()
+        self.client: Any = None
+        self.connecting = threading.Lock()
+
+    def ask(self, ticket: bytes) -> tuple[bytes, Any]:
+        """Return the kind of the answer, and the answer.
+
+        Raises:
+            LostServerError: The server is gone, or did not answer in time.
+            PermissionError: It does not accept the token.
+            ValueError: What answers is no sampling server.
+        """
+        flight = self.flight
+        options = flight.FlightCallOptions(timeout=self.timeout, headers=self.headers)
+        try:
+            batch = self.connect().do_get(flight.Ticket(ticket), options).read_chunk().data
+        except flight.FlightUnauthenticatedError as error:
+            raise PermissionError(f"the sampling server {self.address} does not accept the token") from error
+        except flight.FlightTimedOutError as error:
+            raise LostServerError(f"no answer for {self.timeout:g} s") from error
+        except (flight.FlightError, OSError, StopIteration) as error:
+            raise LostServerError(str(error).partition(". gRPC client debug context")[0] or repr(error)) from error
+        return from_batch(batch)
+
+    def connect(self) -> Any:
+        """Return the client of this process.
+
+        Raises:
+            RuntimeError: This process was forked from one that has clients; gRPC's would hang here.
+        """
+        with self.connecting:
+            if self.client is None:
+                if MADE_CLIENTS - {os.getpid()}:
+                    raise RuntimeError(
+                        "this process was forked from one that reads from sampling servers, and gRPC would hang in it; "
+                        "start processes by 'spawn' or 'forkserver'"
+                    )
+                MADE_CLIENTS.add(os.getpid())
+                scheme = "grpc" if self.tls_root_certs is None else "grpc+tls"
+                milliseconds = int(1000 * min(self.timeout, 20))
+                self.client = self.flight.FlightClient(
+                    f"{scheme}://{self.address}",
+                    tls_root_certs=self.tls_root_certs,
+                    # Without it, a machine that is gone is noticed after 20 seconds.
+                    generic_options=[("grpc.min_reconnect_backoff_ms", milliseconds)],
+                )
+            return self.client
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        with self.connecting:
+            if self.client is not None:
+                self.client.close()
+
+
+class RemoteExecutor(ThreadPoolExecutor):
+    """Threads that ask sampling servers for mini-batches, each for one at a time.
+
+    A mini-batch is asked of the server that has the fewest to make. If that server is lost, another one is asked for
+    the same mini-batch; so every mini-batch comes once, whichever server makes it.
+
+    Args:
+        servers: Their addresses, as "host:port".
+        token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
+        tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
+        num_requests: How many mini-batches are asked for at once.
+        timeout: After how many seconds without an answer a server counts as lost.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        ValueError: There is no server or no token, or an address is wrong.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        token: str | None,
+        tls_root_certs: bytes | None,
+        num_requests: int,
+        timeout: float,
+    ) -> None:
+        token = check_token(os.environ.get(TOKEN_VARIABLE) if token is None else token)
+        self.servers = [RemoteServer(address, token, tls_root_certs, timeout) for address in dict.fromkeys(servers)]
+        self.choosing = threading.Lock()
+        super().__init__(num_requests, thread_name_prefix="graphfeed-server")
+
+    def begin(self, pipe: Datapipe) -> Callable[[Any], "Future[Any]"]:
+        """Return a function that asks for the mini-batch of (seed, epoch, index), as a pipeline makes it."""
+        cut = describe_cut(pipe)
+        return lambda task: self.submit(self.fetch, cut, task)
+
+    def fetch(self, cut: Cut, task: tuple[int, int, int]) -> Any:
+        """Return a mini-batch, from whichever server has it first.
+
+        Raises:
+            ConnectionError: All servers are lost; the message names them.
+            PermissionError: A server does not accept the token.
+            RuntimeError: A stage failed on a server; the text, the notes and the cause say how.
+            ValueError: A server has another pipeline; the message says where it differs.
+        """
+        ticket, lost = write_ticket(cut, task), dict[str, LostServerError]()
+        while len(lost) < len(self.servers):
+            server = self.choose(lost)
+            try:
+                kind, value = server.ask(ticket)
+            except LostServerError as error:
+                lost[server.address] = error
+                self.put_to_rest(server)
+                continue
+            finally:
+                with self.choosing:
+                    server.at_work -= 1
+            server.num_losses, server.rests_until = 0, 0.0
+            if kind == REFUSED:
+                raise ValueError(f"the sampling server {server.address} refused: {value}")
+            if kind == FAILED:
+                summary, notes, text = value
+                failure = RemoteError(b"", summary, tuple(notes), text).unpack()
+                failure.add_note(f"on the sampling server {server.address}")
+                raise failure
+            return value
+        reasons = "; ".join(f"{address}: {error}" for address, error in lost.items())
+        raise ConnectionError(f"no sampling server is left for mini-batch {task[2]} of epoch {task[1]}: {reasons}")
+
+    def choose(self, lost: dict[str, LostServerError]) -> RemoteServer:
+        """Return the server to ask next, apart from some; those that were lost lately come last."""
+        with self.choosing:
+            now = time.monotonic()
+            left = [server for server in self.servers if server.address not in lost]
+            server = min(left, key=lambda server: (server.rests_until > now, server.at_work))
+            server.at_work += 1
+            return server
+
+    def put_to_rest(self, server: RemoteServer) -> None:
+        """Let a lost server be, for longer each time."""
+        first, most = REST_SECONDS
+        with self.choosing:
+            server.rests_until = time.monotonic() + min(first * 2**server.num_losses, most)
+            server.num_losses = min(server.num_losses + 1, 10)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads; those that ask a server do so when it answers, or after the timeout."""
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)
+        if wait:
+            for server in self.servers:
+                server.close()

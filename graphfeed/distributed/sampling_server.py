@@ -1,0 +1,199 @@
+"""A server that makes the mini-batches of a pipeline for loaders on other machines."""
+
+import hmac
+import ipaddress
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.distributed.flight import (
+    FAILED,
+    MADE,
+    REFUSED,
+    Cut,
+    check_token,
+    describe_cut,
+    import_flight,
+    read_ticket,
+    to_stream,
+)
+from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.remote_error import summarise
+from graphfeed.loader.executors.worker_task import WorkerTask
+from graphfeed.loader.fingerprint import find_difference
+from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.ops.checks import check_count
+
+
+class SamplingServer:
+    """Makes the mini-batches of a pipeline for loaders elsewhere: `DataLoader(pipe, servers=["host:port"], token=...)`.
+
+    The server runs the stages that workers would run: all up to the first one that must run in the main process. It
+    keeps no state of its readers. Each request names a seed, an epoch and an index, so any number of servers with the
+    same pipeline can serve any number of loaders, and take over from each other. Only a request with the token is
+    answered, and only if the reader's pipeline has the same fingerprint. Nothing that comes in is unpickled.
+
+    It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
+    Python hold it; for these, start a server for each core. Needs pyarrow: `pip install 'graphfeed[serve]'`.
+
+    Args:
+        pipe: The pipeline.
+        host: The address to listen on.
+        port: The port; 0 takes a free one, which is then the attribute `port`.
+        token: A secret that both sides share.
+        tls: A certificate chain and a private key, both as PEM.
+        allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can
+            read the token and the mini-batches.
+        num_workers: How many mini-batches are made at once. None means one for each core.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        TypeError: `pipe` is not a pipeline.
+        ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
+            address and there is no TLS.
+
+    Example:
+        >>> import graphfeed as gf
+        >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+        >>> with SamplingServer(pipe, token="secret") as server:
+        ...     with gf.DataLoader(pipe, servers=[server.address], token="secret", seed=0) as loader:
+        ...         [minibatch.seeds.tolist() for minibatch in loader]
+        [[0, 1], [2, 3]]
+    """
+
+    def __init__(
+        self,
+        pipe: Datapipe,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str,
+        tls: tuple[bytes, bytes] | None = None,
+        allow_plaintext: bool = False,
+        num_workers: int | None = None,
+    ) -> None:
+        if not isinstance(pipe, Datapipe):
+            raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
+        if tls is None and not allow_plaintext and not is_loopback(host):
+            raise ValueError(
+                f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
+                "give tls=(certificate, key), or allow_plaintext=True where nobody else is on the network"
+            )
+        self._expected = f"Bearer {check_token(token)}".encode()
+        self._sides = find_sides(pipe)
+        cores = available_cores() if num_workers is None else num_workers
+        check_count("num_workers", cores, 1)
+        self._slots = threading.BoundedSemaphore(cores)
+        self._counting = threading.Lock()
+        self.num_made = 0
+        """How many mini-batches were made."""
+        self.on_event: Callable[[str], None] = ignore
+        """Is told in one line of each request that was refused, or failed; set it to print or log them."""
+        flight = import_flight()
+        shown = f"[{host}]" if ":" in host else host
+        location = f"grpc{'' if tls is None else '+tls'}://{shown}:{port}"
+        self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
+        self.port: int = self._flight.port
+        self.address = f"{shown}:{self.port}"
+
+    def authenticate(self, headers: dict[str, list[str]]) -> bool:
+        """Tell whether a request has the token; all wrong ones take the same time."""
+        given = headers.get("authorization") or [""]
+        return hmac.compare_digest(str(given[0]).encode(), self._expected)
+
+    def answer(self, ticket: bytes) -> Any:
+        """Return the answer to a request, as a stream."""
+        try:
+            cut, task = read_ticket(ticket)
+            work = self._find(cut)
+        except ValueError as error:
+            self.on_event(f"refused: {error}")
+            return to_stream(REFUSED, str(error))
+        try:
+            with self._slots:
+                stream = to_stream(MADE, work(task))
+        except Exception as error:
+            self.on_event(f"failed: mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+            text = "".join(traceback.format_exception(error))
+            return to_stream(FAILED, [summarise(error), list(getattr(error, "__notes__", ())), text])
+        with self._counting:
+            self.num_made += 1
+        return stream
+
+    def close(self) -> None:
+        """Stop listening, once the requests at work are answered. Does nothing the second time."""
+        self._flight.shutdown()
+
+    def __enter__(self) -> Self:
+        """Return the server; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the server."""
+        self.close()
+
+    def _find(self, cut: Cut) -> WorkerTask:
+        differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
+        equal = [side for side, difference in zip(self._sides, differences, strict=True) if difference is None]
+        if not equal:
+            raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
+        for own, work in equal:
+            if own.streams == cut.streams and (own.rank is None) == (cut.rank is None):
+                return work if cut.rank is None else at_rank(work, cut.rank)
+        raise ValueError("the loader's pipeline draws from other random streams than the server's")
+
+
+def ignore(event: str) -> None:
+    """Do nothing about an event."""
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def find_sides(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
+    """Return what workers would run of a pipeline, one for each cut.
+
+    Raises:
+        ValueError: Workers could not run anything by its index alone.
+    """
+    running = make_plan(pipe, LoaderOptions(num_workers=1)).running
+    sides = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
+    if not sides or any(work.source is None for _, work in sides):
+        raise ValueError(
+            f"a server makes mini-batches by their index, which this pipeline does not allow: {pipe!r}; begin with an "
+            "ItemSampler, and put at least one stage behind it"
+        )
+    return sides
+
+
+def at_rank(work: WorkerTask, rank: list[int]) -> WorkerTask:
+    """Return the same work for one of several ranks."""
+    source: Any = work.source
+    return replace(work, source=source.changed(rank=int(rank[0]), world_size=int(rank[1])))
+
+
+def flight_server(flight: Any, server: SamplingServer, location: str, certificates: Any) -> Any:
+    """Start the server of Arrow Flight that asks this one; its classes are made here, as pyarrow is imported late."""
+
+    def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
+        if not server.authenticate(headers):
+            server.on_event(f"refused: {info.method.name} without the right token")
+            raise flight.FlightUnauthenticatedError("the token is missing or wrong")
+
+    def do_get(_: Any, context: Any, ticket: Any) -> Any:  # noqa: ARG001
+        return server.answer(ticket.ticket)
+
+    guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": start_call})
+    handler = type("MinibatchHandler", (flight.FlightServerBase,), {"do_get": do_get})
+    return handler(location, middleware={"token": guard()}, tls_certificates=certificates)

@@ -1,0 +1,67 @@
+"""Serves the mini-batches of a pipeline to loaders on other machines, until it is interrupted.
+
+This is the command `graphfeed serve`.
+"""
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+from graphfeed.channels.frames import parse_address
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.sampling_server import SamplingServer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("pipeline", help="a Python file that sets pipe to the pipeline")
+    parser.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument("--token-file", required=True, metavar="FILE", help="a file with a secret that loaders know")
+    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate chain as PEM")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's private key as PEM")
+    parser.add_argument("--allow-plaintext", action="store_true", help="let other machines connect without TLS")
+    parser.add_argument("--workers", type=int, metavar="N", help="how many mini-batches are made at once")
+
+
+def run(options: Any) -> None:
+    """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails.
+
+    Raises:
+        ValueError: An option is wrong, or the file has no pipeline.
+    """
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise ValueError("--tls-cert and --tls-key go together; give both")
+    host, port = parse_address(options.bind)
+    tls = None
+    if options.tls_cert is not None:
+        tls = Path(options.tls_cert).read_bytes(), Path(options.tls_key).read_bytes()
+    token = Path(options.token_file).read_text().strip()
+    pipe = run_path(options.pipeline).get("pipe")
+    if not isinstance(pipe, Datapipe):
+        raise ValueError(f"{options.pipeline} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with SamplingServer(
+        pipe,
+        host.strip("[]"),
+        port,
+        token=token,
+        tls=tls,
+        allow_plaintext=options.allow_plaintext,
+        num_workers=options.workers,
+    ) as server:
+        server.on_event = say
+        say(f"serving {pipe!r} at {server.address}")
+        ended.wait()
+        say(f"stopped after {server.num_made} mini-batches")
+
+
+def say(event: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(" ".join(event.split()) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,122 @@
+"""Servers in processes of their own, which are killed and stopped while a loader reads from them."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.distributed.remote_executor import RemoteExecutor
+from tests import pipelines
+from tests.digests import digest, digests
+from tests.distributed.served import TOKEN, loader, servers
+from tests.scripts import run_body
+
+pytest.importorskip("pyarrow")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TIMEOUT = 3.0
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    return digests(gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=3))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_servers_gives_the_mini_batches_of_one_machine(
+    tmp_path: Path, count: int, expected: list[str]
+) -> None:
+    with servers(tmp_path, count) as started:
+        with loader(pipelines.homogeneous(), [server.address for server in started]) as own:
+            assert digests(own) == expected
+        ends = [server.end()[-1] for server in started]
+        assert sum(int(line.split()[2]) for line in ends) == len(expected)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("at", [1, 4, 6])
+def test_a_lost_server_costs_no_mini_batch(tmp_path: Path, number: int, at: int, expected: list[str]) -> None:
+    with servers(tmp_path, 2) as started:
+        found, gaps = [], []
+        # Two are asked for at once, so that some are left to ask for when a server is lost.
+        with loader(pipelines.homogeneous(), [server.address for server in started], TIMEOUT, num_workers=2) as own:
+            before = time.monotonic()
+            for index, minibatch in enumerate(own):
+                gaps.append(time.monotonic() - before)
+                found.append(digest(minibatch))
+                if index + 1 == at:
+                    os.kill(started[0].process.pid, number)  # where all are idle, the first one is asked
+                before = time.monotonic()
+            assert isinstance(own._pool, RemoteExecutor)
+            assert [server.num_losses > 0 for server in own._pool.servers] == [True, False]
+        assert found == expected
+        assert max(gaps[at:]) < TIMEOUT + 1
+        assert number == signal.SIGKILL or max(gaps[at:]) > TIMEOUT / 2
+
+
+def test_a_loader_whose_servers_are_all_lost_says_which(tmp_path: Path) -> None:
+    with servers(tmp_path, 2) as started:
+        addresses = [server.address for server in started]
+        with loader(pipelines.homogeneous(), addresses, TIMEOUT, num_workers=2) as own:
+            left = iter(own)
+            next(left)
+            started[0].process.kill()
+            os.kill(started[1].process.pid, signal.SIGSTOP)
+            with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
+                list(left)
+    assert all(address in str(caught.value) for address in addresses)
+    assert f"no answer for {TIMEOUT:g} s" in str(caught.value)
+
+
+def test_a_server_that_is_back_is_asked_again(tmp_path: Path, expected: list[str]) -> None:
+    with servers(tmp_path, 1) as started, loader(pipelines.homogeneous(), [started[0].address], TIMEOUT) as own:
+        os.kill(started[0].process.pid, signal.SIGSTOP)
+        with pytest.raises(ConnectionError):
+            list(own)
+        os.kill(started[0].process.pid, signal.SIGCONT)
+        own.set_epoch(0)
+        assert digests(own) == expected
+
+
+def test_nothing_is_left_behind(tmp_path: Path, no_leaks: None) -> None:
+    with servers(tmp_path, 1) as started, loader(pipelines.homogeneous(), [started[0].address]) as own:
+        next(iter(own))
+
+
+def test_a_forked_process_is_told_rather_than_hanging() -> None:
+    run = run_body(
+        """
+        import warnings
+        from graphfeed.distributed import SamplingServer
+        pipe = pipelines.homogeneous()
+        server = SamplingServer(pipe, token="t")
+        with gf.DataLoader(pipe, servers=[server.address], token="t") as loader:
+            list(loader)
+        warnings.simplefilter("ignore")
+        if os.fork() == 0:
+            try:
+                next(iter(gf.DataLoader(pipe, servers=[server.address], token="t")))
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.wait()
+        server.close()
+        """
+    )
+    assert "start processes by 'spawn' or 'forkserver'" in run.stdout, run.stderr
+
+
+def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHFEED_TOKEN", raising=False)
+    with pytest.raises(ValueError, match="token must be a text"):
+        RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0)
+    monkeypatch.setenv("GRAPHFEED_TOKEN", TOKEN)
+    RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0).shutdown()
+
+
+def test_an_address_must_have_a_port() -> None:
+    with pytest.raises(ValueError, match="an address must be as"):
+        RemoteExecutor(["localhost"], TOKEN, None, 1, 1.0)

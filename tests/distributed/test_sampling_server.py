@@ -1,0 +1,162 @@
+"""A server in this process: who is answered, what is refused, and what errors say."""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import SamplingServer
+from tests import pipelines
+from tests.digests import digests
+
+pytest.importorskip("pyarrow")
+
+TOKEN = "secret"
+COMMAND = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+COMMAND += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+
+
+class Fails(gf.Transform):
+    """Fails at the third mini-batch."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.index == 2:
+            raise ValueError("there is no " + "x" * 20_000)
+        return minibatch
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SamplingServer]:
+    with SamplingServer(pipelines.shuffled(), token=TOKEN) as server:
+        yield server
+
+
+def read(pipe: gf.Datapipe, server: SamplingServer, token: str = TOKEN) -> list[str]:
+    with gf.DataLoader(pipe, servers=[server.address], token=token, seed=3) as loader:
+        return digests(loader)
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_mini_batches_are_those_of_one_machine(build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
+    with SamplingServer(pipe, token=TOKEN) as server:
+        assert read(pipe, server) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+
+
+def test_each_rank_gets_its_own(no_leaks: None) -> None:
+    items = gf.ItemSet(torch.arange(100), names="seeds")
+    with SamplingServer(gf.DistributedItemSampler(items, 8, shuffle=True).transform(), token=TOKEN) as server:
+        for rank in range(3):
+            pipe = gf.DistributedItemSampler(items, 8, shuffle=True, rank=rank, world_size=3).transform()
+            assert read(pipe, server) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+
+
+def test_an_epoch_is_resumed_where_it_was_left(server: SamplingServer) -> None:
+    pipe = pipelines.shuffled()
+    expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3) as loader:
+        left = iter(loader)
+        first = digests(next(left) for _ in range(4))
+        state = loader.state_dict()
+    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN) as loader:
+        loader.load_state_dict(state)
+        assert first + digests(loader) == expected
+
+
+@pytest.mark.parametrize("token", ["", "Secret", "secret2"])
+def test_a_wrong_token_is_refused(server: SamplingServer, token: str) -> None:
+    error = ValueError if token == "" else PermissionError
+    with pytest.raises(error, match="token"):
+        read(pipelines.shuffled(), server, token)
+
+
+def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
+    events: list[str] = []
+    server.on_event = events.append
+    with pytest.raises(ValueError, match="than the server's: drop_last of stage 1 ItemSampler is False in it"):
+        read(pipelines.homogeneous(), server)
+    assert events
+    assert events[0].startswith("refused: the loader's pipeline is another one")
+
+
+def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None:
+    pipe = Fails(pipelines.homogeneous())
+    made: list[str] = []
+    with SamplingServer(pipe, token=TOKEN) as server:
+        loader = gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3)
+        with loader, pytest.raises(RuntimeError, match="ValueError: there is no xxx") as caught:
+            made.extend(digests(loader))
+    notes = " ".join(caught.value.__notes__)
+    assert "in Fails, stage 4, mini-batch 2 of epoch 0" in notes
+    assert f"on the sampling server {server.address}" in notes
+    assert "Traceback" in str(caught.value.__cause__)
+
+
+def test_garbage_on_the_port_changes_nothing(server: SamplingServer) -> None:
+    generator = torch.Generator().manual_seed(0)
+    host, port = server.address.rsplit(":", 1)
+    for number in range(300):
+        garbage = torch.randint(0, 256, (1 + number * 7,), generator=generator, dtype=torch.uint8)
+        prefix = [b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"][number % 3]
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(prefix + garbage.numpy().tobytes())
+    assert len(read(pipelines.shuffled(), server)) == 9
+
+
+def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) -> None:
+    before = server.num_made
+    pipe = pipelines.shuffled()
+    with gf.DataLoader(pipe, 1, servers=[server.address], token=TOKEN, seed=3, prefetch_factor=2) as loader:
+        left = iter(loader)
+        next(left)
+        threading.Event().wait(1.0)
+        assert 1 <= server.num_made - before <= 3
+        assert len(list(left)) == 8
+
+
+def test_others_are_let_in_by_tls_or_by_name() -> None:
+    pipe = pipelines.shuffled()
+    with pytest.raises(ValueError, match=r"others can reach host '0\.0\.0\.0', and without TLS"):
+        SamplingServer(pipe, "0.0.0.0", token=TOKEN)
+    with SamplingServer(pipe, "0.0.0.0", token=TOKEN, allow_plaintext=True) as server:
+        assert server.port > 0
+
+
+def test_tls_checks_the_certificate(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = subprocess.run(
+        [*COMMAND, "-keyout", key, "-out", certificate],
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip("no openssl to make a certificate")
+    pipe, tls = pipelines.shuffled(), (certificate.read_bytes(), key.read_bytes())
+    with SamplingServer(pipe, "0.0.0.0", token=TOKEN, tls=tls) as server:
+        address = f"localhost:{server.port}"
+        with gf.DataLoader(pipe, servers=[address], token=TOKEN, tls_root_certs=tls[0], seed=3) as loader:
+            assert len(list(loader)) == 9
+        plain = gf.DataLoader(pipe, servers=[address], token=TOKEN, timeout=5, seed=3)
+        with plain, pytest.raises(ConnectionError, match="no sampling server is left"):
+            list(plain)
+
+
+@pytest.mark.parametrize("pipe", [gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2)], ids=["items alone"])
+def test_a_pipeline_that_servers_cannot_make_is_refused_on_both_sides(pipe: gf.Datapipe) -> None:
+    with pytest.raises(ValueError, match="by their index"):
+        SamplingServer(pipe, token=TOKEN)
+    with pytest.raises(ValueError, match="by their index"):
+        gf.DataLoader(pipe, servers=["127.0.0.1:1"], token=TOKEN)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(TypeError, match="pipe must be a pipeline of stages, but is a list"):
+        SamplingServer([], token=TOKEN)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_workers"):
+        SamplingServer(pipelines.shuffled(), token=TOKEN, num_workers=0)

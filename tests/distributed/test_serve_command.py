@@ -1,0 +1,49 @@
+"""`graphfeed serve`: what it prints, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.__main__ import main
+from tests import pipelines
+from tests.distributed.served import TOKEN, loader, servers
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.mark.slow
+def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None:
+    with servers(tmp_path, 1) as (server,):
+        with loader(pipelines.homogeneous(), [server.address]) as own:
+            assert len(list(own)) == 10
+        with loader(pipelines.shuffled(), [server.address]) as other, pytest.raises(ValueError, match="drop_last"):
+            next(iter(other))
+        wrong = gf.DataLoader(pipelines.homogeneous(), 1, servers=[server.address], token="wrong", prefetch_factor=1)
+        with wrong, pytest.raises(PermissionError, match="does not accept the token"):
+            next(iter(wrong))
+        lines = server.end()
+        assert server.process.returncode == 0
+    assert lines[0].startswith("refused: the loader's pipeline is another one than the server's: drop_last")
+    assert lines[-2] == "refused: DO_GET without the right token"
+    assert lines[-1] == "stopped after 10 mini-batches"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "reason"),
+    [
+        ("", [], "must set pipe to a pipeline of stages, but pipe is None"),
+        ("pipe = 3", [], "must set pipe to a pipeline of stages, but pipe is 3"),
+        ("", ["--bind", "5000"], "an address must be as"),
+        ("", ["--tls-cert", "nothing.pem"], "go together"),
+        ("from tests import pipelines; pipe = pipelines.shuffled()", ["--bind", "0.0.0.0:0"], "without TLS"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, arguments: list[str], reason: str
+) -> None:
+    (tmp_path / "pipeline.py").write_text(text)
+    (tmp_path / "token").write_text(TOKEN)
+    command = ["serve", str(tmp_path / "pipeline.py"), "--token-file", str(tmp_path / "token"), *arguments]
+    assert main(command) == 1
+    assert reason in capsys.readouterr().err
