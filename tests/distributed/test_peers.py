@@ -79,8 +79,9 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
             assert "ZeroDivisionError" in end_of(ranks[1])
             assert ranks[1].returncode == 1
     finally:
-        ranks[1].kill()
-        ranks[1].wait()
+        if ranks[1].returncode is None:
+            ranks[1].kill()
+            end_of(ranks[1])
     for rank in (0, 2):
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
