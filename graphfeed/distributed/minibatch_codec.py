@@ -44,7 +44,8 @@ def pack(value: Any, place: str, tensors: dict[str, torch.Tensor], names: dict[i
     kind = type(value)
     if kind in PLAIN:
         return value
-    if kind is torch.Tensor and value.layout is torch.strided and not value.is_quantized:
+    dense = kind is torch.Tensor and value.layout is torch.strided and not value.is_quantized
+    if dense and not value.requires_grad:
         if id(value) not in names:
             while place in tensors:
                 place += "'"  # the keys 1 and "1" of one dict
@@ -60,7 +61,8 @@ def pack(value: Any, place: str, tensors: dict[str, torch.Tensor], names: dict[i
     if OBJECTS.get(kind.__name__) is kind:
         return [kind.__name__, *([name, inside(part, name)] for name, part in vars(value).items())]
     raise TypeError(
-        f"{place} is a {kind.__name__}, which a sampling server can't send: mini-batches may hold dense tensors, "
+        f"{place} is a {kind.__name__}, which a sampling server can't send: mini-batches may hold dense tensors "
+        "without gradients, "
         "dicts, lists, tuples, texts, numbers and None; let the stage that adds it run behind the cut, by "
         "runs_in = graphfeed.Placement.MAIN"
     )

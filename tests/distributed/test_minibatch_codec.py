@@ -36,7 +36,9 @@ def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
     assert unpack_minibatch(tree, tensors).input_nodes is ids
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, torch.eye(2).to_sparse(), torch.float32, b"bytes"])
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, torch.eye(2).to_sparse(), torch.float32, b"bytes", torch.ones(2, requires_grad=True)]
+)
 def test_what_cannot_be_sent_is_named_by_its_place(value: Any) -> None:
     minibatch = gf.MiniBatch(node_features={"feat": value})
     with pytest.raises(TypeError, match=r"^minibatch\.node_features\.feat is a .* run behind the cut"):
