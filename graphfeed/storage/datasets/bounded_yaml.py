@@ -14,6 +14,16 @@ LONGEST_SCALAR = 1 << 12
 class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Refuses a file that would become much more than it is, before it does."""
 
+    num_composed = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node, if there are not too many yet: the tree of a whole file takes seconds to make."""
+        self.num_composed += 1
+        if self.num_composed > MOST_VALUES:
+            line = self.peek_event().start_mark.line + 1
+            raise yaml.YAMLError(f"there are more than {MOST_VALUES} values up to line {line}")
+        return super().compose_node(parent, index)
+
     def get_single_node(self) -> Any:
         """Return the tree of the file, checked."""
         root = super().get_single_node()
@@ -62,5 +72,7 @@ def load_yaml(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), BoundedLoader)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} can't be read as YAML: {error}") from error
+    except (LookupError, AttributeError, TypeError) as error:  # of PyYAML's functions for tags, such as `!!int ""`
+        raise ValueError(f"{path} can't be read as YAML: a value does not fit its tag ({error!r})") from error
     except RecursionError as error:
         raise ValueError(f"{path} can't be read as YAML: it has too many levels") from error

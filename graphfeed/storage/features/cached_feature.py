@@ -78,8 +78,11 @@ class CachedFeature(Feature):
         Without `ids`, all rows are overwritten and the cache is emptied, also of the rows of features that share it.
         If the new rows have another shape, dtype or number, as in layer-wise inference, a new cache takes the place of
         the old one, with as many bytes and statistics that begin again. A feature that shared its cache then has one of
-        its own, with its share of the bytes by rows; the old one is freed when all that share it have left it. Such an
-        update must not run while another thread reads.
+        its own; the old one is freed when all that share it have left it. Where `cpu_cached_feature` or
+        `gpu_cached_feature` put one cache in front of several features, each gets its share of the bytes by rows.
+        Features that you made on one cache by their class get as many bytes each as that cache has, so that together
+        they take more. Such an update must not run while another thread reads. If there is no room for the new cache,
+        that is an error, and the new rows are read without a cache.
 
         If the fallback's rows can't be overwritten because they lie in a file, `value` itself becomes the fallback.
 
@@ -123,18 +126,20 @@ class CachedFeature(Feature):
         return f"{type(self).__name__}({self._fallback_feature!r}, {self.cache_size_in_bytes} bytes)"
 
     def _replace_all(self, rows: torch.Tensor) -> None:
-        before = (self.count(), self.size(), self._dtype)
+        same_kind = (rows.shape[0], rows.shape[1:], rows.dtype) == (self.count(), self.size(), self._dtype)
+        make = self._cache.maker(rows.shape[1:], rows.dtype)
+        empty = None if same_kind else make(0)
         try:
             self._fallback_feature.update(rows)
         except NotImplementedError:
             self._fallback_feature = TorchBasedFeature(rows)
-        if (rows.shape[0], rows.shape[1:], rows.dtype) == before:
+        if empty is None:
             self._cache.clear()
             return
-        make = self._cache.maker(rows.shape[1:], rows.dtype)
-        # The old rows are freed first, because there may be no room for both caches.
-        self._cache, self._offset = make(0), 0
-        self._cache, self._dtype = make(self._max_bytes), rows.dtype
+        # The old rows are freed first, because there may be no room for both caches. If there is none for the new one
+        # either, all fields already fit the new rows.
+        self._cache, self._offset, self._dtype = empty, 0, rows.dtype
+        self._cache = make(self._max_bytes)
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""

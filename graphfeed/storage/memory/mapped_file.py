@@ -7,9 +7,10 @@ another library. Linux only; elsewhere no tensor is known to lie in a file.
 import mmap
 import os
 import re
+import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -63,7 +64,7 @@ class FileState:
 
     inode: int
     size: int
-    modified_ns: int | None
+    modified_ns: int | None = field(compare=False)
     """None if the processes share the file to write to it."""
 
     @classmethod
@@ -91,7 +92,10 @@ class FilePlace:
 
         Raises:
             FileNotFoundError: The file can't be opened.
-            RuntimeError: The file has changed since the tensor was sent.
+            RuntimeError: Another file lies there since the tensor was sent, or the file has another size.
+
+        Warns:
+            UserWarning: The file was written to or touched since then.
         """
         advice = "leave a file as it is while it is in use, and write new data to another one"
         try:
@@ -103,8 +107,12 @@ class FilePlace:
         state = FileState.of(os.fstat(file.descriptor), self.shared)
         if state != self.state:
             raise RuntimeError(
-                f"{self.path} has changed since it was mapped: it was {self.state}, and is {state}; {advice}"
+                f"{self.path} has changed since it was sent: it was {self.state}, and is {state}; {advice}"
             )
+        # The sender maps the same file and sees what was written to it, too. Since the time does not tell whether
+        # the bytes are other ones, it is no reason to stop: a worker may take the place of a lost one at any time.
+        if state.modified_ns != self.state.modified_ns:
+            warnings.warn(f"{self.path} was written to or touched since it was sent; {advice}", stacklevel=2)
         before = self.offset % mmap.ALLOCATIONGRANULARITY
         access = mmap.ACCESS_WRITE if self.shared else mmap.ACCESS_COPY
         memory = mmap.mmap(file.descriptor, before + self.num_bytes, access=access, offset=self.offset - before)

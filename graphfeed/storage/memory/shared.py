@@ -193,10 +193,11 @@ def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ..
 class Shareable:
     """An object with tensors that pickles as a handle. The first pickling moves its CPU tensors to a shared block.
 
-    Small tensors are sent by value. Sender and receiver share the tensors sent by handle, and see what the other one
-    writes. Tensors over a mapped file stay there, and the receiver maps the same file; if the sender has written to its
-    own copies of the file's pages, they move to the block like others. `torch.save` stores all tensors by value, since
-    a handle is useless once the process is gone.
+    Small tensors are sent by value. Sender and receiver share those in the block, and see what the other one writes to
+    them. Tensors over a mapped file stay there, and the receiver maps the same file. If writes go to that file, as with
+    `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
+    by itself alone. A tensor whose sender had written to its own copies of the file's pages before moves to the block
+    like others. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.
     """
 
     _block: SharedBlock | None = None

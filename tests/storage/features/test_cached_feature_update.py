@@ -126,6 +126,41 @@ def test_the_old_cache_is_freed_before_the_new_one_is_made(monkeypatch: pytest.M
     assert made == [(0, False), (2000, True)]
 
 
+@each_new
+def test_without_room_for_the_new_cache_the_new_rows_are_read(
+    new: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = CPUCachedFeature.cache_type
+    within = kind.within
+
+    def refuse(size: int, *arguments: object) -> object:
+        if size:
+            raise MemoryError("no room")
+        return within(size, *arguments)  # type: ignore[arg-type]
+
+    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
+    check(feature, ROWS)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "within", refuse)
+        with pytest.raises(MemoryError, match="no room"):
+            feature.update(new)
+    check(feature, new)
+    feature.update(new[:1] * 0, torch.tensor([7]))
+    assert feature.read(IDS)[[0, 2]].count_nonzero() == 0
+
+
+def test_where_no_cache_can_be_made_the_rows_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> object:
+        raise MemoryError("no room")
+
+    feature = gf.cpu_cached_feature(TorchBasedFeature(ROWS), 2000)
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUCachedFeature.cache_type, "within", refuse)
+        with pytest.raises(MemoryError, match="no room"):
+            feature.update(ROWS.double())
+    check(feature, ROWS)
+
+
 def test_layer_wise_inference_of_a_store_in_a_pipeline() -> None:
     graph = gf.from_coo((torch.arange(99), torch.arange(1, 100)), 100)
     store = gf.BasicFeatureStore({("node", None, "h"): gf.cpu_cached_feature(TorchBasedFeature(ROWS), 500)})

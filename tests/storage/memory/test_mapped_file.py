@@ -57,9 +57,9 @@ def test_every_dtype_comes_back(tmp_path: Path, dtype: torch.dtype) -> None:
     values = (torch.arange(ROWS) % 100).to(dtype)
     (tmp_path / "values").write_bytes(values.view(torch.uint8).numpy().tobytes())
     mapped = torch.from_file(str(tmp_path / "values"), shared=False, size=ROWS, dtype=dtype)
-    again = pickle.loads(pickle.dumps(ItemSet(mapped[3:], names="seeds")))
-    assert lies_in_file(again._items[0])
-    assert_same(again[:], values[3:])
+    again = pickle.loads(pickle.dumps(TorchBasedFeature(mapped[3:, None]))).read()
+    assert lies_in_file(again)
+    assert_same(again, values[3:, None])
 
 
 def test_views_keep_their_strides(path: Path) -> None:
@@ -95,14 +95,35 @@ def test_what_the_receiver_writes_stays_with_it(path: Path) -> None:
     assert feature.read(torch.tensor([5])).tolist() == np.load(path)[5:6].tolist() == [[20.0, 21.0, 22.0, 23.0]]
 
 
-def test_a_file_that_was_changed_meanwhile_is_refused(path: Path) -> None:
-    rows = map_rows(path)
-    packed = pickle.dumps(TorchBasedFeature(rows))
-    with path.open("r+b") as file:
-        file.seek(1000)
-        file.write(b"changed")
+def test_a_file_that_was_touched_meanwhile_is_mapped_with_a_warning(path: Path) -> None:
+    """A worker may take the place of a lost one in the middle of an epoch."""
+    feature = TorchBasedFeature(map_rows(path))
+    packed = pickle.dumps(feature)
     os.utime(path, ns=(0, 0))
-    with pytest.raises(RuntimeError, match=rf"{path} has changed since it was mapped: .*; leave a file as"):
+    with pytest.warns(UserWarning, match=rf"{path} was written to or touched since it was sent; leave a file as"):
+        again = pickle.loads(packed)
+    assert_same(again.read(), feature.read())
+
+
+def test_what_is_written_to_the_file_meanwhile_is_the_same_for_both(path: Path) -> None:
+    feature = TorchBasedFeature(map_rows(path))
+    packed = pickle.dumps(feature)
+    written = np.load(path, mmap_mode="r+")
+    written[5] = -1
+    written.flush()
+    os.utime(path, ns=(0, 0))
+    with pytest.warns(UserWarning, match="was written to or touched since it was sent"):
+        again = pickle.loads(packed)
+    assert_same(again.read(), feature.read())
+    assert again.read(torch.tensor([5])).tolist() == [[-1.0] * 4]
+
+
+def test_a_file_of_another_size_is_refused(path: Path) -> None:
+    feature = TorchBasedFeature(map_rows(path))
+    packed = pickle.dumps(feature)
+    with path.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(RuntimeError, match=rf"{path} has changed since it was sent: .*; leave a file as"):
         pickle.loads(packed)
 
 
@@ -112,7 +133,7 @@ def test_a_file_that_was_replaced_or_removed_meanwhile_is_refused(path: Path) ->
     other = path.with_name("other.npy")
     other.write_bytes(path.read_bytes())
     other.replace(path)
-    with pytest.raises(RuntimeError, match=r"has changed since it was mapped: it was FileState\(inode=.*; leave"):
+    with pytest.raises(RuntimeError, match=r"has changed since it was sent: it was FileState\(inode=.*; leave"):
         pickle.loads(packed)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"rows.npy, .*, can't be opened \(No such file or directory\)"):
