@@ -148,6 +148,28 @@ def test_files_of_other_versions_are_not_looked_at(
     assert last != first
 
 
+def test_what_killed_processes_and_other_versions_left_is_removed(start: Start, tmp_path: Path) -> None:
+    assert hits(start()) == 0
+    (path,) = files(tmp_path)
+    folder, (name, digest) = path.parent, path.stem.split(f".{kernel_cache.SOURCES}.")
+    names = {
+        "lock of another version": f"{name}.0123456789ab.{digest}.lock",
+        "part of another version": f"{name}.0123456789ab.{digest}.00000000.part",
+        "part": f"{name}.{kernel_cache.SOURCES}.{digest}.00000000.part",
+        "part that is written now": f"{name}.{kernel_cache.SOURCES}.{digest}.00000001.part",
+        "lock": f"{name}.{kernel_cache.SOURCES}.{digest}.lock",
+        "of another kernel": f"{name}s.0123456789ab.{digest}.lock",
+    }
+    kept = {names[kind] for kind in ("part that is written now", "lock", "of another kernel")}
+    for left in names.values():
+        (folder / left).touch()
+        if left != names["part that is written now"]:
+            os.utime(folder / left, (0, 0))
+    path.unlink()
+    assert hits(start()) == 0
+    assert {file.name for file in folder.iterdir() if file.suffix in {".nbc", ".lock", ".part"}} == kept | {path.name}
+
+
 @contextmanager
 def full_disk() -> Iterator[None]:
     """Let no file grow beyond some bytes."""
@@ -186,10 +208,59 @@ def test_a_folder_that_others_can_write_to_is_not_used(
     assert message == f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {shared}: others can write to it"
 
 
+@pytest.mark.parametrize("place", ["GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR", "home"])
+def test_a_link_to_a_folder_on_another_disk_is_followed(
+    place: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scratch, link = tmp_path / "scratch", tmp_path / "link"
+    scratch.mkdir(mode=0o755)
+    if place == "home":
+        block(tmp_path / "sources" / "__pycache__")
+        link = tmp_path / "home" / ".cache" / "graphfeed"
+        link.parent.mkdir()
+        monkeypatch.setattr(kernel_cache, "AppDirs", lambda **_: type("Dirs", (), {"user_cache_dir": str(link)}))
+    elif place == "NUMBA_CACHE_DIR":
+        monkeypatch.setattr(kernel_cache.config, "CACHE_DIR", str(link))
+    else:
+        monkeypatch.setenv(place, str(link))
+    link.symlink_to(scratch)
+    assert [hits(start()), hits(start())] == [0, 1]
+    assert len(files(scratch)) == 1
+    assert files(tmp_path) == files(scratch)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to itself", "a link inside"])
+def test_what_is_no_folder_is_said(
+    kind: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = tmp_path / "given"
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(given))
+    if kind == "a file":
+        given.write_text("")
+    elif kind == "a link to itself":
+        given.symlink_to(given)
+    else:
+        (inside, _), *_ = kernel_cache.candidates(tmp_path / "sources")
+        given.mkdir(mode=0o755)
+        inside.symlink_to(tmp_path / "home")
+    assert hits(start()) == 0
+    assert len(files(tmp_path / "sources")) == 1
+    (message,) = [record.message for record in caplog.records]
+    assert message == f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: it is no folder"
+
+
+def test_a_link_in_the_temporary_folder_is_not_followed(start: Start, tmp_path: Path) -> None:
+    for folder in ("sources/__pycache__", "home"):
+        block(tmp_path / folder)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "tmp" / f"graphfeed-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    assert hits(start()) == 0
+    assert files(tmp_path) == []
+
+
 def test_a_folder_of_somebody_elses_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel_cache.is_trusted(tmp_path)
-    (tmp_path / "link").symlink_to(tmp_path)
-    assert not kernel_cache.is_trusted(tmp_path / "link")
     owner = tmp_path.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr(kernel_cache, "FOLDER", Path(os.sep))

@@ -52,6 +52,8 @@ WAIT_SECONDS = 120.0
 """How long a process waits for another that compiles the same kernel, before it compiles the kernel as well."""
 SILENT_SECONDS = 2.0
 """How long kernels compile before that is said."""
+ABANDONED_SECONDS = 3600.0
+"""After how long nobody is writing to a file any more."""
 ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
 
 
@@ -65,14 +67,24 @@ def warn_once(subject: str, message: str) -> None:
         LOGGER.warning(message)
 
 
+def real(folder: Path | str) -> Path:
+    """Return where a folder lies that users may have linked to another disk; links in a loop are left."""
+    return Path(os.path.realpath(folder))
+
+
 def candidates(sources: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders for the machine code of a folder of modules, the preferred one first, and their mode."""
+    """Yield the folders for the machine code of a folder of modules, the preferred one first, and their mode.
+
+    Links to them are followed here. A folder that is a link after that is not used: in the temporary folder, anybody
+    may make one under the name of the user's folder.
+    """
     own = f"{sources.name}_{sha1(str(sources).encode(), usedforsecurity=False).hexdigest()}"
     for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), config.CACHE_DIR):
         if given:
-            yield Path(given, own).absolute(), 0o755
-    yield sources / "__pycache__", 0o755
-    yield Path(AppDirs(appname="graphfeed", appauthor=False).user_cache_dir, own), 0o755
+            yield real(given) / own, 0o755
+    yield real(sources) / "__pycache__", 0o755
+    user_cache = Path(AppDirs(appname="graphfeed", appauthor=False).user_cache_dir)
+    yield (real(user_cache) if user_cache.is_absolute() else user_cache) / own, 0o755
     with suppress(OSError):  # there is no temporary folder
         user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
         yield Path(tempfile.gettempdir(), f"graphfeed{user}", own), 0o700
@@ -86,7 +98,7 @@ def is_trusted(folder: Path) -> bool:
     writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~package.st_mode
     if found.st_gid != package.st_gid:
         writable |= found.st_mode & stat.S_IWGRP
-    return stat.S_ISDIR(found.st_mode) and not writable and found.st_uid in (os.geteuid(), 0, package.st_uid)
+    return not writable and found.st_uid in (os.geteuid(), 0, package.st_uid)
 
 
 def why_unusable(folder: Path, mode: int) -> str:
@@ -96,9 +108,13 @@ def why_unusable(folder: Path, mode: int) -> str:
     try:
         folder.parent.mkdir(mode, parents=True, exist_ok=True)
         folder.mkdir(mode, exist_ok=True)
+        if not all(stat.S_ISDIR(part.lstat().st_mode) for part in (folder.parent, folder)):
+            return "it is no folder"
         if not (is_trusted(folder.parent) and is_trusted(folder)):
             return "others can write to it"
         os.listdir(folder)
+    except (FileExistsError, NotADirectoryError):
+        return "it is no folder"
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -124,7 +140,7 @@ def places_for(sources: Path) -> tuple[tuple[Path, ...], Path | None]:
             if is_writable(folder):
                 return tuple(readable), folder
             reason = "it can't be written to"
-        if given and folder.parent == Path(given).absolute():
+        if given and folder.parent == real(given):
             warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
     return tuple(readable), None
 
@@ -225,15 +241,24 @@ class KernelCache(NullCache):
         try:
             part.write_bytes(blake2b(content, digest_size=DIGEST_BYTES).digest() + content)
             part.replace(path)
-            for old in folder.glob(f"{self.stem}.*.nbc"):
-                if f".{SOURCES}." not in old.name:
-                    old.unlink(missing_ok=True)
         except OSError as error:
             warn_once(
                 "save", f"compiled kernels can't be saved in {folder}: {error.strerror}; make room there, or {ADVICE}"
             )
             with suppress(OSError):
                 part.unlink(missing_ok=True)
+        self.remove_old(folder)
+
+    def remove_old(self, folder: Path) -> None:
+        """Remove the files of other versions of the kernel, and what killed processes were writing."""
+        for path in folder.glob(f"{self.stem}.*"):
+            with suppress(OSError):  # another process removes it
+                if path.suffix == ".part":
+                    is_old = time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+                else:
+                    is_old = path.suffix in {".nbc", ".lock"} and f".{SOURCES}." not in path.name
+                if is_old:
+                    path.unlink()
 
 
 def keep(compiled: Any) -> Any:
