@@ -38,6 +38,14 @@ def parse_address(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def choose_token(token: str | None, host: str) -> bytes:
     """Return the given token, or else the environment's; without one, only loopback addresses are allowed.
 
@@ -45,11 +53,7 @@ def choose_token(token: str | None, host: str) -> bytes:
         ValueError: There is no token, and the host is not a loopback address.
     """
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not token and not is_loopback:
+    if not token and not is_loopback(host):
         raise ValueError(
             f"{host} can be reached by others: give both sides the same token, or set {TOKEN_VARIABLE} for both"
         )

@@ -4,10 +4,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
-from graphfeed.channels.frames import TOKEN_VARIABLE, parse_address
+from graphfeed.channels.frames import TOKEN_VARIABLE, is_loopback, parse_address
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.distributed.flight import (
     FAILED,
@@ -20,9 +20,14 @@ from graphfeed.distributed.flight import (
     write_ticket,
 )
 from graphfeed.loader.executors.remote_error import RemoteError
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
 
 REST_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""
+REST_TIMES = 4.0
+"""How many times as long as it was waited for a server rests at least, so that waiting takes a fifth of the time."""
+PLAINTEXT = "grpc://"
+"""What the address of a server begins with that may be sent the token without TLS."""
 MADE_CLIENTS: set[int] = set()
 """The processes that have connected to a server; a forked process finds its parent in it."""
 
@@ -35,8 +40,7 @@ class RemoteServer:
     """A reader's connection to one server, which is made when it is first needed. Threads share it."""
 
     def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float) -> None:
-        parse_address(address)
-        self.address, self.timeout = address, timeout
+        self.address, self.timeout = check_address(address, tls_root_certs), timeout
         self.tls_root_certs = tls_root_certs
         self.headers = [(b"authorization", f"Bearer {token}".encode())]
         self.at_work = 0
@@ -99,14 +103,33 @@ class RemoteServer:
                 self.client.close()
 
 
-class RemoteExecutor(ThreadPoolExecutor):
+def check_address(address: str, tls_root_certs: bytes | None) -> str:
+    """Return the "host:port" of a server's address.
+
+    Raises:
+        ValueError: It is no address, or others could read what is sent to it.
+    """
+    place = address.removeprefix(PLAINTEXT)
+    host = parse_address(place)[0].strip("[]")
+    if place != address and tls_root_certs is not None:
+        raise ValueError(f"{address} asks for no TLS, but tls_root_certs are given; leave one of them out")
+    if place == address and tls_root_certs is None and not is_loopback(host):
+        raise ValueError(
+            f"others on the way to {address} could read the token and the mini-batches; give tls_root_certs, or write "
+            f"'{PLAINTEXT}{address}' where nobody else is on the network"
+        )
+    return place
+
+
+class RemoteExecutor(ThreadExecutor):
     """Threads that ask sampling servers for mini-batches, each for one at a time.
 
     A mini-batch is asked of the server that has the fewest to make. If that server is lost, another one is asked for
     the same mini-batch; so every mini-batch comes once, whichever server makes it.
 
     Args:
-        servers: Their addresses, as "host:port".
+        servers: Their addresses, as "host:port". Without TLS, other than loopback addresses must be written as
+            "grpc://host:port"; then anybody on the way can read the token and the mini-batches.
         token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
         tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
         num_requests: How many mini-batches are asked for at once.
@@ -114,7 +137,7 @@ class RemoteExecutor(ThreadPoolExecutor):
 
     Raises:
         ImportError: pyarrow is not installed.
-        ValueError: There is no server or no token, or an address is wrong.
+        ValueError: There is no server or no token, or an address is wrong or would be sent the token in clear.
     """
 
     def __init__(
@@ -126,9 +149,10 @@ class RemoteExecutor(ThreadPoolExecutor):
         timeout: float,
     ) -> None:
         token = check_token(os.environ.get(TOKEN_VARIABLE) if token is None else token)
-        self.servers = [RemoteServer(address, token, tls_root_certs, timeout) for address in dict.fromkeys(servers)]
+        found = [RemoteServer(address, token, tls_root_certs, timeout) for address in servers]
+        self.servers = list({server.address: server for server in found}.values())
         self.choosing = threading.Lock()
-        super().__init__(num_requests, thread_name_prefix="graphfeed-server")
+        super().__init__(num_requests, "graphfeed-server")
 
     def begin(self, pipe: Datapipe) -> Callable[[Any], "Future[Any]"]:
         """Return a function that asks for the mini-batch of (seed, epoch, index), as a pipeline makes it."""
@@ -145,18 +169,19 @@ class RemoteExecutor(ThreadPoolExecutor):
             ValueError: A server has another pipeline; the message says where it differs.
         """
         ticket, lost = write_ticket(cut, task), dict[str, LostServerError]()
-        while len(lost) < len(self.servers):
-            server = self.choose(lost)
+        while len(lost) < len(self.servers) and not self._finishing:
+            server, begin = self.choose(lost), time.monotonic()
             try:
                 kind, value = server.ask(ticket)
             except LostServerError as error:
                 lost[server.address] = error
-                self.put_to_rest(server)
+                self.put_to_rest(server, time.monotonic() - begin)
                 continue
             finally:
                 with self.choosing:
                     server.at_work -= 1
-            server.num_losses, server.rests_until = 0, 0.0
+            with self.choosing:
+                server.num_losses, server.rests_until = 0, 0.0
             if kind == REFUSED:
                 raise ValueError(f"the sampling server {server.address} refused: {value}")
             if kind == FAILED:
@@ -169,23 +194,35 @@ class RemoteExecutor(ThreadPoolExecutor):
         raise ConnectionError(f"no sampling server is left for mini-batch {task[2]} of epoch {task[1]}: {reasons}")
 
     def choose(self, lost: dict[str, LostServerError]) -> RemoteServer:
-        """Return the server to ask next, apart from some; those that were lost lately come last."""
+        """Return the server to ask next, apart from some.
+
+        Those that were lost lately come last. One that was lost before them is asked for one mini-batch, and for more
+        once it has sent that.
+        """
         with self.choosing:
             now = time.monotonic()
             left = [server for server in self.servers if server.address not in lost]
-            server = min(left, key=lambda server: (server.rests_until > now, server.at_work))
+
+            def cost(server: RemoteServer) -> tuple[bool, int]:
+                is_tried = server.num_losses > 0 and server.at_work > 0
+                return is_tried or server.rests_until > now, server.at_work
+
+            server = min(left, key=cost)
             server.at_work += 1
             return server
 
-    def put_to_rest(self, server: RemoteServer) -> None:
-        """Let a lost server be, for longer each time."""
+    def put_to_rest(self, server: RemoteServer, waited: float) -> None:
+        """Let a lost server be, for longer each time, and for several times the seconds that it was waited for."""
         first, most = REST_SECONDS
         with self.choosing:
-            server.rests_until = time.monotonic() + min(first * 2**server.num_losses, most)
+            now = time.monotonic()
+            if now < server.rests_until:  # it was lost to several requests at once
+                return
+            server.rests_until = now + max(min(first * 2**server.num_losses, most), REST_TIMES * waited)
             server.num_losses = min(server.num_losses + 1, 10)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads; those that ask a server do so when it answers, or after the timeout."""
+        """End the threads, as in ThreadExecutor: a server that hangs is waited for no longer than a second."""
         super().shutdown(wait=wait, cancel_futures=cancel_futures)
         if wait:
             for server in self.servers:

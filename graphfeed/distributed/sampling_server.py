@@ -1,13 +1,15 @@
 """A server that makes the mini-batches of a pipeline for loaders on other machines."""
 
 import hmac
-import ipaddress
 import threading
+import time
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
+from graphfeed.channels.frames import is_loopback
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.distributed.flight import (
@@ -29,6 +31,9 @@ from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.checks import check_count
+
+SECONDS_TO_END = 10.0
+"""How long the requests at work may take to end when a server is closed."""
 
 
 class SamplingServer:
@@ -101,6 +106,7 @@ class SamplingServer:
         self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
         self.port: int = self._flight.port
         self.address = f"{shown}:{self.port}"
+        self._end = weakref.finalize(self, Shutdown(self._flight))
 
     def authenticate(self, headers: dict[str, list[str]]) -> bool:
         """Tell whether a request has the token; all wrong ones take the same time."""
@@ -127,8 +133,11 @@ class SamplingServer:
         return stream
 
     def close(self) -> None:
-        """Stop listening, once the requests at work are answered. Does nothing the second time."""
-        self._flight.shutdown()
+        """Stop listening, and wait for the requests at work, but 10 seconds at most: a client may hold one open.
+
+        What is not answered by then is lost to its reader, which asks another server. Does nothing the second time.
+        """
+        self._end()
 
     def __enter__(self) -> Self:
         """Return the server; it is closed at the end of the block."""
@@ -149,16 +158,42 @@ class SamplingServer:
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
 
 
+class Shutdown:
+    """Ends a server of Arrow Flight. The thread that does so is started at once: no program starts one as it ends."""
+
+    def __init__(self, flight_server: Any) -> None:
+        self.begun = threading.Event()
+        self.kept: list[Any] = [flight_server]
+        """What must not be freed before all requests have ended, as that would wait for these."""
+        self.thread = threading.Thread(
+            target=end_when_told, args=(self.begun, self.kept), name="graphfeed-shutdown", daemon=True
+        )
+        self.thread.start()
+
+    def __call__(self) -> None:
+        """Stop listening; wait a while for the requests at work."""
+        self.begun.set()
+        end = time.monotonic() + SECONDS_TO_END
+        while self.thread.is_alive() and time.monotonic() < end:
+            self.thread.join(0.1)  # a signal that comes right before a wait is handled after it
+        if not self.thread.is_alive():
+            return
+        # pyarrow would wait for the requests at the end of the program, without a limit.
+        registered: Any = getattr(weakref.finalize, "_registry", {})
+        for finalizer in list(registered):
+            watched = finalizer.peek()
+            if watched is not None and watched[0] is self.kept[0]:
+                self.kept.append(finalizer.detach())
+
+
+def end_when_told(begun: threading.Event, kept: list[Any]) -> None:
+    """End the first of some objects, a server of Arrow Flight, after an event; keep the others until then."""
+    begun.wait()
+    kept[0].shutdown()
+
+
 def ignore(event: str) -> None:
     """Do nothing about an event."""
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def find_sides(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:

@@ -1,8 +1,11 @@
 """Sampling servers in processes of their own, which tests kill and stop."""
 
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +60,30 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def open_call(port: int) -> socket.socket:
+    """Begin a request without a token that never says what it asks for; return its connection."""
+
+    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+        return struct.pack(">I", len(content))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + content
+
+    headers = {
+        b":method": b"POST",
+        b":scheme": b"http",
+        b":path": b"/arrow.flight.protocol.FlightService/DoGet",
+        b":authority": b"x",
+        b"te": b"trailers",
+        b"content-type": b"application/grpc",
+    }
+    listed = b"".join(
+        b"\0" + bytes([len(part[0])]) + part[0] + bytes([len(part[1])]) + part[1] for part in headers.items()
+    )
+    sock = socket.create_connection(("127.0.0.1", port), timeout=10)
+    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, listed))
+    assert sock.recv(9)[3:4] == b"\4", "no settings came"
+    time.sleep(0.5)  # until it has read the rest
+    return sock
 
 
 def loader(

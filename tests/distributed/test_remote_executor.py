@@ -1,14 +1,20 @@
 """Servers in processes of their own, which are killed and stopped while a loader reads from them."""
 
 import os
+import re
 import signal
+import socket
 import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import graphfeed as gf
-from graphfeed.distributed.remote_executor import RemoteExecutor
+from graphfeed.distributed import remote_executor
+from graphfeed.distributed.flight import MADE, Cut
+from graphfeed.distributed.remote_executor import LostServerError, RemoteExecutor
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.served import TOKEN, loader, servers
@@ -107,6 +113,68 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
         """
     )
     assert "start processes by 'spawn' or 'forkserver'" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("10.0.0.2:5", "others on the way to 10.0.0.2:5 could read the token"),
+        ("node7:5", "write 'grpc://node7:5' where nobody else"),
+        ("[fe80::1]:5", "could read the token"),
+        ("grpc://10.0.0.2", "an address must be as"),
+    ],
+)
+def test_the_token_is_not_sent_in_clear_to_other_machines(address: str, error: str) -> None:
+    with (
+        gf.DataLoader(pipelines.homogeneous(), servers=[address], token=TOKEN, timeout=1.0) as own,
+        pytest.raises(ValueError, match=re.escape(error)),
+    ):
+        next(iter(own))
+
+
+def test_addresses_without_tls_are_of_this_machine_or_named_so() -> None:
+    addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]
+    executor = RemoteExecutor(addresses, TOKEN, None, 1, 1.0)
+    assert [server.address for server in executor.servers] == ["localhost:1", "[::1]:1", "10.0.0.2:1", "node7:1"]
+    with pytest.raises(ValueError, match="asks for no TLS, but tls_root_certs are given"):
+        RemoteExecutor(addresses, TOKEN, b"PEM", 1, 1.0)
+
+
+def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_rests_longer_than_it_was_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_executor, "REST_SECONDS", (0.001, 0.02))
+    executor = RemoteExecutor(["localhost:1", "localhost:2"], TOKEN, None, 4, 0.2)
+    hanging, good = executor.servers
+    begun: list[float] = []
+
+    def hang(_: bytes) -> tuple[bytes, Any]:
+        begun.append(time.monotonic())
+        time.sleep(0.2)
+        raise LostServerError("no answer")
+
+    monkeypatch.setattr(hanging, "ask", hang)
+    monkeypatch.setattr(good, "ask", lambda _: (MADE, 1))
+    end, cut = time.monotonic() + 2.5, Cut({}, [], None)
+    while time.monotonic() < end:
+        for future in [executor.submit(executor.fetch, cut, (0, 0, index)) for index in range(8)]:
+            assert future.result() == 1
+    executor.shutdown()
+    later = [moment for moment in begun if moment > begun[0] + 0.4]
+    assert 1 <= len(later) <= 3
+    assert all(after - before > 0.9 for before, after in pairwise(later))
+
+
+def test_closing_waits_for_no_server_that_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        executor = RemoteExecutor([f"127.0.0.1:{listener.getsockname()[1]}"], TOKEN, None, 1, 60.0)
+        future = executor.submit(executor.fetch, Cut({}, [], None), (0, 0, 0))
+        connection, _ = listener.accept()
+        begin = time.monotonic()
+        with connection, pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-server_0"):
+            executor.shutdown(cancel_futures=True)
+        assert time.monotonic() - begin < 10
+    assert isinstance(future.exception(30), ConnectionError)
 
 
 def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

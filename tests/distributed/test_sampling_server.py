@@ -13,6 +13,7 @@ import graphfeed as gf
 from graphfeed.distributed import SamplingServer
 from tests import pipelines
 from tests.digests import digests
+from tests.scripts import run_body
 
 pytest.importorskip("pyarrow")
 
@@ -118,6 +119,26 @@ def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) ->
         threading.Event().wait(1.0)
         assert 1 <= server.num_made - before <= 3
         assert len(list(left)) == 8
+
+
+@pytest.mark.slow
+def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None:
+    run = run_body(
+        """
+        from graphfeed.distributed import sampling_server
+        from tests.distributed.served import open_call
+        sampling_server.SECONDS_TO_END = 1.0
+        server = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
+        unclosed = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
+        calls = open_call(server.port), open_call(unclosed.port)
+        time.sleep(0.5)
+        begin = time.monotonic()
+        server.close()
+        server.close()
+        print("closed", time.monotonic() - begin < 5)
+        """
+    )
+    assert (run.stdout, run.returncode) == ("closed True\n", 0), run.stderr
 
 
 def test_others_are_let_in_by_tls_or_by_name() -> None:

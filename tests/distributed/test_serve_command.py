@@ -1,5 +1,6 @@
 """`graphfeed serve`: what it prints, and what it refuses."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import graphfeed as gf
 from graphfeed.__main__ import main
 from tests import pipelines
-from tests.distributed.served import TOKEN, loader, servers
+from tests.distributed.served import TOKEN, loader, open_call, servers
 
 pytest.importorskip("pyarrow")
 
@@ -27,6 +28,16 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
     assert lines[0].startswith("refused: the loader's pipeline is another one than the server's: drop_last")
     assert lines[-2] == "refused: DO_GET without the right token"
     assert lines[-1] == "stopped after 10 mini-batches"
+
+
+@pytest.mark.slow
+def test_the_second_signal_ends_it_at_once_while_a_client_holds_a_call_open(tmp_path: Path) -> None:
+    with servers(tmp_path, 1) as (server,), open_call(int(server.address.rpartition(":")[2])):
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.stdout is not None
+        assert server.process.stdout.readline() == "stopped after 0 mini-batches\n"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(5) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
