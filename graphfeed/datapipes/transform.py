@@ -25,9 +25,11 @@ class Transform(Datapipe):
     behind an `ItemSampler` can be sharded, and resumed without recomputing. A subclass that writes `__iter__`, to drop
     or add mini-batches, runs in the main process, and so do all stages after it.
 
-    What a stage of yours draws from torch's generator is seeded by the mini-batch's key, and so the same with any
-    workers; your own generator stays as it is. That holds for the global generators of NumPy and Python too in worker
-    processes, and with `num_workers=0`. Worker threads share those, and a warning says so. A stage can't set its own
+    What a stage of yours draws from the global generators of torch, NumPy and Python is seeded by the mini-batch's key,
+    and so the same with `num_workers=0` and with any worker processes; your own generators stay as they are. Worker
+    threads share those generators. There, that holds for those functions of torch that take a `generator`, such as
+    `torch.rand` and what `torch.distributions` draws with, but not for dropout and for attention with dropout, nor for
+    NumPy and Python. A warning says so if the first calls of the stage use what is shared. A stage can't set its own
     attributes after `__init__`, as workers have copies of it.
     """
 

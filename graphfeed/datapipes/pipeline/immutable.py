@@ -9,10 +9,10 @@ OPEN = "_is_being_made"
 
 
 class Immutable:
-    """Refuses to set attributes once `__init__` is done."""
+    """Refuses to set attributes once `__init__` or `__setstate__` is done."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute in `__init__`.
+        """Set an attribute in `__init__` or `__setstate__`.
 
         Raises:
             FrozenInstanceError: The stage has been made.
@@ -22,7 +22,7 @@ class Immutable:
         object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute in `__init__`.
+        """Delete an attribute in `__init__` or `__setstate__`.
 
         Raises:
             FrozenInstanceError: The stage has been made.
@@ -51,10 +51,14 @@ def make_immutable(cls: Any, has_own_init: bool) -> None:
         del cls.__setattr__, cls.__delattr__
     elif "__init__" in vars(cls):
         cls.__init__ = opens(cls.__init__)
+    owner = next((base for base in cls.__mro__ if "__setstate__" in vars(base)), None)
+    # One that a base from elsewhere brings does not come past here by itself.
+    if owner is not None and (owner is cls or not issubclass(owner, Immutable)):
+        cls.__setstate__ = opens(owner.__setstate__)
 
 
 def opens(init: Callable[..., None]) -> Callable[..., None]:
-    """Wrap an `__init__`: the stage can change until the outermost one is done."""
+    """Wrap an `__init__` or a `__setstate__`: the stage can change until the outermost one is done."""
 
     @wraps(init)
     def make(stage: Any, *args: Any, **kwargs: Any) -> None:

@@ -126,9 +126,13 @@ class ThreadExecutor(Executor):
                 raise RuntimeError("the executor was shut down; make another")
             self._calls.put(Call(future, fn, args, kwargs))
             if len(self._threads) < self._most_threads:
-                thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
-                thread.start()
-                self._threads.append(thread)
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        """Start one more thread; the caller holds the lock."""
+        thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
+        thread.start()
+        self._threads.append(thread)
 
     def abandon(self, future: "Future[Any]") -> list[str]:
         """Let another thread take the place of the one that works on a future, or of all if none has begun it.
@@ -142,6 +146,10 @@ class ThreadExecutor(Executor):
             self._most_threads += len(left)
             for thread in left:
                 thread.abandoned = True
+            # After shutdown(), the queue ends with None: no call is left if it holds nothing else.
+            if not self._finishing or self._calls.qsize() > 1:
+                for _ in left:
+                    self._start_thread()
         return [describe_work(thread) for thread in left]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

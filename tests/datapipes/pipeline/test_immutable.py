@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from dataclasses import FrozenInstanceError
 from functools import cached_property
 from typing import Any
@@ -54,6 +55,54 @@ class Inner(CountsByInit):
         self.before = 1
         super().__init__(datapipe)
         self.after = 2
+
+
+class WithoutLock:
+    """Pickles without its lock, and makes another one on arrival."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.lock = threading.Lock()
+
+
+class Locks(WithoutLock, gf.Transform):
+    """Gets its state from a base that is no stage."""
+
+    def __init__(self, datapipe: gf.Datapipe) -> None:
+        super().__init__(datapipe)
+        self.lock = threading.Lock()
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        with self.lock:
+            return minibatch
+
+
+class LocksMore(Locks):
+    """Adds to what it gets from its base."""
+
+    @cached_property
+    def table(self) -> list[int]:
+        return [5]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.arrived = True
+
+
+class LocksByFields(gf.Transform):
+    """Has no `__init__` of its own."""
+
+    n: int = 0
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return minibatch
+
+    __getstate__ = WithoutLock.__getstate__
+    __setstate__ = WithoutLock.__setstate__
 
 
 @pytest.mark.parametrize("kind", [CountsByInit, CountsByMethod, CountsByFields, Inner])
@@ -119,3 +168,23 @@ def test_what_is_made_once_may_be_cached() -> None:
 def test_a_stage_still_pickles() -> None:
     stage = pickle.loads(pickle.dumps(Inner(make_items(3))))
     assert (stage.before, stage.n, stage.after) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("kind", [Locks, LocksMore, LocksByFields])
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda stage: pickle.loads(pickle.dumps(stage))])
+def test_a_stage_may_set_its_own_state_on_arrival_and_can_not_change_then(kind: Any, again: Any) -> None:
+    stage = kind(make_items(3))
+    assert getattr(stage, "table", [5]) == [5]
+    same = again(stage)
+    assert same.lock is not getattr(stage, "lock", None)
+    assert seeds_in(same) == [[0, 1], [2]]
+    assert getattr(same, "table", [5]) == [5]
+    assert vars(same).get("arrived", False) is (kind is LocksMore)
+    with pytest.raises(FrozenInstanceError, match="can't set 'lock'"):
+        same.lock = None
+    assert OPEN not in vars(same)
+
+
+def test_worker_processes_get_a_stage_that_sets_its_own_state() -> None:
+    with gf.DataLoader(LocksMore(make_items(3)), num_workers=1, worker="process") as loader:
+        assert seeds_in(loader) == [[0, 1], [2]]

@@ -116,6 +116,41 @@ def test_another_thread_takes_the_place_of_one_that_is_abandoned() -> None:
         assert executor.submit(lambda: threading.current_thread().name).result(60) in ("graphfeed_2", "graphfeed_3")
 
 
+def test_what_was_queued_before_a_thread_is_abandoned_is_done() -> None:
+    release = threading.Event()
+    with ThreadExecutor(1) as executor:
+        first = stuck(executor, release)
+        queued = executor.submit(lambda: threading.current_thread().name)
+        executor.abandon(first)
+        try:
+            assert queued.result(60) == "graphfeed_1"
+        finally:
+            release.set()
+
+
+def test_shutting_down_after_a_thread_is_abandoned_does_what_was_queued() -> None:
+    release = threading.Event()
+    executor = ThreadExecutor(1)
+    first, queued = stuck(executor, release), executor.submit(abs, -1)
+    executor.abandon(first)
+    release.set()
+    executor.shutdown()
+    assert queued.done()
+
+
+@pytest.mark.parametrize(("queued", "threads"), [(0, 1), (1, 2)])
+def test_a_thread_abandoned_after_shutdown_is_replaced_only_for_calls_that_are_left(queued: int, threads: int) -> None:
+    release = threading.Event()
+    executor = ThreadExecutor(1)
+    first, *left = stuck(executor, release), *(executor.submit(abs, -1) for _ in range(queued))
+    executor.shutdown(wait=False)
+    executor.abandon(first)
+    assert [future.result(60) for future in left] == [1] * queued
+    assert len(executor._threads) == threads
+    release.set()
+    executor.shutdown()
+
+
 def test_a_result_that_was_taken_is_kept_by_nobody() -> None:
     with ThreadExecutor(1) as executor:
         gc.disable()
