@@ -69,8 +69,8 @@ def call_seeded(stage: "Transform", minibatch: Any, key: Key) -> Any:
     if threading.current_thread() is threading.main_thread():
         with seeded_globals(seed):
             return stage(minibatch)
-    probe = PROBES.setdefault(stage, Probe())
-    if probe.calls == PROBED_CALLS or not probe.lock.acquire(blocking=False):
+    probe = PROBES.get(stage) or PROBES.setdefault(stage, Probe())
+    if probe.calls >= PROBED_CALLS or not probe.lock.acquire(blocking=False):
         with KeyedDraws(seed):
             return stage(minibatch)
     try:
