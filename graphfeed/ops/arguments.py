@@ -21,6 +21,7 @@ MOST_BITS = 128
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
 PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
 NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
+KNOWN_TEXTS: tuple[Any, ...] = (np.ndarray.__repr__, torch.Tensor.__repr__, torch.nn.Parameter.__repr__)
 BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}")}
 
 
@@ -67,12 +68,25 @@ def as_tensor(name: str, values: Any) -> torch.Tensor:
 def as_ids(name: str, values: Any) -> torch.Tensor:
     """Return ids as a tensor (see `as_tensor`), whole numbers of other types than int32 and int64 as int64.
 
+    Raises:
+        TypeError: See `as_tensor`.
+        ValueError: An id of 2**63 or above.
+
     Example:
         >>> as_ids("ids", torch.tensor([1, 2], dtype=torch.uint8)).dtype
         torch.int64
     """
-    ids = as_tensor(name, values)
-    return ids.to(torch.int64) if ids.dtype in OTHER_INTEGERS else ids
+    given = as_tensor(name, values)
+    if given.dtype not in OTHER_INTEGERS:
+        return given
+    ids = given.to(torch.int64)
+    # torch has no order of uint64; in int64, numbers of 2**63 and above are negative, in the same order.
+    if given.dtype == torch.uint64 and (wrapped := ids[ids < 0]).numel():
+        raise ValueError(
+            f"{name} must be below 2**63, but holds {int(wrapped.max()) + 2**64}; check that "
+            "no negative id became one of uint64"
+        )
+    return ids
 
 
 def from_array(name: str, array: NDArray[Any]) -> torch.Tensor:
@@ -142,9 +156,12 @@ def describe(value: Any, levels: int) -> str:
 
 
 def describe_array(array: Any) -> str:
-    """Return the values of a small array in memory, else its shape and dtype."""
-    count = array.size if isinstance(array, np.ndarray) else array.numel()
-    if count <= MOST_PARTS and (isinstance(array, np.ndarray) or array.is_cpu):
+    """Return the values of a small array of numbers or text in memory, else its shape and dtype."""
+    if isinstance(array, np.ndarray):
+        is_small = array.size <= MOST_PARTS and not array.dtype.hasobject
+    else:
+        is_small = array.numel() <= MOST_PARTS and array.is_cpu
+    if is_small and type(array).__repr__ in KNOWN_TEXTS:
         with suppress(RuntimeError, NotImplementedError):
             return shorten(repr(array), MOST_LETTERS)
     return f"a {type(array).__name__} of shape {tuple(array.shape)} and {array.dtype}"

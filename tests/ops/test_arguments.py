@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.arguments import LONGEST, as_tensor, brief, is_read_only
+from graphfeed.ops.arguments import LONGEST, as_ids, as_tensor, brief, is_read_only
 
 
 class Column:
@@ -30,6 +30,20 @@ class Slow:
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"asked for {name}")
+
+
+class Untold:
+    """Something whose text fails."""
+
+    def __repr__(self) -> str:
+        raise ArithmeticError("asked for its text")
+
+
+class Texted(torch.Tensor):
+    """A tensor with a text of its own."""
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        raise ArithmeticError("asked for its text")
 
 
 def test_a_tensor_stays_the_same_object() -> None:
@@ -105,6 +119,16 @@ def test_what_holds_no_numbers_is_refused_by_the_argument_s_name(given: Any, tex
         as_tensor("labels", given)
 
 
+@pytest.mark.parametrize("wrap", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("shape", [(2,), (2, 1), ()])
+def test_ids_of_uint64_that_int64_can_not_hold_are_refused(wrap: Any, shape: tuple[int, ...]) -> None:
+    largest = np.full(shape, 2**63 - 1, dtype=np.uint64)
+    assert torch.equal(as_ids("seeds", wrap(largest)), torch.full(shape, 2**63 - 1))
+    above = np.full(shape, 2**63 + 5, dtype=np.uint64)
+    with pytest.raises(ValueError, match=r"^seeds must be below 2\*\*63, but holds 9223372036854775813; "):
+        as_ids("seeds", wrap(above))
+
+
 def nested(levels: int) -> Any:
     """Return a list that has 9 ** levels leaves and takes no memory, as aliases in YAML make it."""
     bomb: Any = "lol"
@@ -129,6 +153,12 @@ SHOWN = [
     (torch.zeros(5, 2), "a Tensor of shape (5, 2) and torch.float32"),
     (np.zeros(5), "a ndarray of shape (5,) and float64"),
     (10**5000, "an integer of 16610 bits"),
+    (np.array([Untold()]), "a ndarray of shape (1,) and object"),
+    (
+        np.array([(Untold(), 1)], dtype=[("a", "O"), ("b", int)]),
+        "a ndarray of shape (1,) and [('a', 'O'), ('b', '<i8')]",
+    ),
+    (torch.zeros(2).as_subclass(Texted), "a Texted of shape (2,) and torch.float32"),
     (Slow(), "a Slow"),
     ([Slow()], "[a Slow]"),
     (len, "len"),

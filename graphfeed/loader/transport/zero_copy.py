@@ -80,7 +80,9 @@ class ZeroCopySender:
     def __init__(self, file: MemoryFile | None, size: int) -> None:
         self.file = file
         self.size = size
-        self.lock = threading.Lock()
+        # The garbage collector may run a finalizer that takes memory in a thread that holds the lock.
+        self.lock = threading.RLock()
+        self.taking = False
         self.arena: Arena | None = None
         self.process: int | None = None
         """The one that writes."""
@@ -92,14 +94,25 @@ class ZeroCopySender:
         if self.process not in (None, os.getpid()):
             return None  # a child that was forked from the one that writes
         with self.lock:
-            arena = self.arena or self.map()
-            block = None if arena is None else arena.allocate(size)
-            if arena is None or block is None:
-                return None
-            address = arena.memory.ctypes.data + block.start
-            holding = Holding(arena.marks, block.slot, address, block.stop - block.start)
-            self.holdings[block.slot] = weakref.ref(holding)
-        return np.asarray(holding)[:size]
+            if self.taking:
+                return None  # a finalizer that runs in the midst of another call in this thread
+            self.taking = True
+            try:
+                holding = self.hold(size)
+            finally:
+                self.taking = False
+        return None if holding is None else np.asarray(holding)[:size]
+
+    def hold(self, size: int) -> Holding | None:
+        """Return a block of so many bytes, or None if no room is left; the caller holds the lock."""
+        arena = self.arena or self.map()
+        block = None if arena is None else arena.allocate(size)
+        if arena is None or block is None:
+            return None
+        address = arena.memory.ctypes.data + block.start
+        holding = Holding(arena.marks, block.slot, address, block.stop - block.start)
+        self.holdings[block.slot] = weakref.ref(holding)
+        return holding
 
     def map(self) -> Arena | None:
         """Map the file, the first time; without room for it, do without."""

@@ -229,7 +229,7 @@ class DrawsElsewhere(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         draw_elsewhere()
-        return super().__torch_function__(func, types, args, kwargs)
+        return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def test_a_function_is_not_blamed_for_what_others_draw_once_while_it_runs() -> None:

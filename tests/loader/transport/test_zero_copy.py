@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphfeed.loader.transport.arena import Arena
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, ZeroCopySender, open_zero_copy
 from graphfeed.ops import buffers
@@ -254,6 +255,46 @@ def test_threads_that_make_and_drop_disturb_nobody(sides: Sides) -> None:
     finally:
         stop.set()
         thread.join()
+
+
+class TakesAtItsEnd:
+    """Takes memory when the garbage collector frees it."""
+
+    def __init__(self, sender: ZeroCopySender, taken: list[Any]) -> None:
+        self.sender = sender
+        self.taken = taken
+        self.itself = self
+
+    def __del__(self) -> None:
+        self.taken.append(self.sender.take(LARGE))
+
+
+def test_a_finalizer_that_takes_memory_while_memory_is_taken_goes_on_without(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    allocate = Arena.allocate
+
+    def allocate_and_collect(arena: Arena, size: int) -> Any:
+        gc.collect()
+        return allocate(arena, size)
+
+    def take() -> None:
+        TakesAtItsEnd(sides.sender, taken)
+        taken.append(sides.sender.take(LARGE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "allocate", allocate_and_collect)
+        thread = threading.Thread(target=take, daemon=True)
+        thread.start()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert [memory is None for memory in taken] == [True, False]
+    TakesAtItsEnd(sides.sender, taken)
+    gc.collect()
+    assert taken.pop() is not None
+    taken.clear()
+    assert sides.is_free()
 
 
 def test_a_forked_child_gives_nothing_back(sides: Sides) -> None:
