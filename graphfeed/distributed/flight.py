@@ -22,6 +22,9 @@ from graphfeed.ops.buffers import as_bytes
 MADE, REFUSED, FAILED = b"made", b"refused", b"failed"
 """What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
 
+LARGEST_TICKET = 1 << 20
+"""How many bytes a ticket may have; those of large pipelines have a few thousand."""
+
 
 def import_flight() -> Any:
     """Return the module `pyarrow.flight`.
@@ -74,15 +77,35 @@ def read_ticket(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
     Raises:
         ValueError: It is no ticket.
     """
+    if len(ticket) > LARGEST_TICKET:
+        raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
     try:
         fields = json.loads(ticket)
-        seed, epoch, index = map(int, fields.pop("task"))
+        seed, epoch, index = fields.pop("task")
         cut = Cut(**fields)
-        if not all(isinstance(own, dict) for own in (cut.fingerprint, *cut.fingerprint.values())):
-            raise TypeError("no fingerprint")
+        if not are_counts([abs(seed), epoch, index]) or not is_cut(cut):
+            raise TypeError("a field has another type, or is out of range")
         return cut, (seed, epoch, index)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
+
+
+def is_cut(cut: Cut) -> bool:
+    """Tell whether the fields of a cut that came from elsewhere are what they should be."""
+    stages: Any = cut.fingerprint
+    streams: Any = cut.streams
+    rank: Any = cut.rank
+    if not isinstance(stages, dict) or not all(isinstance(own, dict) for own in stages.values()):
+        return False
+    if not all(isinstance(text, str) for own in stages.values() for text in own.values()):
+        return False
+    is_rank = rank is None or (isinstance(rank, list) and len(rank) == 2 and are_counts(rank) and rank[0] < rank[1])
+    return isinstance(streams, list) and is_rank
+
+
+def are_counts(values: list[Any]) -> bool:
+    """Tell whether all values are ints of 0 or more."""
+    return all(type(value) is int and value >= 0 for value in values)
 
 
 def to_stream(kind: bytes, value: Any) -> Any:

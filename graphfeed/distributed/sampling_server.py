@@ -34,6 +34,12 @@ from graphfeed.ops.checks import check_count
 
 SECONDS_TO_END = 10.0
 """How long the requests at work may take to end when a server is closed."""
+STEP_SECONDS = 1.0
+"""How often a request that waits looks whether its reader is still there."""
+MOST_WAITING = 1000
+"""How many requests may wait until others are made; each of them takes up a thread."""
+LONGEST_EVENT = 1000
+"""How many characters of an event are told; texts of readers may be in it."""
 
 
 class SamplingServer:
@@ -43,6 +49,10 @@ class SamplingServer:
     keeps no state of its readers. Each request names a seed, an epoch and an index, so any number of servers with the
     same pipeline can serve any number of loaders, and take over from each other. Only a request with the token is
     answered, and only if the reader's pipeline has the same fingerprint. Nothing that comes in is unpickled.
+
+    The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
+    token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
+    memory than they send. Put it on a network that you trust, or behind a proxy that limits the size of requests.
 
     It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
     Python hold it; for these, start a server for each core. Needs pyarrow: `pip install 'graphfeed[serve]'`.
@@ -96,6 +106,7 @@ class SamplingServer:
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
         self._counting = threading.Lock()
+        self._num_waiting = 0
         self.num_made = 0
         """How many mini-batches were made."""
         self.on_event: Callable[[str], None] = ignore
@@ -113,21 +124,40 @@ class SamplingServer:
         given = headers.get("authorization") or [""]
         return hmac.compare_digest(str(given[0]).encode(), self._expected)
 
-    def answer(self, ticket: bytes) -> Any:
-        """Return the answer to a request, as a stream."""
+    def tell(self, event: str) -> None:
+        """Tell `on_event`, with escapes for what does not print; what it raises is printed, and sent to no reader."""
+        line = " ".join(event.split())[:LONGEST_EVENT]
+        try:
+            self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
+        except Exception:
+            traceback.print_exc()
+
+    def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> Any:
+        """Return the answer to a request, as a stream.
+
+        Args:
+            ticket: What is asked for.
+            has_gone: Tells whether the reader has given up.
+
+        Raises:
+            FlightCancelledError: It has given up; nothing was made.
+            FlightUnavailableError: Too many other requests wait.
+        """
         try:
             cut, task = read_ticket(ticket)
             work = self._find(cut)
         except ValueError as error:
-            self.on_event(f"refused: {error}")
+            self.tell(f"refused: {error}")
             return to_stream(REFUSED, str(error))
+        self._take_slot(has_gone)
         try:
-            with self._slots:
-                stream = to_stream(MADE, work(task))
+            stream = to_stream(MADE, work(task))
         except Exception as error:
-            self.on_event(f"failed: mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+            self.tell(f"failed: mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
             text = "".join(traceback.format_exception(error))
             return to_stream(FAILED, [summarise(error), list(getattr(error, "__notes__", ())), text])
+        finally:
+            self._slots.release()
         with self._counting:
             self.num_made += 1
         return stream
@@ -146,6 +176,26 @@ class SamplingServer:
     def __exit__(self, *_: object) -> None:
         """Close the server."""
         self.close()
+
+    def _take_slot(self, has_gone: Callable[[], bool]) -> None:
+        flight = import_flight()
+        with self._counting:
+            is_full = self._num_waiting >= MOST_WAITING
+            self._num_waiting += not is_full
+        if is_full:
+            reason = f"{MOST_WAITING} requests wait already"
+            self.tell(f"refused: {reason}")
+            raise flight.FlightUnavailableError(reason)
+        try:
+            while not self._slots.acquire(timeout=STEP_SECONDS):
+                if has_gone():
+                    raise flight.FlightCancelledError("the reader has given up")
+        finally:
+            with self._counting:
+                self._num_waiting -= 1
+        if has_gone():
+            self._slots.release()
+            raise flight.FlightCancelledError("the reader has given up")
 
     def _find(self, cut: Cut) -> WorkerTask:
         differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
@@ -223,11 +273,11 @@ def flight_server(flight: Any, server: SamplingServer, location: str, certificat
 
     def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
         if not server.authenticate(headers):
-            server.on_event(f"refused: {info.method.name} without the right token")
+            server.tell(f"refused: {info.method.name} without the right token")
             raise flight.FlightUnauthenticatedError("the token is missing or wrong")
 
-    def do_get(_: Any, context: Any, ticket: Any) -> Any:  # noqa: ARG001
-        return server.answer(ticket.ticket)
+    def do_get(_: Any, context: Any, ticket: Any) -> Any:
+        return server.answer(ticket.ticket, context.is_cancelled)
 
     guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": start_call})
     handler = type("MinibatchHandler", (flight.FlightServerBase,), {"do_get": do_get})

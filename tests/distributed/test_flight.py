@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from graphfeed.distributed.flight import check_token, describe_cut, from_batch, read_ticket, write_ticket
+from graphfeed.distributed.flight import (
+    LARGEST_TICKET,
+    check_token,
+    describe_cut,
+    from_batch,
+    read_ticket,
+    write_ticket,
+)
 from tests import pipelines
 
 arrow = pytest.importorskip("pyarrow")
@@ -24,10 +31,40 @@ def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
         read_ticket(ticket)
 
 
-def test_a_fingerprint_of_another_shape_is_refused() -> None:
-    fields = {"fingerprint": {"1 ItemSampler": 3}, "streams": [], "rank": None, "task": [0, 0, 0]}
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fingerprint": {"1 ItemSampler": 3}},
+        {"fingerprint": {"1 ItemSampler": {"batch_size": [2]}}},
+        {"streams": None},
+        {"rank": ["0", 2]},
+        {"rank": [0]},
+        {"rank": [2, 2]},
+        {"rank": [-1, 2]},
+        {"rank": {"0": 1}},
+        {"rank": [False, True]},
+        {"task": [0, 0, float("inf")]},
+        {"task": [0, 0, -1]},
+        {"task": [0, -1, 0]},
+        {"task": ["0", 0, 0]},
+        {"more": 1},
+    ],
+)
+def test_a_field_of_another_type_or_out_of_range_is_refused(wrong: dict[str, object]) -> None:
+    fields = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [-1, 0, 0]}
+    assert read_ticket(json.dumps(fields).encode())[1] == (-1, 0, 0)
     with pytest.raises(ValueError, match="not a ticket"):
-        read_ticket(json.dumps(fields).encode())
+        read_ticket(json.dumps(fields | wrong).encode())
+
+
+def test_a_ticket_that_nests_too_deep_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a ticket"):
+        read_ticket(b"[" * 100_000)
+
+
+def test_a_long_ticket_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(ValueError, match="may have 1048576 bytes, but this one has 1048577"):
+        read_ticket(b" " * (LARGEST_TICKET + 1))
 
 
 @pytest.mark.parametrize("token", [None, "", " a", "a\n", "ä"])

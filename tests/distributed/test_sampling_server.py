@@ -1,5 +1,6 @@
 """A server in this process: who is answered, what is refused, and what errors say."""
 
+import json
 import socket
 import subprocess
 import threading
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import SamplingServer
+from graphfeed.distributed import SamplingServer, sampling_server
 from tests import pipelines
 from tests.digests import digests
 from tests.scripts import run_body
@@ -30,6 +31,23 @@ class Fails(gf.Transform):
         if minibatch.key.index == 2:
             raise ValueError("there is no " + "x" * 20_000)
         return minibatch
+
+
+class Held(gf.Transform):
+    """Makes nothing until it is let go."""
+
+    go = threading.Event()
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert self.go.wait(60)
+        return minibatch
+
+
+@pytest.fixture
+def held() -> Iterator[gf.Datapipe]:
+    Held.go.clear()
+    yield Held(pipelines.shuffled())
+    Held.go.set()
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +137,62 @@ def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) ->
         threading.Event().wait(1.0)
         assert 1 <= server.num_made - before <= 3
         assert len(list(left)) == 8
+
+
+def test_requests_whose_reader_has_given_up_are_not_made(held: gf.Datapipe) -> None:
+    with SamplingServer(held, token=TOKEN, num_workers=1) as server:
+        loader = gf.DataLoader(held, 4, servers=[server.address], token=TOKEN, seed=3, timeout=0.5)
+        with loader, pytest.raises(ConnectionError, match=r"no answer for 0\.5 s"):
+            list(loader)
+        Held.go.set()
+        assert len(read(held, server)) == 9
+        assert server.num_made == 1 + 9
+
+
+def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_server, "MOST_WAITING", 2)
+    events: list[str] = []
+
+    def note(event: str) -> None:
+        events.append(event)
+        Held.go.set()
+
+    with SamplingServer(held, token=TOKEN, num_workers=1) as server:
+        server.on_event = note
+        loader = gf.DataLoader(held, 8, servers=[server.address], token=TOKEN, seed=3)
+        with loader, pytest.raises(ConnectionError, match="2 requests wait already"):
+            list(loader)
+    assert events[0] == "refused: 2 requests wait already"
+
+
+def test_an_event_handler_that_raises_changes_no_answer(
+    server: SamplingServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(event: str) -> None:
+        raise OSError(f"no disk for {event}")
+
+    monkeypatch.setattr(server, "on_event", fail)
+    with pytest.raises(ValueError, match="drop_last of stage 1"):
+        read(pipelines.homogeneous(), server)
+    with pytest.raises(PermissionError, match="does not accept the token"):
+        read(pipelines.shuffled(), server, "wrong")
+    assert "OSError: no disk for refused: the loader's pipeline" in capfd.readouterr().err
+
+
+def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServer) -> None:
+    events: list[str] = []
+    server.on_event = events.append
+    fields: dict[str, object] = {
+        "fingerprint": {"1 \x1b[2J\nrefused: " + "x" * 5000: {}},
+        "streams": [],
+        "rank": None,
+        "task": [0, 0, 0],
+    }
+    server.answer(json.dumps(fields).encode(), lambda: False)
+    server.answer(b"[" * 100_000, lambda: False)
+    assert len(events[0]) < 1010
+    assert "1 \\x1b[2J refused: xxx" in events[0]
+    assert events[1] == f"refused: not a ticket for a mini-batch: {b'[' * 80!r}"
 
 
 @pytest.mark.slow
