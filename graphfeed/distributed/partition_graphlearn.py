@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.distributed.partition_pyg_layout import read_file
+from graphfeed.distributed.partition_pyg_layout import BROKEN, read_file
 from graphfeed.storage.datasets.array_files import check_file
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
@@ -19,8 +19,6 @@ from graphfeed.storage.graph.sampled_subgraph import ByType
 
 NODES, EDGES = "node_pb", "edge_pb"
 FEAT = "feat"
-BROKEN = (pickle.UnpicklingError, AttributeError, EOFError, IndexError, RuntimeError, TypeError, ValueError)
-"""What a file that is damaged or made up may raise."""
 
 
 class WholeGraph(NamedTuple):
@@ -143,7 +141,11 @@ def read_feature(parts: list[Path], group: str, kind: str | None, size: int) -> 
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Unpickles tensors alone. It knows the two functions that they are made by, and refuses all other names."""
+    """Unpickles tensors alone.
+
+    A file can reach no names but those by which tensors are made, here replaced by functions of our own, and storages
+    are loaded with `weights_only=True`.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what stands for one of the functions by which tensors are pickled."""

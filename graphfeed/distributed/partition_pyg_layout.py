@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import struct
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ import torch
 
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition_source import EDGE_TIME, TIME
 from graphfeed.storage.datasets.array_files import check_file
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import FeatureKey
@@ -19,12 +22,32 @@ from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
-META = "META.json"
+META, ORDER = "META.json", "order"
+BY_TYPE = "by type"
+"""What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
 Features: TypeAlias = dict[tuple[str, str | None, str], TorchBasedFeature]
+BROKEN = (
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.PickleError,
+    struct.error,
+)
+"""What reading a file that is damaged or made up may raise."""
+ALLOWING = threading.Lock()
+"""Held by whom changes the types that torch unpickles, which all threads share."""
 
 
 class PyGLayout:
     """A folder in the layout of `torch_geometric.distributed`. Only tensors are unpickled.
+
+    If our `Partitioner` wrote it, the in-edges of each node come in the order of the whole graph, also if the files
+    have them by time, and so mini-batches are those of the whole graph. If PyG's class wrote it, they come in the order
+    of the files: the neighbours are those of the whole graph, but which of them are sampled differs.
 
     Args:
         root: The folder.
@@ -43,8 +66,10 @@ class PyGLayout:
             self.edge_types: list[str | None] = (
                 [":".join(kind) for kind in meta["edge_types"]] if self.typed else [None]
             )
+            self.ours = meta.get("ids") == BY_TYPE
             # PyG numbers edges and nodes through all types in some places, and reads them as if it did not.
-            self.through_types = self.typed and meta.get("ids") != "by type"
+            self.through_types = self.typed and not self.ours
+            self.edge_time = str(meta.get(EDGE_TIME, EDGE_TIME))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{root / META} can't be read: {error}; write the partition again") from error
         self.node_maps = {kind: self.read_map("node_map", kind) for kind in self.node_types}
@@ -78,6 +103,13 @@ class PyGLayout:
         """
         if not 0 <= part < self.num_parts:
             raise ValueError(f"part must lie in 0 .. {self.num_parts - 1}, but is {part}")
+        try:
+            return self.read_part(part)
+        except BROKEN as error:
+            raise ValueError(f"part {part} of {self.root} can't be read: {error}; write the partition again") from error
+
+    def read_part(self, part: int) -> tuple[GraphPart, Features, dict[FeatureKey, PartBook]]:
+        """Return what `open` does; files with something else raise any of `BROKEN`."""
         node_feats = self.by_type(self.part_file(part, "node_feats.pt"), self.node_types)
         edge_feats = self.by_type(self.part_file(part, "edge_feats.pt"), self.edge_types)
         edges = self.by_type(self.part_file(part, "graph.pt"), self.edge_types)
@@ -114,15 +146,16 @@ class PyGLayout:
     ) -> FusedCSCSamplingGraph:
         """Return the in-edges of a part's nodes, with times, and with attributes of one value for each edge."""
         sizes = {kind: len(parts) for kind, parts in self.node_maps.items()}
-        first, ids, lists = 0, {}, {}
+        first, ids, lists, orders = 0, {}, {}, {}
         for kind in self.edge_types:
             own = edges.get(kind, dict.fromkeys(("row", "col", "edge_id"), torch.empty(0, dtype=torch.int64)))
-            lists[kind] = (own["row"], own["col"])
-            ids[kind] = own["edge_id"] - (first if self.through_types else 0)
+            order = orders[kind] = self.order_of(own)
+            lists[kind] = (own["row"][order], own["col"][order])
+            ids[kind] = own["edge_id"][order] - (first if self.through_types else 0)
             first += len(self.edge_maps[kind])
-        times = {kind: own["time"] for kind, own in node_feats.items() if "time" in own}
-        node_attributes = {"time": times} if set(times) == set(sizes) else {}
-        edge_attributes = {ORIGINAL_EDGE_ID: ids, **self.edge_values(ids, edge_feats)}
+        times = {kind: own[TIME] for kind, own in node_feats.items() if TIME in own}
+        node_attributes = {TIME: times} if set(times) == set(sizes) else {}
+        edge_attributes = {ORIGINAL_EDGE_ID: ids, **self.edge_values(orders, ids, edge_feats)}
         if self.typed:
             return from_coo(lists, sizes, node_attributes=node_attributes, edge_attributes=edge_attributes)  # type: ignore[arg-type]
         only = {name: own[None] for name, own in node_attributes.items()}
@@ -133,15 +166,27 @@ class PyGLayout:
             edge_attributes={name: own[None] for name, own in edge_attributes.items()},
         )
 
+    def order_of(self, own: Mapping[str, Any]) -> Any:
+        """Return by what index edges come in the order of the whole graph, or in that of PyG's file."""
+        if not self.ours:
+            return slice(None)
+        keys, ids = own.get(ORDER, own["edge_id"]), own["edge_id"]
+        if keys.shape != ids.shape:
+            raise ValueError(f"{ORDER} of edges must have shape {tuple(ids.shape)}, but has {tuple(keys.shape)}")
+        return keys.argsort(stable=True)
+
     def edge_values(
-        self, ids: Mapping[str | None, torch.Tensor], edge_feats: Mapping[str | None, Any]
+        self,
+        orders: Mapping[str | None, Any],
+        ids: Mapping[str | None, torch.Tensor],
+        edge_feats: Mapping[str | None, Any],
     ) -> dict[str, dict[str | None, torch.Tensor]]:
         """Return the attributes that all edge types have, with one value for each edge."""
         found: dict[str, dict[str | None, torch.Tensor]] = {}
         for kind, own in edge_feats.items():
-            for name, values in {**own.get("feats", {}), "edge_time": own.get("edge_time")}.items():
+            for name, values in {**own.get("feats", {}), self.edge_time: own.get(EDGE_TIME)}.items():
                 if isinstance(values, torch.Tensor) and values.dim() == 1 and len(values) == len(ids[kind]):
-                    found.setdefault(name, {})[kind] = values
+                    found.setdefault(name, {})[kind] = values[orders[kind]]
         for name, by_type in found.items():
             dtype = next(iter(by_type.values())).dtype
             empty = {kind: torch.empty(0, dtype=dtype) for kind, own in ids.items() if len(own) == 0}
@@ -161,27 +206,39 @@ def read_file(path: Path) -> Any:
     """Return what `torch.save` wrote, without unpickling anything but tensors, dicts, lists and the like."""
     check_file(path, "root")
     try:
-        with allowing_defaultdict():
-            return torch.load(path, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ValueError(f"{path} can't be read without unpickling objects: {error}") from error
+        return load_tensors(path)
+    except (*BROKEN, OSError) as error:
+        if getattr(error, "filename", None) is not None:
+            raise  # such as of permissions; torch's own errors of damaged archives name no file
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} can't be read without unpickling objects, or is damaged: {reason}") from error
+
+
+def load_tensors(path: Path) -> Any:
+    """Return what `torch.save` wrote; what is known to torch as it is suffices for all that we wrote."""
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError:
+        if not hasattr(torch.serialization, "safe_globals"):
+            raise
+    with allowing_defaultdict():
+        return torch.load(path, weights_only=True, map_location="cpu")
 
 
 @contextmanager
 def allowing_defaultdict() -> Iterator[None]:
     """Let torch read a defaultdict as a dict: PyG wrote features of edges so. Before torch 2.6 it can't."""
-    known = torch.serialization.get_safe_globals()
-    if not hasattr(torch.serialization, "safe_globals"):
-        yield
-        return
-    others = [value for value in known if value is not defaultdict]  # PyG allows it, and then can't fill it
-    try:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals([*others, (plain_dict, "collections.defaultdict"), dict])
-        yield
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(known)
+    with ALLOWING:
+        known = torch.serialization.get_safe_globals()
+        wanted: list[Any] = [(plain_dict, "collections.defaultdict"), dict]
+        hidden: list[Any] = [defaultdict] if defaultdict in known else []  # PyG allows it, and then can't fill it
+        with torch.serialization.safe_globals(hidden):
+            pass  # on leaving, torch takes out what is given, whether it was there before or not
+        try:
+            with torch.serialization.safe_globals([value for value in wanted if value not in known]):
+                yield
+        finally:
+            torch.serialization.add_safe_globals(hidden)
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:

@@ -78,7 +78,9 @@ def unevenness(counts: Sequence[int]) -> float:
 
 
 def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> PartitionReport:
-    """Count what a partition costs, in one pass over the edges; beside the graph it takes some 25 bytes per node.
+    """Count what a partition costs, in one pass over the edges.
+
+    Beside the graph it takes at most 56 MiB and 42 bytes per node; less per node if parts are smaller than the graph.
 
     Args:
         graph: The graph, in memory or mapped.
@@ -110,15 +112,16 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
         for part in range(num_parts):
             own = np.flatnonzero(parts == part)
             seen = np.zeros(parts.size, dtype=bool)
-            crossing = 0
+            total = crossing = 0
             for positions in edge_positions(indptr, own):
                 sources = indices[positions]
                 remote = sources[parts[sources] != part]
+                total += positions.size
                 crossing += remote.size
                 seen[remote] = True
                 progress.update(positions.size)
             nodes.append(own.size)
-            edges.append(int((indptr[own + 1] - indptr[own]).sum()))
+            edges.append(total)
             cut.append(crossing)
             halo.append(int(np.count_nonzero(seen)))
     by_type = {

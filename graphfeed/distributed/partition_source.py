@@ -1,6 +1,6 @@
 """What can be partitioned: graphs, data sets and PyG's data, as a graph and functions that read its attributes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -24,12 +24,14 @@ TIME, EDGE_TIME = "time", "edge_time"
 class Source:
     """A graph, and how to read what is known about its nodes and edges, by type and name.
 
-    Types are None in a graph without types. The times of edges have the name "edge_time".
+    Types are None in a graph without types. The times of edges have the name "edge_time" here.
     """
 
     graph: FusedCSCSamplingGraph
     nodes: dict[str | None, dict[str, ReadNodes]]
     edges: dict[str | None, dict[str, ReadEdges]]
+    edge_time: str
+    """The name that the times of edges have in the data."""
 
 
 def source_of(data: Any) -> Source:
@@ -62,7 +64,8 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
         for kind, first in firsts.items()
     }
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
-    if EDGE_TIME not in attributes and TIME in attributes:
+    edge_time = name_of_times(attributes)
+    if edge_time == TIME:
         attributes[EDGE_TIME] = attributes.pop(TIME)
     edges: dict[str | None, dict[str, ReadEdges]] = {
         kind: {name: partial(read_positions, values) for name, values in attributes.items()}
@@ -73,7 +76,7 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
             nodes[kind][name] = feature.read
         elif domain == "edge":
             edges[kind][name] = partial(read_ids, feature.read)
-    return Source(graph, nodes, edges)
+    return Source(graph, nodes, edges, edge_time)
 
 
 def source_of_data(data: Any) -> Source:
@@ -83,7 +86,7 @@ def source_of_data(data: Any) -> Source:
     edges = {name: value for name, value in own.items() if data.is_edge_attr(name)}
     nodes = {name: value for name, value in own.items() if data.is_node_attr(name)}
     graph = from_coo(data.edge_index.cpu(), int(data.num_nodes))
-    return Source(graph, {None: readers_of_nodes(nodes)}, {None: readers_of_edges(edges)})
+    return Source(graph, {None: readers_of_nodes(nodes)}, {None: readers_of_edges(edges)}, name_of_times(edges))
 
 
 def source_of_hetero_data(data: Any) -> Source:
@@ -99,7 +102,14 @@ def source_of_hetero_data(data: Any) -> Source:
         from_coo(edges, sizes),
         {kind: readers_of_nodes(own) for kind, own in node_attributes.items()},
         {kind: readers_of_edges(own) for kind, own in edge_attributes.items()},
+        name_of_times(*edge_attributes.values()),
     )
+
+
+def name_of_times(*attributes: Mapping[str, Any]) -> str:
+    """Return the name under which some attributes have the times of edges."""
+    names = {name for own in attributes for name in own}
+    return TIME if TIME in names and EDGE_TIME not in names else EDGE_TIME
 
 
 def tensors_of(store: Any, rows: int) -> dict[str, torch.Tensor]:

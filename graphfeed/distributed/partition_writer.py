@@ -1,5 +1,6 @@
 """Writes a graph in parts, with its features, to a folder; see `partition_layout`."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -65,6 +66,7 @@ def write_partition(
 
     Raises:
         FileExistsError: There is something in the folder.
+        OSError: The folder can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
         ValueError: The assignment doesn't have a part for each node, or a feature not a row.
     """
@@ -86,10 +88,11 @@ def new_folder(root: Path) -> Iterator[Path]:
 
     Raises:
         FileExistsError: There is something at `root`, other than an empty folder.
+        OSError: The folder at `root` can't be replaced, such as the working folder.
     """
-    check_free(root)
+    root = check_free(root)
     root.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = root.parent / f".{root.name}.{secrets.token_hex(4)}.part"
+    unfinished = name_beside(root)
     unfinished.mkdir()
     try:
         yield unfinished
@@ -101,10 +104,36 @@ def new_folder(root: Path) -> Iterator[Path]:
     sync_folder(root.parent)
 
 
-def check_free(root: Path) -> None:
-    """Raise a FileExistsError if there is something at a path, other than an empty folder."""
-    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+def check_free(root: Path) -> Path:
+    """Return the whole path of a folder to write, without links.
+
+    Raises:
+        FileExistsError: There is something at the path, other than an empty folder.
+        OSError: The folder at the path can't be replaced.
+    """
+    root = root.resolve()
+    if not root.exists():
+        return root
+    if not root.is_dir() or any(root.iterdir()):
         raise FileExistsError(f"there is something at {root} already; remove it, or give another root")
+    if root == Path.cwd():
+        raise OSError(errno.EBUSY, "this is the working folder, which can't be replaced; give another root", str(root))
+    # Whether a folder can be replaced is up to mounts and permissions, so it is replaced by an empty one.
+    empty = name_beside(root)
+    try:
+        empty.mkdir()
+        os.replace(empty, root)
+    except OSError as error:
+        if empty.is_dir():
+            empty.rmdir()
+        reason = f"this folder can't be replaced ({error.strerror}); give another root"
+        raise OSError(error.errno, reason, str(root)) from error
+    return root
+
+
+def name_beside(root: Path) -> Path:
+    """Return the path of an unfinished folder, on the same file system as the one that it becomes."""
+    return root.parent / f".{root.name}.{secrets.token_hex(4)}.part"
 
 
 def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from graphfeed.distributed.assign import assign_nodes, stacked_assignment
 from graphfeed.distributed.assign_metis import assign_by_metis
 from graphfeed.distributed.partition_columns import edge_positions
-from graphfeed.distributed.partition_pyg_layout import META
+from graphfeed.distributed.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME, Source, source_of
-from graphfeed.distributed.partition_writer import new_folder
+from graphfeed.distributed.partition_writer import check_free, new_folder
 from graphfeed.ops.checks import check_count
 from graphfeed.storage.datasets.array_files import progress_bar, sync_folder, write_text
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
@@ -30,7 +30,8 @@ class Partitioner:
     The folder has `META.json`, `node_map` and `edge_map` (the part of each node and of each edge), and for each part
     `graph.pt`, `node_feats.pt` and `edge_feats.pt`. `torch_geometric.distributed` reads them, and so does `open_part`,
     without unpickling. An edge belongs to the part of its destination. Edges are sorted by destination, and by time if
-    there are times.
+    there are times; `open_part` gives them in the order that they have in the graph, so that mini-batches are the same.
+    Where edge ids don't ascend, `graph.pt` has the positions in the graph in `order` for this.
 
     It differs from PyG's class where that is broken. `feats` has all attributes of nodes and edges, such as labels,
     masks and weights, not only `x` and `edge_attr`. With types, all ids count within their type, also `global_id` and
@@ -76,9 +77,11 @@ class Partitioner:
 
         Raises:
             FileExistsError: There is something in the folder.
+            OSError: The folder can't be replaced, such as the working folder.
             ImportError: The method is "metis", and pymetis is not installed.
             TypeError: The data is none of those that can be partitioned.
         """
+        check_free(Path(self.root))
         source = source_of(self.data)
         parts = self.assign(source)
         with new_folder(Path(self.root)) as folder:
@@ -159,6 +162,8 @@ class LayoutWriter:
         rows = graph.indices.numpy()[positions].astype(np.int64) - low
         ids = positions if self.edge_ids is None else self.edge_ids[positions].astype(np.int64)
         reads, node_reads = self.source.edges[kind], self.source.nodes[ends[0]]
+        in_column = np.diff(columns) == 0
+        with_order = bool((np.diff(ids)[in_column] <= 0).any())
         times = None
         if EDGE_TIME in reads:
             times = reads[EDGE_TIME](torch.from_numpy(positions), torch.from_numpy(ids))
@@ -171,6 +176,8 @@ class LayoutWriter:
         places, numbers = torch.from_numpy(positions), torch.from_numpy(ids)
         sizes = (high - low, last - first)
         edges = {"edge_id": numbers, "row": torch.from_numpy(rows), "col": torch.from_numpy(columns), "size": sizes}
+        if with_order:
+            edges[ORDER] = places
         feats = {name: read(places, numbers) for name, read in reads.items()}
         if not feats:
             return edges, {}
@@ -220,7 +227,8 @@ class LayoutWriter:
             "node_offset": self.offsets[:-1] if self.typed else None,
             "is_hetero": self.typed,
             "is_sorted": True,
-            "ids": "by type",
+            "ids": BY_TYPE,
+            EDGE_TIME: self.source.edge_time,
         }
         write_text(self.folder / META, json.dumps(content))
 

@@ -1,14 +1,19 @@
 import json
+import random
+import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.distributed import Partitioner, open_part
-from graphfeed.distributed.partition_pyg_layout import PyGLayout
+from graphfeed.distributed.partition_pyg_layout import PyGLayout, read_file
 from tests.digests import assert_same
 from tests.distributed.pyg_data import LIKES, hetero_data, plain_data
 from tests.distributed.test_partitioner import load
@@ -62,12 +67,25 @@ def through_all_types(root: Path) -> None:
     (root / "META.json").write_text(json.dumps(meta))
 
 
+def by_ids(columns: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
+    """Return the fields of a graph whose columns are sorted by type and id; PyG's files have them by time."""
+    ends, ids = gf.expand_indptr(columns.csc_indptr, torch.int64), columns.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    order = torch.from_numpy(
+        np.lexsort([part.numpy() for part in (ids, columns.type_per_edge, ends) if part is not None])
+    )
+    fields = columns.fields()
+    for name in ("indices", "type_per_edge"):
+        fields[name] = fields[name][order]
+    fields["edge_attributes"] = {name: values[order] for name, values in fields["edge_attributes"].items()}
+    return fields
+
+
 def test_what_pygs_class_wrote_is_read_with_ids_by_type(typed: Path) -> None:
     before = [open_part(typed, part) for part in range(2)]
     through_all_types(typed)
     for part, expected in enumerate(before):
         found = open_part(typed, part)
-        assert_same(found.graph.columns.fields(), expected.graph.columns.fields())
+        assert_same(by_ids(found.graph.columns), by_ids(expected.graph.columns))
         assert_same(found.graph.num_edges, dict.fromkeys(found.graph.columns.edge_type_to_id or {}, 150))
         keys = expected.features.keys()
         assert list(found.features.keys()) == list(keys)
@@ -124,3 +142,103 @@ def test_files_that_don_t_fit_are_noticed(plain: Path) -> None:
     (plain / "part_1" / "graph.pt").unlink()
     with pytest.raises(FileNotFoundError, match=r"graph\.pt"):
         open_part(plain, 1)
+
+
+def damaged(content: bytes, random_: random.Random) -> bytes:
+    """Return a file with a few other bytes, cut off, or made of random bytes."""
+    how = random_.randrange(4)
+    if how == 0:
+        return random_.choice([b"", b"\x80\x02", b"}"]) + random_.randbytes(random_.randint(0, 40))
+    if how == 1:
+        return content[: random_.randrange(len(content))]
+    changed = bytearray(content)
+    for _ in range(random_.randint(1, 3)):
+        changed[random_.randrange(len(changed))] = random_.randrange(256)
+    return bytes(changed)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("name", ["graph.pt", "node_feats.pt", "edge_feats.pt"])
+def test_damaged_files_are_named(typed: Path, name: str) -> None:
+    path, random_, messages = typed / "part_0" / name, random.Random(0), []
+    content = path.read_bytes()
+    for _ in range(150):
+        path.write_bytes(damaged(content, random_))
+        try:
+            open_part(typed, 0)
+        except ValueError as error:
+            messages.append(str(error))
+    assert len(messages) > 50
+    assert all(str(typed) in message for message in messages)
+
+
+@pytest.mark.parametrize("content", [{}, {"row": 1}, {"row": [], "col": [], "edge_id": []}])
+def test_files_that_lack_something_are_named(plain: Path, content: Any) -> None:
+    torch.save(content, plain / "part_0" / "graph.pt")
+    with pytest.raises(ValueError, match=r"part 0 of .* can't be read"):
+        open_part(plain, 0)
+
+
+class Mine:
+    """Is allowed by a program of its own."""
+
+
+class Other:
+    """Is allowed while a file is read."""
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Iterator[Path]:
+    """Give a file with a defaultdict, in a program that allows types of its own."""
+    path, known = tmp_path / "edge_feats.pt", torch.serialization.get_safe_globals()
+    torch.save(defaultdict(dict, {"a": {"feats": torch.arange(3)}}), path)
+    torch.serialization.add_safe_globals([Mine])
+    yield path
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(known)
+
+
+@pytest.mark.parametrize("own", [[], [defaultdict], [dict, defaultdict]])
+def test_types_that_a_program_allows_are_as_before(
+    allowed: Path, own: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.serialization.add_safe_globals(own)
+    before, load_file = set(torch.serialization.get_safe_globals()), torch.load
+
+    def allow_another(*arguments: Any, **options: Any) -> Any:
+        torch.serialization.add_safe_globals([Other])
+        return load_file(*arguments, **options)
+
+    monkeypatch.setattr(torch, "load", allow_another)
+    found = read_file(allowed)
+    assert type(found) is dict
+    assert_same(found["a"]["feats"], torch.arange(3))
+    assert set(torch.serialization.get_safe_globals()) == {*before, Other}
+
+
+def test_threads_leave_the_allowed_types_as_they_were(allowed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, load_file, both = set(torch.serialization.get_safe_globals()), torch.load, threading.Barrier(2)
+    ended, first = threading.Event(), threading.Lock()
+
+    def overlap(*arguments: Any, **options: Any) -> Any:
+        found = None
+        try:
+            found = load_file(*arguments, **options)
+            return found
+        finally:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+            if found is not None and not first.acquire(blocking=False):
+                ended.wait(0.2)
+
+    def read() -> None:
+        read_file(allowed)
+        ended.set()
+
+    monkeypatch.setattr(torch, "load", overlap)
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(torch.serialization.get_safe_globals()) == before

@@ -1,3 +1,6 @@
+import tracemalloc
+from typing import Any
+
 import pytest
 import torch
 
@@ -47,6 +50,43 @@ def test_it_prints_as_a_table() -> None:
         " all  4,000        10    3  30.0%     4",
         "largest part over the mean: nodes 1.50, user 1.50, in-edges 1.00",
     ]
+
+
+def halves(num_nodes: int, num_edges: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph whose edges all go from its first half to its second."""
+    half = num_nodes // 2
+    return gf.from_coo((torch.arange(num_edges) % half, torch.arange(num_edges) % half + half), num_nodes)
+
+
+def users(num_nodes: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph with types and few edges."""
+    return gf.from_coo({"user:knows:user": ([0, 1], [1, 0])}, {"user": num_nodes})
+
+
+@pytest.mark.parametrize(
+    ("graph", "num_parts", "dtype"),
+    [
+        (lambda: halves(2, 1 << 22), 2, torch.uint8),
+        (lambda: halves(1 << 20, 3 << 20), 2, torch.int32),
+        (lambda: halves(1 << 20, 3 << 20), 1, torch.int64),
+        (lambda: halves(1 << 22, 1 << 10), 1, torch.int64),
+        (lambda: users(1 << 22), 1, torch.int64),
+        (lambda: users(1 << 21), 8, torch.int32),
+    ],
+)
+def test_it_takes_no_more_memory_than_it_says(graph: Any, num_parts: int, dtype: torch.dtype) -> None:
+    whole = graph()
+    assignment = assign_nodes(whole, num_parts, "range")
+    assignment = (
+        {k: v.to(dtype) for k, v in assignment.items()} if isinstance(assignment, dict) else assignment.to(dtype)
+    )
+    own = stacked_assignment(whole, assignment, num_parts)
+    shared = isinstance(assignment, torch.Tensor)
+    tracemalloc.start()
+    report_partition(whole, assignment, num_parts)
+    peak = tracemalloc.get_traced_memory()[1] + (0 if shared else own.nbytes)  # tracemalloc doesn't see tensors
+    tracemalloc.stop()
+    assert peak <= (56 << 20) + 42 * whole.total_num_nodes
 
 
 def test_a_graph_without_nodes_has_a_report() -> None:

@@ -1,3 +1,5 @@
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -31,6 +33,41 @@ def test_a_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="there is something at"):
         write_partition(tmp_path / "mine", graphs.plain(), torch.zeros(100, dtype=torch.int64), 1)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("root", [".", "", "../work", "link"])
+def test_the_working_folder_is_refused_before_the_work_begins(
+    tmp_path: Path, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(partition_writer, "PartitionWriter", None)
+    with pytest.raises(OSError, match="this is the working folder, which can't be replaced"):
+        write_partition("../link" if root == "link" else root, graphs.plain(), torch.zeros(100, dtype=torch.int64), 1)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "work"]
+
+
+def test_a_folder_that_can_t_be_replaced_is_refused_before_the_work_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(source: Path, target: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(source), None, str(target))
+
+    (tmp_path / "mounted").mkdir()
+    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(partition_writer, "PartitionWriter", None)
+    with pytest.raises(OSError, match=r"can't be replaced \(Device or resource busy\); give another root.*mounted"):
+        write_partition(tmp_path / "mounted", graphs.plain(), torch.zeros(100, dtype=torch.int64), 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["mounted"]
+
+
+def test_a_link_to_an_empty_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    write_partition(tmp_path / "link", graphs.plain(), torch.zeros(100, dtype=torch.int64), 1)
+    assert (tmp_path / "there" / FILE_NAME).is_file()
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:

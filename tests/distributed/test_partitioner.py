@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import Partitioner, assign_nodes, open_part
+from graphfeed.distributed import PartitionedGraph, Partitioner, assign_nodes, cut_graph, open_part
+from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.distributed.equal_pipelines import ALL
 from tests.distributed.pyg_data import hetero_data, plain_data
 
 
@@ -50,7 +52,7 @@ def test_each_node_and_edge_is_in_the_part_of_its_map(tmp_path: Path) -> None:
     meta = json.loads((root / "META.json").read_text())
     assert meta == {
         "num_parts": 3, "node_types": None, "edge_types": None, "node_offset": None, "is_hetero": False,
-        "is_sorted": True, "ids": "by type",
+        "is_sorted": True, "ids": "by type", "edge_time": "edge_time",
     }  # fmt: skip
 
 
@@ -95,6 +97,56 @@ def test_own_graphs_come_back(tmp_path: Path, make: Any, num_parts: int) -> None
     assert found == edges_of(graph)
 
 
+def with_falling_ids(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
+    """Return a graph whose edge ids fall in each column."""
+    fields = graph.fields()
+    ids = int(graph.edge_attribute(gf.ORIGINAL_EDGE_ID).max()) - graph.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    return gf.FusedCSCSamplingGraph(
+        **{**fields, "edge_attributes": {**fields["edge_attributes"], gf.ORIGINAL_EDGE_ID: ids}}
+    )
+
+
+@pytest.mark.parametrize("falling", [False, True])
+@pytest.mark.parametrize("make", [golden_pipelines.untyped, golden_pipelines.typed])
+def test_in_edges_with_times_keep_their_order(tmp_path: Path, make: Any, falling: bool) -> None:
+    graph = with_falling_ids(make()) if falling else make()
+    assignment = assign_nodes(graph, 3, "hash")
+    root = write(graph, 3, tmp_path / "parts", assignment)
+    for part in range(3):
+        found, wanted = open_part(root, part).graph.columns, cut_graph(graph, assignment, part).columns
+        assert set(found.edge_attributes) == set(wanted.edge_attributes)
+        for name, values in wanted.edge_attributes.items():
+            assert_same(found.edge_attribute(name), values)
+        assert_same(found.type_per_edge, wanted.type_per_edge)
+        assert_same((found.csc_indptr, found.indices), (wanted.csc_indptr, wanted.indices))
+        edges = load(root / f"part_{part}" / "graph.pt")
+        assert all(("order" in own) == falling for own in ([edges] if "row" in edges else edges.values()))
+
+
+IN_TIME = [name for name in ALL if "in time" in name]
+
+
+@pytest.mark.parametrize("name", ["features", "LABOR, int64", "typed", *IN_TIME])
+def test_mini_batches_are_those_of_the_whole_graph(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = list(gf.DataLoader(ALL[name](), 0, seed=3))
+    for make in ("typed", "untyped"):
+        graph = getattr(golden_pipelines, make)()
+        found = PartitionedGraph(open_part(write(graph, 1, tmp_path / make), 0).graph)
+        monkeypatch.setattr(golden_pipelines, make, lambda *_, found=found: found)
+    assert_same(list(gf.DataLoader(ALL[name](), 0, seed=3)), wanted)
+
+
+def test_times_keep_their_name(tmp_path: Path) -> None:
+    data = hetero_data()
+    for kind in data.edge_types:
+        data[kind].time = data[kind].edge_time
+        del data[kind]["edge_time"]
+    columns = open_part(write(data, 1, tmp_path / "parts"), 0).graph.columns
+    assert "edge_time" not in columns.edge_attributes
+    assert int(columns.edge_attribute("time").sum()) == sum(int(data[kind].time.sum()) for kind in data.edge_types)
+    assert "edge_time" in open_part(write(hetero_data(), 1, tmp_path / "others"), 0).graph.columns.edge_attributes
+
+
 def edges_of(graph: gf.FusedCSCSamplingGraph) -> dict[Any, tuple[int, int, float]]:
     """Return the ends and the weight of each edge by type and id."""
     types = torch.zeros_like(graph.indices) if graph.type_per_edge is None else graph.type_per_edge
@@ -119,6 +171,12 @@ def test_metis_is_the_default_and_its_absence_is_explained(tmp_path: Path, monke
     with pytest.raises(ImportError, match=r"graphfeed\[partition\]"):
         Partitioner(graphs.plain(), 2, tmp_path / "parts").generate_partition()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_working_folder_is_refused_before_the_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="this is the working folder"):
+        Partitioner(None, 2, "").generate_partition()
 
 
 def test_what_is_in_the_folder_stays(tmp_path: Path) -> None:
