@@ -142,7 +142,7 @@ class InWorkers(Datapipe):
                 # Cancellation by a reader in another thread: nobody needs the result.
                 if not run.wait(self, "reader", run.wait_for, futures[-1], self.timeout_seconds):
                     return
-                result = self.result_of(task, futures, executor)
+                result = self.result_of(pending, executor)
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, window - len(pending)))
@@ -154,9 +154,9 @@ class InWorkers(Datapipe):
                 for future in futures:
                     future.cancel()
 
-    def result_of(self, task: Any, futures: "tuple[Future[Any], ...]", executor: Executor) -> Any:
-        """Return the result of a task's last future; an error says who did not answer."""
-        *before, last = futures
+    def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor) -> Any:
+        """Return the result of the first task's last future; an error says who did not answer."""
+        task, (*before, last) = pending[0]
         try:
             return last.result(0)
         except (WorkerLostError, TimeoutError) as error:
@@ -165,6 +165,10 @@ class InWorkers(Datapipe):
                 raise
             at_work: list[str] = []
             if isinstance(executor, ThreadExecutor) and all(future.done() for future in before):
+                # Before another thread takes the place: it would begin what nobody waits for.
+                for _, futures in pending:
+                    for future in futures:
+                        future.cancel()
                 at_work = executor.abandon(last)
             raise TimeoutError(
                 f"the {self.num_workers} workers finished no mini-batch for {self.timeout_seconds:g} s, waiting for "
