@@ -26,8 +26,8 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo
-        >>> graph = from_coo(torch.tensor([[1, 2, 3], [0, 0, 1]]), num_nodes=4)
-        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet([0], names="seeds"), batch_size=1)
         >>> for sampler in (graph.sample_neighbors, graph.sample_layer_neighbors):
         ...     pipe = pipe.sample_per_layer(sampler, -1).compact_per_layer(deduplicate=True)
         >>> next(iter(pipe)).input_nodes

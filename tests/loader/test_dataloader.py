@@ -271,7 +271,7 @@ def test_options_that_users_bring_change_no_mini_batch(make: Any, options: dict[
             "worker: ItemSampler -> MiniBatchTransformer, num_workers=2, executor=ThreadPoolExecutor, seed=4",
         ),
     ],
-    ids=str,
+    ids=["inline", "threads", "executor"],
 )
 def test_it_prints_its_plan_in_one_line(options: dict[str, Any], text: str) -> None:
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()

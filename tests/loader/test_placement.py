@@ -162,7 +162,6 @@ def test_stages_behind_a_fetch_take_it_into_worker_processes() -> None:
         Work(fetched()).changed(runs_in=MAIN),
         Work(fetched().changed(runs_in=MAIN)),
     ],
-    ids=str,
 )
 def test_else_the_main_process_fetches_beside_processes(pipe: gf.Datapipe) -> None:
     assert fetch_in_processes(pipe, PROCESSES) is pipe

@@ -3,17 +3,23 @@
 Only fork servers import this module: importing it runs a small pipeline.
 """
 
+import multiprocessing
+import os
 import signal
+from multiprocessing import util
 
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
+from graphfeed.loader.executors.main_module import PREFIX
 from graphfeed.storage.datasets.item_set import ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import fused_csc_sampling_graph
+
+SERVER = os.getpid()
 
 
 def warm_up() -> int:
@@ -33,5 +39,19 @@ def receive_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
+def hold_interrupts() -> None:
+    """Block interrupts in a process that the server forks, since they would end it while it starts."""
+    if os.getppid() == SERVER:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def let_interrupts_through(_: object) -> None:
+    """Unblock them in a process that isn't one of our workers, which ignore interrupts first."""
+    if not multiprocessing.current_process().name.startswith(PREFIX):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 warm_up()
 receive_interrupts()
+os.register_at_fork(after_in_child=hold_interrupts)
+util.register_after_fork(let_interrupts_through, let_interrupts_through)

@@ -16,7 +16,7 @@ if __name__ == "__mp_main__":
     import slow
 
 if __name__ == "__main__":
-    if sys.argv[1] == "forkserver":
+    if sys.argv[2] == "server":
         process_executor.PRELOAD.insert(0, "slow")
     process_executor.ProcessExecutor(1, timeout=60, start_method=sys.argv[1]).submit(abs, 1).result()
 """
@@ -61,9 +61,11 @@ def interrupt(tmp_path: Path, text: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_workers_that_start_print_no_traceback(tmp_path: Path, method: str) -> None:
-    errors = interrupt(tmp_path, PROGRAM, method)
+@pytest.mark.parametrize(
+    ("method", "slow"), [("forkserver", "server"), ("forkserver", "worker"), ("spawn", "worker")]
+)
+def test_workers_that_start_print_no_traceback(tmp_path: Path, method: str, slow: str) -> None:
+    errors = interrupt(tmp_path, PROGRAM, method, slow)
     assert errors.count("Traceback") == 1, errors
     assert errors.rstrip().endswith("KeyboardInterrupt")
 

@@ -18,6 +18,7 @@ import torch
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
 from tests.forked import in_child
+from tests.scripts import run_body
 from tests.waiting import wait_until
 
 SECONDS = 60.0
@@ -362,12 +363,21 @@ def test_workers_end_with_the_program(tmp_path: Path, end: str) -> None:
     assert "graphfeed-" not in printed
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_daemonic_process_such_as_a_worker_of_torchs_data_loader_can_not_have_one() -> None:
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        call = pool.apply_async(ProcessExecutor, (1,))
-        with pytest.raises(RuntimeError, match=r"can't be started in a daemonic process.*worker='thread'"):
-            call.get(SECONDS)
+    ended = run_body(
+        """
+        import multiprocessing
+        from graphfeed.loader.executors.process_executor import ProcessExecutor
+
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            try:
+                pool.apply(ProcessExecutor, (1,))
+            except RuntimeError as error:
+                print(error)
+        """
+    )
+    assert "can't be started in a daemonic process" in ended.stdout
+    assert "worker='thread'" in ended.stdout
 
 
 def test_options_out_of_range_are_refused() -> None:

@@ -162,7 +162,7 @@ def test_typed_seeds_that_are_no_nodes(error: type[Exception], seeds: Any, messa
         (ValueError, torch.tensor([1, 1]), "fanouts of a hop must hold 1 number, or "),
         (ValueError, torch.tensor([[1]]), "fanouts must have 1 dimension, but has shape (1, 1)"),
         (TypeError, torch.tensor([1.0]), "fanouts must be torch.int32 or torch.int64, but is torch.float32"),
-        (TypeError, [1], "fanouts must be a torch.Tensor, but is a list"),
+        (TypeError, ["a"], "fanouts must be a torch.Tensor, a NumPy array, or a list of numbers"),
     ],
 )
 def test_fanouts_that_do_not_fit(error: type[Exception], fanouts: Any, message: str) -> None:
