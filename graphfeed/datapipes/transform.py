@@ -30,8 +30,9 @@ class Transform(Datapipe):
     threads share those generators. There, that holds for those functions of torch that take a `generator`, such as
     `torch.rand` and what `torch.distributions` draws with, but not for dropout and for attention with dropout, nor for
     NumPy and Python. A warning says so if the first calls of the stage use what is shared. Seeding takes about 0.15 ms
-    per mini-batch and stage, most of it to put NumPy's generator back, and 0.01 ms in threads. A stage can't set its own
-    attributes after `__init__`, as workers have copies of it.
+    per mini-batch and stage, most of it to put NumPy's generator back, and 0.01 ms in threads.
+
+    A stage can't set its own attributes after `__init__`, as workers have copies of it.
     """
 
     datapipe: Datapipe
