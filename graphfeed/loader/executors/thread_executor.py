@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import torch
+
 from graphfeed.datapipes.transform import call, describe_place
 from graphfeed.loader.executors.worker_task import make
+from graphfeed.ops.forks import after_fork_in_child
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,6 +27,12 @@ T = TypeVar("T")
 JOIN_SECONDS = 1.0
 """How long a thread that is no longer needed may take to end its present call."""
 ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
+
+
+class TorchThreads:
+    """What becomes of torch's own threads in a forked process."""
+
+    are_of_the_parent = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,7 @@ class ThreadExecutor(Executor):
 
     def _start_thread(self) -> None:
         """Start one more thread; the caller holds the lock."""
+        renew_torch_threads()
         thread = WorkerThread(self._calls, f"{self._name}_{len(self._threads)}")
         thread.start()
         self._threads.append(thread)
@@ -173,6 +183,19 @@ class ThreadExecutor(Executor):
         elif wait:
             for thread in self._threads:
                 thread.join()
+
+
+def renew_torch_threads() -> None:
+    """Let torch make its own threads anew in a forked process; several threads that do so at once can fail."""
+    if TorchThreads.are_of_the_parent:
+        TorchThreads.are_of_the_parent = False
+        torch.set_num_threads(torch.get_num_threads())
+
+
+@after_fork_in_child
+def note_the_fork() -> None:
+    """Remember that torch's threads are the parent's."""
+    TorchThreads.are_of_the_parent = True
 
 
 def drop(calls: Calls) -> None:
