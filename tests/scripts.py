@@ -26,17 +26,27 @@ def start(body: str) -> "subprocess.Popen[str]":
     )
 
 
-def run(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run the interpreter to its end; a program that takes too long is killed, and the test fails."""
+def run(
+    *arguments: str, stdin: str | None = None, cwd: Path | None = None, seconds: float = SECONDS, **settings: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the interpreter to its end; a program that takes too long is killed, and the test fails.
+
+    Args:
+        arguments: Of the interpreter.
+        stdin: What the program reads.
+        cwd: Where it runs.
+        seconds: How long it may take.
+        settings: More environment variables.
+    """
     return subprocess.run(
         [sys.executable, *arguments],
         input=stdin,
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=seconds,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **settings},
     )
 
 

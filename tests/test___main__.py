@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import torch
 from graphfeed.__main__ import COMMANDS, main
 from graphfeed.distributed import open_part
 from tests.distributed import graphs
+from tests.scripts import run
 
 
 def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,11 +22,9 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
 
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
     graphs.plain().save(tmp_path / "graph")
-    command = [sys.executable, "-m", "graphfeed", "partition", "graph", "parts", "--parts", "2"]
-    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "100 nodes and 700 edges" in run.stdout
+    done = run("-m", "graphfeed", "partition", "graph", "parts", "--parts", "2", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "100 nodes and 700 edges" in done.stdout
     assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
 
 

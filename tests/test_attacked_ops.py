@@ -1,17 +1,14 @@
 """No argument makes an operation end the process: not by reading too far, and not by writing."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from graphfeed import ops
 from tests.ops import calls
+from tests.scripts import REPOSITORY, run
 
-ROOT = Path(__file__).resolve().parents[1]
 NAMES = sorted(calls.calls())
 NOT_CALLED = {
     "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Found",
@@ -23,15 +20,8 @@ NOT_CALLED = {
 
 def attack(names: list[str], examples: int, record: Path, **settings: str) -> None:
     """Attack operations in a process of their own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ops.attack", json.dumps(names), str(examples), str(record)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    given = [json.dumps(names), str(examples), str(record)]
+    done = run("-m", "tests.ops.attack", *given, cwd=REPOSITORY, seconds=280, **settings)
     last = "\n".join(done.stderr.splitlines()[-30:])
     assert done.returncode == 0, f"ended with {done.returncode} at {record.read_text()}\n{last}"
 

@@ -1,16 +1,13 @@
 """Numba's settings, such as NUMBA_DISABLE_JIT=1 for stepping through kernels, change no mini-batch."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.scripts import REPOSITORY, run
 from tests.test_golden_bits import HELD, measure
 
-ROOT = HELD.parents[1]
 PIPELINES = [
     "uniform, int64",
     "replace, int32",
@@ -42,17 +39,9 @@ print(out.tolist(), ops.permute(0, 5, 5000, 1).tolist(), ops.isin(torch.arange(4
 """
 
 
-def run(script: str, *arguments: str, **settings: str) -> str:
-    """Run a script with settings of Numba's."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+def printed(script: str, *arguments: str, **settings: str) -> str:
+    """Run a script with settings of Numba's; return what it prints."""
+    done = run("-c", script, *arguments, cwd=REPOSITORY, seconds=280, **settings)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -61,7 +50,7 @@ def digests(pipelines: list[str], **settings: str) -> dict[str, str]:
     """Return the digests of pipelines under settings of Numba's."""
     script = "import json, sys\nfrom tests.test_golden_bits import measure\n"
     script += "print(json.dumps({name: measure(name) for name in json.loads(sys.argv[1])}))"
-    found: dict[str, str] = json.loads(run(script, json.dumps(pipelines), **settings))
+    found: dict[str, str] = json.loads(printed(script, json.dumps(pipelines), **settings))
     return found
 
 
@@ -75,7 +64,7 @@ def test_without_a_compiler_mini_batches_are_the_same() -> None:
 def test_without_a_compiler_rows_are_the_same(tmp_path: Path) -> None:
     (tmp_path / "rows").write_bytes(bytes(range(72)))
     script = ROWS.replace("FILE", repr(str(tmp_path / "rows")))
-    assert run(script, NUMBA_DISABLE_JIT="1") == run(script)
+    assert printed(script, NUMBA_DISABLE_JIT="1") == printed(script)
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from graphfeed.distributed.assign import assign_nodes
 from graphfeed.distributed.partition_layout import FILE_NAME, read_metadata
 from graphfeed.distributed.partition_writer import smallest_dtype, write_partition
 from tests.distributed import graphs
+from tests.scripts import run
 
 
 def test_parts_are_numbered_by_integers_that_are_as_small_as_can_be(tmp_path: Path) -> None:
@@ -103,6 +102,7 @@ import os, signal, sys
 import torch
 from graphfeed.distributed import partition_writer
 from tests.distributed import graphs
+from tests.scripts import run
 
 def end(writer):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -113,8 +113,7 @@ partition_writer.write_partition(sys.argv[1], graphs.plain(), torch.zeros(100, d
 
 
 def test_a_killed_writer_leaves_no_partition(tmp_path: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "parts")], cwd=Path.cwd(), timeout=120)
-    assert run.returncode == -signal.SIGKILL
+    assert run("-c", KILLED, str(tmp_path / "parts")).returncode == -signal.SIGKILL
     assert not (tmp_path / "parts").exists()
     write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 2)
 

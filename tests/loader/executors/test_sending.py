@@ -1,4 +1,3 @@
-import subprocess
 import sys
 import threading
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.executors.sending import LIMIT_BYTES, can_be_sent
+from tests.scripts import run
 
 NOTEBOOK = """
 import sys
@@ -70,6 +70,5 @@ def test_cloudpickle_sends_functions_without_a_name_but_no_large_values() -> Non
 
 @pytest.mark.parametrize(("case", "printed"), [("without cloudpickle", "True False False"), ("with", "True True True")])
 def test_a_class_of_a_notebook_needs_cloudpickle(case: str, printed: str) -> None:
-    command = [sys.executable, "-c", NOTEBOOK, case]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert run.stdout == f"{printed}\n"
+    done = run("-c", NOTEBOOK, case)
+    assert (done.returncode, done.stdout) == (0, f"{printed}\n"), done.stderr
