@@ -19,11 +19,11 @@ from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, EdgeArrays,
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_graph import parse_seeds
 from graphfeed.storage.graph.temporal_sampling import (
+    edge_times_of,
     group_times,
     pick_in_time,
     stack_queries,
     temporal_sample_hop_by_hop,
-    timed_columns,
 )
 
 
@@ -201,9 +201,7 @@ class PartitionedGraph(SamplingGraph):
         if columns.type_per_edge is not None:
             edges["types"] = columns.type_per_edge
         if request.temporal is not None and request.temporal.hop_time == "edge":
-            own = timed_columns(columns, request).edge_times
-            assert own is not None
-            edges["times"] = own
+            edges["times"] = edge_times_of(columns, request.temporal)
         return {name: take_rows(values, positions) for name, values in edges.items()}
 
     def __reduce__(self) -> Any:

@@ -110,9 +110,9 @@ def temporal_sample_one_hop(
     times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
     pick = pick_in_time(graph, times, windows, fanouts, draws, request)
     hop, picks = sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
-    own = timed_columns(graph, request).edge_times
-    if query_of(request).hop_time != "edge" or own is None:
+    if query_of(request).hop_time != "edge":
         return hop, None
+    own = edge_times_of(graph, query_of(request))
     kinds = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
     return hop, group_times(graph, hop, take_rows(own, picks.positions), kinds)
 
@@ -162,6 +162,16 @@ def query_of(request: SamplingRequest) -> TemporalQuery:
     return request.temporal
 
 
+def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
+    """Return the time of each edge, int64, in the order of the edges; computed at the first call for an attribute."""
+    name = query.edge_timestamp_attr_name
+    assert name is not None, "TemporalQuery asks for it where hops go by the times of edges"
+    edge = graph.edge_attribute(name)
+    (times,) = derived(graph, f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
+    assert times is not None
+    return times
+
+
 def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
     """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes.
 
@@ -197,8 +207,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         )
         columns = columns._replace(earliest=earliest)
     if query.hop_time == "edge":
-        (own,) = derived(graph, f"edge times {names[1]}", (edge,), lambda: (times_of(graph, None, edge),))
-        columns = columns._replace(edge_times=own)
+        columns = columns._replace(edge_times=edge_times_of(graph, query))
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
     elif probs_name is not None:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
+from graphfeed.storage.graph import temporal_sampling
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_sampling import (
     temporal_sample_hop_by_hop,
     temporal_sample_one_hop,
+    time_order,
     timed_columns,
 )
 from tests.digests import assert_same
@@ -142,6 +144,21 @@ def test_what_was_prepared_is_shared_and_made_again_where_an_attribute_changes()
     assert_same(made.order, first.order)
     graph.add_edge_attribute("time", torch.tensor([1, 2, 3]))
     assert timed_columns(graph, request).order is None
+
+
+def test_fan_outs_by_type_sort_edges_within_their_types_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges = {"a:r:a": THREE, "a:s:a": THREE}
+    graph = gf.from_coo(edges, {"a": 3}, edge_attributes={"time": dict.fromkeys(edges, torch.tensor([3, 1, 2]))})
+    sorted_by_type = []
+
+    def order(*arguments: Any, by_type: bool) -> Any:
+        sorted_by_type.append(by_type)
+        return time_order(*arguments, by_type=by_type)
+
+    monkeypatch.setattr(temporal_sampling, "time_order", order)
+    seeds, moments = {"a": torch.tensor([0])}, {"a": torch.tensor([9])}
+    graph.temporal_sample_neighbors(seeds, moments, torch.tensor([1, 1]), edge_timestamp_attr_name="time")
+    assert sorted_by_type == [True]
 
 
 def test_times_of_any_integers_and_nodes_in_the_order_of_time() -> None:
