@@ -18,17 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 import graphfeed as gf
 from examples.wordnet_sage import SAGE, train
-from graphfeed.distributed import PartitionedFeature, PartitionedGraph, cut_graph, cut_rows
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, assign_nodes, cut_graph, cut_rows
 
 
 def open_part(dataset: gf.Dataset) -> tuple[PartitionedGraph, gf.BasicFeatureStore]:
     """Return the graph and its feature, of which this rank keeps its part: a range of the ids of each node type."""
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
     assert isinstance(dataset.graph, gf.FusedCSCSamplingGraph)
-    sizes = dataset.graph.num_nodes
-    assert isinstance(sizes, dict)
-    assignment = {kind: torch.arange(size) * world_size // size for kind, size in sizes.items()}
-    part = cut_graph(dataset.graph, assignment, rank)
+    part = cut_graph(dataset.graph, assign_nodes(dataset.graph, world_size, "range"), rank)
     book = part.book_of("synset")
     rows = cut_rows(dataset.feature.read("node", "synset", "feat"), book, rank)
     return PartitionedGraph(part), gf.BasicFeatureStore({("node", "synset", "feat"): PartitionedFeature(rows, book)})

@@ -72,13 +72,16 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             raise ValueError(
                 "cooperative must be False: ranks don't exchange features yet; each fetches those of its own nodes"
             )
-        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
-        for key in keys:
+        for key in self.wanted_keys():
             if self.is_missing(key):
                 domain, kind, name = key
                 owner = f"{domain} type {kind!r}" if kind else f"{domain}s"
                 known = sorted(map(str, self.feature_store.keys()))
                 raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {known}")
+
+    def wanted_keys(self) -> list[tuple[str, str | None, str]]:
+        """Return the keys of the features to fetch."""
+        return feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
 
     def is_missing(self, key: tuple[str, str | None, str]) -> bool:
         """Tell whether the store lacks a feature, although it has others of that type."""
@@ -88,8 +91,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def known_keys(self) -> list[tuple[str, str | None, str]]:
         """Return the keys of the features that the store has."""
-        keys = feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
-        return [key for key in keys if key in self.feature_store]
+        return [key for key in self.wanted_keys() if key in self.feature_store]
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its features."""

@@ -9,6 +9,7 @@ import torch
 
 from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.structure.csc import TYPE_DTYPES
 
 
 class PartBook(ABC):
@@ -73,15 +74,19 @@ class PartBook(ABC):
             >>> book.ids_of(1).tolist(), book.places_of(torch.tensor([2])).tolist()
             ([0, 2], [1])
         """
-        check_vector("assignment", assignment, (torch.uint8, torch.int16, torch.int32, torch.int64))
+        check_vector("assignment", assignment, TYPE_DTYPES)
         values = assignment.cpu().numpy()  # its loops over small integers are a hundred times as fast as torch's
         low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
         count = high + 1 if num_parts is None else num_parts
         check_count("num_parts", count, 1)
         if low < 0 or high >= count:
             raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
-        small = torch.uint8 if count <= 256 else torch.int16 if count <= 1 << 15 else torch.int32
-        return AssignedBook(assignment.to("cpu", small).contiguous(), count)
+        return AssignedBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
+
+
+def smallest_dtype(count: int) -> torch.dtype:
+    """Return the dtype for numbers below a count."""
+    return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
 
 
 class RangeBook(PartBook):

@@ -122,11 +122,13 @@ class PyGLayout:
         for domain, feats, maps in (("node", node_feats, self.node_maps), ("edge", edge_feats, self.edge_maps)):
             for kind, own in feats.items():
                 ids = own.get("id", own.get("global_id"))
+                owners = PartBook.from_assignment(maps[kind], self.num_parts)
+                owned = owners.ids_of(part)
                 for name, rows in own.get("feats", {}).items():
                     if isinstance(rows, torch.Tensor) and isinstance(ids, torch.Tensor):
                         key = FeatureKey(domain, kind, str(name))
-                        books[key] = PartBook.from_assignment(maps[kind], self.num_parts)
-                        features[key] = feature_of(key, rows, ids, books[key].ids_of(part))
+                        books[key] = owners
+                        features[key] = feature_of(key, rows, ids, owned)
         return graph, features, books
 
     def by_type(self, content: Any, kinds: list[str | None]) -> dict[str | None, Any]:

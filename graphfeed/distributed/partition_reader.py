@@ -149,12 +149,16 @@ def open_features(
     """Map the rows of features, and say which part owns which."""
     features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
     books: dict[FeatureKey, PartBook] = {}
+    # Features of a type share a book, which keeps the places of its ids.
+    of_nodes: dict[str | None, PartBook] = {None: graph.book}
     for entry in entries_of(entries, FEATURE):
         domain, kind, name = entry.key
         key = FeatureKey(str(domain), kind, str(name))
         features[key] = TorchBasedFeature(map_entry(root, entry))
         if domain == "node":
-            books[key] = graph.book if kind is None else graph.book_of(kind)
+            if kind not in of_nodes:
+                of_nodes[kind] = graph.book_of(str(kind))
+            books[key] = of_nodes[kind]
         elif domain == "edge":
             books[key] = of_edges[kind]
         elif domain != "graph":

@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.assign import stacked_assignment
-from graphfeed.distributed.partition_columns import edge_positions, starts_of
+from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.distributed.partition_columns import edge_positions
 from graphfeed.distributed.partition_layout import (
     EDGE_PARTS,
     FEATURE,
@@ -142,11 +143,6 @@ def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
     return {} if features is None else {FeatureKey(*key): features[key] for key in keys}
 
 
-def smallest_dtype(count: int) -> torch.dtype:
-    """Return the dtype for numbers below a count."""
-    return torch.uint8 if count <= 1 << 8 else torch.int16 if count <= 1 << 15 else torch.int32
-
-
 class PartitionWriter:
     """Writes the arrays of a partition, and keeps account of them.
 
@@ -190,7 +186,7 @@ class PartitionWriter:
         indptr = self.graph.csc_indptr.numpy()
         own = self.nodes_of(part)
         starts = np.zeros(indptr.size, dtype=indptr.dtype)
-        starts[own + 1] = np.diff(starts_of(indptr, own))
+        starts[own + 1] = indptr[own + 1] - indptr[own]
         np.cumsum(starts, out=starts)
         count = int(starts[-1])
         self.write(self.of_part[part], part, "csc_indptr", (), torch.from_numpy(starts))

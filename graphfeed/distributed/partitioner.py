@@ -117,8 +117,7 @@ class LayoutWriter:
         self.typed = graph.node_type_to_id is not None
         self.offsets = graph.first_ids() if self.typed else [0, graph.total_num_nodes]
         self.node_types: list[str | None] = [*graph.num_nodes] if isinstance(graph.num_nodes, dict) else [None]
-        numbers = graph.edge_type_to_id or {}
-        self.edge_types: list[str | None] = [*sorted(numbers, key=numbers.__getitem__)] if self.typed else [None]
+        self.edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         self.edge_ids = None if ids is None else ids.numpy()
         nothing = np.zeros(0, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from functools import cache
 from typing import Protocol, runtime_checkable
 
 from graphfeed.datapipes.datapipe import Datapipe, Shardable
@@ -42,9 +43,15 @@ def placement_of(stage: Transform) -> Placement:
 
 def runs_before_cut(stage: Datapipe) -> bool:
     """Tell whether a stage and all transforms before it may run in workers."""
-    if not isinstance(stage, Transform) or placement_of(stage) is not Placement.WORKER:
-        return False
-    return not isinstance(stage.datapipe, Transform) or runs_before_cut(stage.datapipe)
+    chain = list(chain_of(stage))
+    return bool(chain) and all(placement_of(before) is Placement.WORKER for before in chain)
+
+
+def chain_of(stage: Datapipe) -> Iterator[Transform]:
+    """Yield a stage and the transforms right before it, the last one first."""
+    while isinstance(stage, Transform):
+        yield stage
+        stage = stage.datapipe
 
 
 def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
@@ -79,19 +86,13 @@ def fetch_in_threads(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     return pipe.rewrite(allow)
 
 
-def chain_of(stage: Datapipe) -> Iterator[Transform]:
-    """Yield a stage and the transforms right before it, the last one first."""
-    while isinstance(stage, Transform):
-        yield stage
-        stage = stage.datapipe
-
-
 def fetch_in_processes(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
     """Worker processes run stages behind the fetch, so they fetch too; the features lie in memory that all share."""
     if options.num_workers == 0 or options.in_threads:
         return pipe
 
     # Where nothing follows the fetch, the threads of `fetch_beside_processes` do it, which saves a copy of the rows.
+    @cache  # a stage is tried by pickling it
     def may_move(stage: Transform) -> bool:
         if placement_of(stage) is Placement.WORKER:
             return stage.runs_in is Placement.WORKER or can_be_sent(stage)

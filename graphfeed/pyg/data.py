@@ -143,9 +143,9 @@ def edge_values(minibatch: MiniBatch, kind: str, by_hop: bool) -> dict[str, Any]
         values["e_id"] = ids[union.places].to(torch.int64)
     layers = [features_of(layer, kind) for layer in reversed(minibatch.edge_features or [])]
     features = {}
+    count = sum(len(pick(hop.sampled_csc, kind).indices) for hop in hops)
     for name in dict.fromkeys(name for layer in layers for name in layer):
         rows = torch.cat([layer[name] for layer in layers if name in layer])
-        count = sum(len(pick(hop.sampled_csc, kind).indices) for hop in hops)
         if len(rows) != count:
             raise ValueError(
                 f"edge feature {name!r} has {len(rows)} rows, but sampled_subgraphs have {count} edges; "

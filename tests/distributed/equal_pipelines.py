@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, cut_graph, cut_rows
+from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
 from graphfeed.distributed.peers import find_place
 from tests import golden_pipelines
 from tests.digests import assert_same
@@ -64,9 +64,9 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
     return PartBook.from_assignment(numbers(num_ids, owning, salt), world_size)
 
 
-def in_parts(graph: gf.FusedCSCSamplingGraph, how: str) -> PartitionedGraph:
+def in_parts(graph: gf.FusedCSCSamplingGraph, how: str, peers: Peers | None = None) -> PartitionedGraph:
     """Return a graph of which this rank has a part."""
-    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), find_place()[0]))
+    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), find_place()[0]), peers)
 
 
 def feature_in_parts(values: torch.Tensor, how: str, salt: int = 90) -> PartitionedFeature:

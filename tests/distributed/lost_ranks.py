@@ -10,7 +10,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, RankLostError, cut_graph
 from graphfeed.distributed.peers import find_place
-from tests.distributed.equal_pipelines import assign
+from tests.distributed.equal_pipelines import in_parts
 from tests.golden_pipelines import NUM_NODES, untyped
 
 
@@ -22,7 +22,7 @@ def make_loader(graph: gf.SamplingGraph, count: int) -> gf.DataLoader:
 
 def make_graph(peers: Peers | None = None) -> PartitionedGraph:
     """Return a graph of which this rank has a part."""
-    return PartitionedGraph(cut_graph(untyped(), assign(NUM_NODES, "random"), find_place()[0]), peers)
+    return in_parts(untyped(), "random", peers)
 
 
 def end_well() -> dict[str, Any]:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import distributed
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.scripts import REPOSITORY
+
 START_SECONDS = 60
 END_SECONDS = 280  # the first time, kernels are compiled
 

@@ -10,8 +10,9 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import partition_columns, partition_writer
 from graphfeed.distributed.assign import assign_nodes
+from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition_layout import FILE_NAME, read_metadata
-from graphfeed.distributed.partition_writer import smallest_dtype, write_partition
+from graphfeed.distributed.partition_writer import write_partition
 from tests.distributed import graphs
 from tests.scripts import run
 

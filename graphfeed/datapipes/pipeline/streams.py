@@ -68,6 +68,12 @@ def streams_of(stage: "Datapipe") -> list[str]:
     return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
 
 
+def stream_numbers(stage: "Datapipe") -> dict[str, int]:
+    """Return the number of each stream that a stage draws from."""
+    numbers = {"random_stream": "number", "foreign_stream": "foreign_number"}
+    return {stream: getattr(stage, numbers[stream]) for stream in streams_of(stage)}
+
+
 def streams_without_number(stage: "Datapipe") -> list[str]:
     """Return those of them that have no number yet."""
     return [stream for stream in streams_of(stage) if getattr(stage, stream) is None]

@@ -14,6 +14,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
 from graphfeed.loader.executors.main_module import PREFIX
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.datasets.item_set import ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
@@ -53,5 +54,5 @@ def let_interrupts_through(_: object) -> None:
 
 warm_up()
 receive_interrupts()
-os.register_at_fork(after_in_child=hold_interrupts)
+after_fork_in_child(hold_interrupts)
 util.register_after_fork(let_interrupts_through, let_interrupts_through)

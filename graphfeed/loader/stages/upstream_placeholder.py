@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.streams import stream_numbers
 from graphfeed.datapipes.transform import Transform
 
 
@@ -30,9 +31,7 @@ def detach(head: Datapipe, stages: tuple[Transform, ...]) -> tuple[Transform, ..
     detached: list[Transform] = []
     end: Datapipe = UpstreamPlaceholder(head.position)
     for stage in stages:
-        streams = {"random_stream": stage.number} if stage.needs_key else {}
-        if stage.foreign:
-            streams["foreign_stream"] = stage.foreign_number
+        streams = stream_numbers(stage)
         swap = partial(replace_one, old=stage.datapipe, new=end)
         detached.append((stage.changed(**streams) if streams else stage).with_inputs(swap))
         end = detached[-1]

@@ -213,8 +213,9 @@ class KernelCache(NullCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, or None."""
         target_context.refresh()
+        name = self.name_of(sig, target_context.codegen().magic_tuple())
         for folder in places_for(self.sources)[0]:
-            path = folder / self.name_of(sig, target_context.codegen().magic_tuple())
+            path = folder / name
             try:
                 content = path.read_bytes()
             except OSError:
@@ -233,7 +234,8 @@ class KernelCache(NullCache):
             warn_once(
                 "none", f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}"
             )
-        if folder is None or data.library.has_dynamic_globals:
+            return
+        if data.library.has_dynamic_globals:
             return
         content = dumps(data._reduce())
         path = folder / self.name_of(sig, data.codegen.magic_tuple())

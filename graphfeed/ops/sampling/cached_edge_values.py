@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.structure.csc import check_columns
+from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
 NOT_CACHED = -(1 << 62)
 """The cache offset of a column that is not cached."""
@@ -49,7 +49,7 @@ def values_of(edges: EdgeValues) -> torch.Tensor:
 
 def check_positions(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> None:
     """Raise unless all that is to be read is there."""
-    check_vector("values", edges.values, (torch.uint8, torch.int16, torch.int32, torch.int64))
+    check_vector("values", edges.values, TYPE_DTYPES)
     check_vector("cached", edges.cached, (edges.values.dtype,))
     check_vector("offsets", offsets, (torch.int64,))
     check_vector("positions", positions, (torch.int64,))

@@ -127,8 +127,7 @@ class CachedFeature(Feature):
 
     def _replace_all(self, rows: torch.Tensor) -> None:
         same_kind = (rows.shape[0], rows.shape[1:], rows.dtype) == (self.count(), self.size(), self._dtype)
-        make = self._cache.maker(rows.shape[1:], rows.dtype)
-        empty = None if same_kind else make(0)
+        empty = None if same_kind else self._cache.like(0, rows.shape[1:], rows.dtype)
         try:
             self._fallback_feature.update(rows)
         except NotImplementedError:
@@ -139,7 +138,7 @@ class CachedFeature(Feature):
         # The old rows are freed first, because there may be no room for both caches. If there is none for the new one
         # either, all fields already fit the new rows.
         self._cache, self._offset, self._dtype = empty, 0, rows.dtype
-        self._cache = make(self._max_bytes)
+        self._cache = empty.like(self._max_bytes, rows.shape[1:], rows.dtype)
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Check ids: beyond this feature's rows, their keys might be those of another feature that shares the cache."""

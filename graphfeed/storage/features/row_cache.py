@@ -71,10 +71,9 @@ class RowCache(ABC):
     def within(cls, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype, *args: Any) -> Self:
         """Return a cache of as many rows as fit into a number of bytes, its bookkeeping included."""
 
-    def maker(self, row_shape: Sequence[int], dtype: torch.dtype) -> Callable[[int], Self]:
-        """Return a function that makes an empty cache of other rows, with the options of this one, from its bytes."""
-        kind, options = type(self), self._arguments[2:]
-        return lambda max_size_in_bytes: kind.within(max_size_in_bytes, row_shape, dtype, *options)
+    def like(self, max_size_in_bytes: int, row_shape: Sequence[int], dtype: torch.dtype) -> Self:
+        """Return an empty cache of other rows, with the options of this one."""
+        return type(self).within(max_size_in_bytes, row_shape, dtype, *self._arguments[2:])
 
     @abstractmethod
     def query_and_replace(self, keys: torch.Tensor, reader_fn: Reader, offset: int = 0) -> torch.Tensor:
