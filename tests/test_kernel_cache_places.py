@@ -1,6 +1,5 @@
 """Where machine code is kept, and that a call works whatever became of it."""
 
-import ast
 import importlib.util
 import logging
 import os
@@ -45,6 +44,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def load() -> Any:
         kernel_cache.places_for.cache_clear()
+        kernel_cache.digest_of.cache_clear()
         monkeypatch.setattr(kernel_cache, "SAID", set())
         monkeypatch.setattr(kernel_cache, "COMPILE_CLOCK", kernel_cache.CompileClock())
         spec = importlib.util.spec_from_file_location("sums", sources / "sums.py")
@@ -142,7 +142,8 @@ def test_files_of_other_versions_are_not_looked_at(
     monkeypatch.setattr("numba.__version__", "0.1")
     assert [hits(start()), hits(start())] == [0, 1]
     assert len(files(tmp_path)) == 2
-    monkeypatch.setattr(kernel_cache, "SOURCES", "of a later release")
+    with (tmp_path / "sources" / "sums.py").open("a") as source:
+        source.write("SINCE = 'a later release'\n")
     assert [hits(start()), hits(start())] == [0, 1]
     (last,) = files(tmp_path)
     assert last != first
@@ -151,13 +152,14 @@ def test_files_of_other_versions_are_not_looked_at(
 def test_what_killed_processes_and_other_versions_left_is_removed(start: Start, tmp_path: Path) -> None:
     assert hits(start()) == 0
     (path,) = files(tmp_path)
-    folder, (name, digest) = path.parent, path.stem.split(f".{kernel_cache.SOURCES}.")
+    sources = kernel_cache.digest_of(tmp_path / "sources" / "sums.py")
+    folder, (name, digest) = path.parent, path.stem.split(f".{sources}.")
     names = {
         "lock of another version": f"{name}.0123456789ab.{digest}.lock",
         "part of another version": f"{name}.0123456789ab.{digest}.00000000.part",
-        "part": f"{name}.{kernel_cache.SOURCES}.{digest}.00000000.part",
-        "part that is written now": f"{name}.{kernel_cache.SOURCES}.{digest}.00000001.part",
-        "lock": f"{name}.{kernel_cache.SOURCES}.{digest}.lock",
+        "part": f"{name}.{sources}.{digest}.00000000.part",
+        "part that is written now": f"{name}.{sources}.{digest}.00000001.part",
+        "lock": f"{name}.{sources}.{digest}.lock",
         "of another kernel": f"{name}s.0123456789ab.{digest}.lock",
     }
     kept = {names[kind] for kind in ("part that is written now", "lock", "of another kernel")}
@@ -293,16 +295,26 @@ def test_compiling_for_long_is_said_once(
     assert not caplog.records
 
 
-def test_machine_code_depends_on_every_module_that_kernels_import() -> None:
-    package = Path(graphfeed.__file__).parents[1]
-    imported = set()
-    for path in kernel_cache.FOLDER.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("graphfeed"):
-                module = package.joinpath(*node.module.split("."))
-                inside = {module / f"{alias.name}.py" for alias in node.names}
-                imported |= {file for file in (module.with_suffix(".py"), *inside) if file.exists()}
-    assert imported - set(kernel_cache.PARTS) == {Path(kernel_cache.__file__)}
+def kernel_modules() -> list[Path]:
+    return [path for path in kernel_cache.FOLDER.rglob("*.py") if path.name not in {"__init__.py", "kernel_cache.py"}]
+
+
+@pytest.mark.parametrize("path", kernel_modules(), ids=lambda path: path.stem)
+def test_machine_code_depends_on_all_modules_whose_functions_a_kernel_can_call(path: Path) -> None:
+    package = kernel_cache.PACKAGE
+    module = importlib.import_module(".".join((package.name, *path.relative_to(package).with_suffix("").parts)))
+    values = (getattr(value, "py_func", value) for value in vars(module).values())
+    called = {str(getattr(value, "__module__", None) or getattr(value, "__name__", "")) for value in values}
+    called = {name for name in called if name.startswith("graphfeed.") and name != kernel_cache.__name__}
+    files = {Path(str(sys.modules[name].__file__)) for name in called} - {path}
+    assert files <= kernel_cache.imported_by(path)
+
+
+def test_a_kernel_does_not_depend_on_modules_that_it_does_not_import() -> None:
+    gather, permute = (kernel_cache.FOLDER / name for name in ("rows/gather.py", "sampling/permute.py"))
+    assert gather not in kernel_cache.parts_of(permute)
+    assert kernel_cache.FOLDER / "random.py" in kernel_cache.parts_of(permute)
+    assert kernel_cache.PACKAGE / "ops" / "random.py" in kernel_cache.parts_of(permute)  # through the one above
 
 
 @pytest.mark.slow

@@ -1,14 +1,15 @@
 """Machine code on disk: where it may lie, and that nothing which happens there makes a call fail.
 
-A file holds one kernel for one signature. Its name has a digest of all that the machine code depends on: the sources of
-the kernels, the types of the arguments, the processor, Numba and its settings. So a file is either the right one or is
-never looked at. The file begins with a digest of its content, since machine code that a full disk has cut off, or a
-failing one has changed, must not run.
+A file holds one kernel for one signature. Its name has a digest of all that the machine code depends on: the module of
+the kernel and those that it imports, the types of the arguments, the processor, Numba and its settings. So a file is
+either the right one or is never looked at. The file begins with a digest of its content, since machine code that a full
+disk has cut off, or a failing one has changed, must not run.
 
 Whoever can write such a file decides what this process executes. So a folder is used only if nobody can write to it
 but its user, root, and those who can write to the package as well.
 """
 
+import ast
 import logging
 import os
 import pickle
@@ -32,9 +33,6 @@ from numba.core.event import Event, Listener, install_listener
 from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
-from graphfeed.ops import random
-from graphfeed.ops.rows import cache_policy
-
 if sys.platform != "win32":
     import fcntl
 
@@ -42,9 +40,7 @@ config: Any = numba.config
 LOGGER = logging.getLogger(__name__)
 """Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
 FOLDER = Path(__file__).parent
-PARTS = (*sorted(set(FOLDER.rglob("*.py")) - {Path(__file__)}), Path(random.__file__), Path(cache_policy.__file__))
-"""All modules that kernels are made of."""
-SOURCES = blake2b(b"".join(path.read_bytes() for path in PARTS), digest_size=6).hexdigest()
+PACKAGE = Path(__file__).parents[2]
 SETTINGS = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE")
 """Settings of Numba's that change the machine code."""
 DIGEST_BYTES = 32
@@ -58,6 +54,40 @@ ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
 
 
 SAID: set[str] = set()
+
+
+@cache
+def imported_by(module: Path) -> frozenset[Path]:
+    """Return the files of the package that a module imports from, other than this one and packages' own files."""
+    names = set()
+    for node in ast.parse(module.read_bytes()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    inside = (name.split(".")[1:] for name in names if name.startswith(f"{PACKAGE.name}."))
+    files = {PACKAGE.joinpath(*parts).with_suffix(".py") for parts in inside}
+    return frozenset(path for path in files if path != Path(__file__) and path.exists())
+
+
+def parts_of(module: Path) -> frozenset[Path]:
+    """Return the files of a module and of all that it imports from the package, directly or not."""
+    parts, waiting = {module}, [module]
+    while waiting:
+        found = imported_by(waiting.pop()) - parts
+        parts |= found
+        waiting += found
+    return frozenset(parts)
+
+
+@cache
+def digest_of(module: Path) -> str:
+    """Digest all that the kernels of a module are compiled from.
+
+    A kernel's machine code contains the functions that it calls and the constants that it reads.
+    """
+    contents = (path.name.encode() + path.read_bytes() for path in sorted(parts_of(module)))
+    return blake2b(b"".join(contents), digest_size=6).hexdigest()
 
 
 def warn_once(subject: str, message: str) -> None:
@@ -194,8 +224,9 @@ class KernelCache(NullCache):
     """The machine code of one kernel. What can't be read is thrown away, and what can't be written is left out."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.sources = Path(function.__code__.co_filename).parent
-        self.stem = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
+        self.module = Path(function.__code__.co_filename)
+        self.sources = self.module.parent
+        self.stem = f"{self.module.stem}.{function.__qualname__}"
 
     @property
     def cache_path(self) -> str | None:
@@ -208,7 +239,7 @@ class KernelCache(NullCache):
         versions = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
         settings = [str(getattr(config, name, None)) for name in SETTINGS]
         all_of_it = repr((signature, target, versions, settings))
-        return f"{self.stem}.{SOURCES}.{blake2b(all_of_it.encode(), digest_size=8).hexdigest()}.nbc"
+        return f"{self.stem}.{digest_of(self.module)}.{blake2b(all_of_it.encode(), digest_size=8).hexdigest()}.nbc"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, or None."""
@@ -258,7 +289,7 @@ class KernelCache(NullCache):
                 if path.suffix == ".part":
                     is_old = time.time() - path.stat().st_mtime > ABANDONED_SECONDS
                 else:
-                    is_old = path.suffix in {".nbc", ".lock"} and f".{SOURCES}." not in path.name
+                    is_old = path.suffix in {".nbc", ".lock"} and f".{digest_of(self.module)}." not in path.name
                 if is_old:
                     path.unlink()
 
