@@ -207,6 +207,7 @@ fluent.FOUND_IN.update(
 if typing.TYPE_CHECKING:
     from graphfeed import channels as channels
     from graphfeed import distributed as distributed
+    from graphfeed import ingest as ingest
     from graphfeed import interop as interop
     from graphfeed import pyg as pyg
     from graphfeed.channels import *
@@ -244,7 +245,7 @@ else:
     def __getattr__(name: str) -> typing.Any:
         if name in _FOUND_IN:
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
-        if name in ("channels", "distributed", "interop", "pyg"):
+        if name in ("channels", "distributed", "ingest", "interop", "pyg"):
             return importlib.import_module(f"graphfeed.{name}")
         if name in _RENAMED:
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}; it is now {_RENAMED[name]!r}")

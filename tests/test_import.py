@@ -44,6 +44,7 @@ OPTIONAL_OR_SLOW = {
     "cupy",
     "graphfeed.channels",
     "graphfeed.distributed",
+    "graphfeed.ingest",
     "graphfeed.interop",
     "graphfeed.pyg",
     "matplotlib",
