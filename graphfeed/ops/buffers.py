@@ -84,14 +84,16 @@ class NodeMaps:
     def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # Reentrant: a finalizer may borrow a map in a locked section of its own thread.
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
     def take(self, num_nodes: int) -> NDArray[np.int32] | None:
         """Return a map, or None if another map would exceed the limit."""
         with self.lock:
-            if self.idle[num_nodes]:
-                return self.idle[num_nodes].pop()
+            # One look-up, because a finalizer that runs between two of them may drop what is idle.
+            free = self.idle[num_nodes]
+            if free:
+                return free.pop()
             if self.used_bytes + 4 * num_nodes > self.limit_bytes:
                 self.drop_idle()
             if self.used_bytes + 4 * num_nodes > self.limit_bytes:
@@ -101,8 +103,11 @@ class NodeMaps:
 
     def drop_idle(self) -> None:
         """Free the idle maps; called with the lock held."""
-        self.used_bytes -= sum(4 * size * len(maps) for size, maps in self.idle.items())
-        self.idle.clear()
+        while self.idle:
+            _, maps = self.idle.popitem()
+            while maps:
+                freed = maps.pop().nbytes
+                self.used_bytes -= freed
 
     @contextmanager
     def borrow(self, num_nodes: int) -> Iterator[NDArray[np.int32] | None]:
@@ -127,7 +132,7 @@ NODE_MAPS = NodeMaps()
 def renew_locks() -> None:
     """Make new locks, which are free."""
     POOL.lock = threading.RLock()
-    NODE_MAPS.lock = threading.Lock()
+    NODE_MAPS.lock = threading.RLock()
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

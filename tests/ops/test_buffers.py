@@ -2,6 +2,7 @@ import gc
 import threading
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from graphfeed.ops import buffers
 from graphfeed.ops.buffers import SMALL_BYTES, BufferPool, NodeMaps
 from tests.forked import held_elsewhere, in_child
+from tests.garbage import AtItsEnd, ends
 
 LARGE = 4 * SMALL_BYTES
 
@@ -247,6 +249,32 @@ def test_threads_never_share_a_map() -> None:
         assert all(executor.map(work, range(8)))
     assert maps.used_bytes <= maps.limit_bytes
     assert maps.used_bytes == sum(4 * 1000 for _ in maps.idle[1000])
+
+
+class Collecting(defaultdict[int, list[Any]]):
+    """Collects garbage wherever it makes a list, as the interpreter may."""
+
+    def __missing__(self, key: int) -> list[Any]:
+        gc.collect()
+        return super().__missing__(key)
+
+
+def test_a_finalizer_borrows_a_map_while_a_map_is_borrowed() -> None:
+    maps = NodeMaps(limit_bytes=800)
+    maps.idle = Collecting(list)
+    sizes: list[int | None] = []
+
+    def borrow(num_nodes: int) -> None:
+        with maps.borrow(num_nodes) as node_map:
+            sizes.append(None if node_map is None else node_map.size)
+
+    def borrow_in_a_finalizer_too() -> None:
+        AtItsEnd(lambda: borrow(150))
+        borrow(100)
+
+    assert ends(borrow_in_a_finalizer_too)
+    assert sizes == [150, 100]
+    assert maps.used_bytes == 4 * sum(size * len(idle) for size, idle in maps.idle.items()) == 400
 
 
 def test_a_forked_process_waits_for_no_lock_of_its_parent() -> None:

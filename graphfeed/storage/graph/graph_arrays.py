@@ -20,8 +20,11 @@ from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
-DERIVING = threading.Lock()
-"""Held while a graph derives arrays from its own, so that two threads don't do it twice."""
+DERIVING = threading.RLock()
+"""Held while a graph derives arrays from its own, so that two threads don't do it twice.
+
+Reentrant, because the garbage collector may run a finalizer meanwhile that samples another graph.
+"""
 Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
@@ -29,7 +32,7 @@ Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 def renew_lock() -> None:
     """Make a new lock, which is free."""
     global DERIVING
-    DERIVING = threading.Lock()
+    DERIVING = threading.RLock()
 
 
 class Checked:

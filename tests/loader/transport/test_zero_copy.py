@@ -16,6 +16,7 @@ from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, ZeroCopySender, open_zero_copy
 from graphfeed.ops import buffers
 from graphfeed.ops.buffers import BufferPool
+from tests.garbage import AtItsEnd, ends
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),
@@ -257,18 +258,6 @@ def test_threads_that_make_and_drop_disturb_nobody(sides: Sides) -> None:
         thread.join()
 
 
-class TakesAtItsEnd:
-    """Takes memory when the garbage collector frees it."""
-
-    def __init__(self, sender: ZeroCopySender, taken: list[Any]) -> None:
-        self.sender = sender
-        self.taken = taken
-        self.itself = self
-
-    def __del__(self) -> None:
-        self.taken.append(self.sender.take(LARGE))
-
-
 def test_a_finalizer_that_takes_memory_while_memory_is_taken_goes_on_without(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,17 +269,17 @@ def test_a_finalizer_that_takes_memory_while_memory_is_taken_goes_on_without(
         return allocate(arena, size)
 
     def take() -> None:
-        TakesAtItsEnd(sides.sender, taken)
         taken.append(sides.sender.take(LARGE))
+
+    def take_twice() -> None:
+        AtItsEnd(take)
+        take()
 
     with monkeypatch.context() as patched:
         patched.setattr(Arena, "allocate", allocate_and_collect)
-        thread = threading.Thread(target=take, daemon=True)
-        thread.start()
-        thread.join(20)
-    assert not thread.is_alive()
+        assert ends(take_twice)
     assert [memory is None for memory in taken] == [True, False]
-    TakesAtItsEnd(sides.sender, taken)
+    AtItsEnd(take)
     gc.collect()
     assert taken.pop() is not None
     taken.clear()

@@ -12,6 +12,7 @@ from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SamplingRequ
 from graphfeed.storage.graph.graph_arrays import Checked
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
+from tests.garbage import AtItsEnd, ends
 from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 
 
@@ -193,3 +194,19 @@ def test_pinning_without_a_device_is_one_error() -> None:
 
 def test_the_class_shows_its_fields() -> None:
     assert isinstance(FusedCSCSamplingGraph.indices, Checked)
+
+
+def test_a_finalizer_derives_arrays_while_arrays_are_derived() -> None:
+    first, other = make_graph(), make_graph()
+    derived: list[torch.Tensor] = []
+
+    def derive(graph: Any) -> None:
+        derived.append(graph.derived("in-degrees", (INDPTR,), lambda: (INDPTR.diff(),))[0])
+
+    def derive_after_collecting() -> tuple[torch.Tensor]:
+        AtItsEnd(lambda: derive(other))
+        gc.collect()
+        return (INDPTR.diff(),)
+
+    assert ends(lambda: first.derived("in-degrees", (INDPTR,), derive_after_collecting))
+    assert_same(derived, [INDPTR.diff()])
