@@ -182,8 +182,8 @@ _NAMES = {
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
     "graphfeed.distributed": """GraphPart PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn
-        report_partition write_partition""",
+        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report
+        open_part read_graphlearn report_partition write_partition""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -220,6 +220,7 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import PartitionReport as PartitionReport
     from graphfeed.distributed import Peers as Peers
     from graphfeed.distributed import RankLostError as RankLostError
+    from graphfeed.distributed import RemoteReceivingChannel as RemoteReceivingChannel
     from graphfeed.distributed import SamplingServer as SamplingServer
     from graphfeed.distributed import StoredPart as StoredPart
     from graphfeed.distributed import assign_nodes as assign_nodes

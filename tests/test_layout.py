@@ -39,6 +39,7 @@ MORE_PARAMETERS = {
         "temporal_sample_layer_neighbor",
         "temporal_sample_neighbor",
     },
+    "graphfeed/distributed/remote_receiving_channel.py": {"__init__"},
     "graphfeed/loader/dataloader.py": {"__init__"},
     "graphfeed/storage/graph/fused_csc_sampling_graph.py": {
         "fused_csc_sampling_graph",

@@ -5,8 +5,12 @@ GraphLearn-for-PyTorch gave them; `SamplerPool`, `SamplerSender` and `SamplerRec
 former names. In `sample_channel`, each process has a `channel_client`, which talks to a `broker`, a thread of the
 process that made the channel; the broker keeps the account, in a `bounded_queue_state`, and forwards records, while the
 tensors stay in the memory that `graphfeed.loader.transport` shares. The mailboxes and the pickling from there are
-shown here too, for processes that need no queue between them.
+shown here too, for processes that need no queue between them. `RemoteReceivingChannel`, which reads from sampling
+servers, is in `graphfeed.distributed`, and found here too.
 """
+
+import importlib
+import typing
 
 from graphfeed.channels.channel_client import EndOfEpoch, PeerError
 from graphfeed.channels.codec import SampleMessage
@@ -38,3 +42,10 @@ __all__ = [
     "encode",
     "open_mailbox",
 ]
+
+if not typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> typing.Any:
+        if name == "RemoteReceivingChannel":
+            return importlib.import_module("graphfeed.distributed").RemoteReceivingChannel
+        raise AttributeError(f"module 'graphfeed.channels' has no attribute {name!r}")

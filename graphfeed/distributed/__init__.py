@@ -18,6 +18,7 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.partitioner import Partitioner
 from graphfeed.distributed.peers import Peers, RankLostError
+from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.sampling_server import SamplingServer
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Partitioner",
     "Peers",
     "RankLostError",
+    "RemoteReceivingChannel",
     "SamplingServer",
     "StoredPart",
     "WholeGraph",

@@ -1,10 +1,12 @@
 """What a sampling server and its readers say to each other over Arrow Flight.
 
 A reader asks for one mini-batch at a time, by a ticket in JSON: the fingerprint of the stages that make it, the seed,
-the epoch and the index. The answer is a record batch with one row and a column for each tensor. Nothing is pickled.
+the epoch and the index. The answer is a record batch with one row and a column for each tensor. A reader without the
+pipeline first asks which mini-batches there are. Nothing is pickled.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,8 +24,12 @@ from graphfeed.ops.buffers import as_bytes
 MADE, REFUSED, FAILED = b"made", b"refused", b"failed"
 """What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
 
+ABOUT = b"about "
+"""What a question about the server's pipeline begins with."""
+
 LARGEST_TICKET = 1 << 20
 """How many bytes a ticket may have; those of large pipelines have a few thousand."""
+LONGEST_QUESTION = 100
 
 
 def import_flight() -> Any:
@@ -90,6 +96,46 @@ def read_ticket(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
 
 
+def write_question(place: tuple[int, int]) -> bytes:
+    """Return the question which mini-batches a server makes for a rank, of so many."""
+    return ABOUT + json.dumps(place).encode()
+
+
+def read_question(ticket: bytes) -> list[int]:
+    """Return the rank that a question is about, and the number of ranks.
+
+    Raises:
+        ValueError: It is no question.
+    """
+    place: Any = None
+    with suppress(RecursionError, ValueError):
+        place = json.loads(ticket[len(ABOUT) :]) if len(ticket) < LONGEST_QUESTION else None
+    if not is_place(place):
+        raise ValueError(f"not a question about the pipeline: {ticket[:80]!r}")
+    found: list[int] = place
+    return found
+
+
+def pack_cuts(cuts: list[tuple[Cut, int]]) -> list[Any]:
+    """Return cuts, and how many mini-batches each has in an epoch, as an answer for a reader."""
+    return [[asdict(cut), length] for cut, length in cuts]
+
+
+def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
+    """Return the cuts that a server told of.
+
+    Raises:
+        ValueError: The answer says something else.
+    """
+    try:
+        cuts = [(Cut(**fields), length) for fields, length in packed]
+    except (TypeError, ValueError) as error:
+        raise ValueError("what came is no answer of a sampling server") from error
+    if not all(is_cut(cut) and are_counts([length]) for cut, length in cuts):
+        raise ValueError("what came is no answer of a sampling server")
+    return cuts
+
+
 def is_cut(cut: Cut) -> bool:
     """Tell whether the fields of a cut that came from elsewhere are what they should be."""
     stages: Any = cut.fingerprint
@@ -99,8 +145,12 @@ def is_cut(cut: Cut) -> bool:
         return False
     if not all(isinstance(text, str) for own in stages.values() for text in own.values()):
         return False
-    is_rank = rank is None or (isinstance(rank, list) and len(rank) == 2 and are_counts(rank) and rank[0] < rank[1])
-    return isinstance(streams, list) and is_rank
+    return isinstance(streams, list) and (rank is None or is_place(rank))
+
+
+def is_place(value: Any) -> bool:
+    """Tell whether a value is a list of a rank and the number of ranks."""
+    return isinstance(value, list) and len(value) == 2 and are_counts(value) and value[0] < value[1]
 
 
 def are_counts(values: list[Any]) -> bool:

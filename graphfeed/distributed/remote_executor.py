@@ -17,6 +17,8 @@ from graphfeed.distributed.flight import (
     describe_cut,
     from_batch,
     import_flight,
+    unpack_cuts,
+    write_question,
     write_ticket,
 )
 from graphfeed.loader.executors.remote_error import RemoteError
@@ -160,7 +162,21 @@ class RemoteExecutor(ThreadExecutor):
         return lambda task: self.submit(self.fetch, cut, task)
 
     def fetch(self, cut: Cut, task: tuple[int, int, int]) -> Any:
-        """Return a mini-batch, from whichever server has it first.
+        """Return a mini-batch, from whichever server has it first; raises as `ask` does."""
+        return self.ask(write_ticket(cut, task), f"mini-batch {task[2]} of epoch {task[1]}")
+
+    def describe(self, place: tuple[int, int]) -> list[tuple[Cut, int]]:
+        """Return the cuts of the first server that answers, and how many mini-batches each has in an epoch of a rank.
+
+        Raises:
+            ConnectionError: All servers are lost; the message names them.
+            PermissionError: A server does not accept the token.
+            ValueError: What answers is no sampling server.
+        """
+        return unpack_cuts(self.ask(write_question(place), "the pipeline"))
+
+    def ask(self, ticket: bytes, wanted: str) -> Any:
+        """Return what a ticket asks for, which errors call `wanted`.
 
         Raises:
             ConnectionError: All servers are lost; the message names them.
@@ -168,7 +184,7 @@ class RemoteExecutor(ThreadExecutor):
             RuntimeError: A stage failed on a server; the text, the notes and the cause say how.
             ValueError: A server has another pipeline; the message says where it differs.
         """
-        ticket, lost = write_ticket(cut, task), dict[str, LostServerError]()
+        lost: dict[str, LostServerError] = {}
         while len(lost) < len(self.servers) and not self._finishing:
             server, begin = self.choose(lost), time.monotonic()
             try:
@@ -191,7 +207,7 @@ class RemoteExecutor(ThreadExecutor):
                 raise failure
             return value
         reasons = "; ".join(f"{address}: {error}" for address, error in lost.items())
-        raise ConnectionError(f"no sampling server is left for mini-batch {task[2]} of epoch {task[1]}: {reasons}")
+        raise ConnectionError(f"no sampling server is left for {wanted}: {reasons}")
 
     def choose(self, lost: dict[str, LostServerError]) -> RemoteServer:
         """Return the server to ask next, apart from some.

@@ -13,6 +13,7 @@ from graphfeed.channels.frames import is_loopback
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.distributed.flight import (
+    ABOUT,
     FAILED,
     MADE,
     REFUSED,
@@ -20,6 +21,8 @@ from graphfeed.distributed.flight import (
     check_token,
     describe_cut,
     import_flight,
+    pack_cuts,
+    read_question,
     read_ticket,
     to_stream,
 )
@@ -144,6 +147,8 @@ class SamplingServer:
             FlightUnavailableError: Too many other requests wait.
         """
         try:
+            if ticket.startswith(ABOUT):
+                return to_stream(MADE, pack_cuts(self._describe(read_question(ticket))))
             cut, task = read_ticket(ticket)
             work = self._find(cut)
         except ValueError as error:
@@ -197,6 +202,10 @@ class SamplingServer:
             self._slots.release()
             raise flight.FlightCancelledError("the reader has given up")
 
+    def _describe(self, place: list[int]) -> list[tuple[Cut, int]]:
+        ranked = [side if side[0].rank is None else of_rank(*side, place) for side in self._sides]
+        return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
+
     def _find(self, cut: Cut) -> WorkerTask:
         differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
         equal = [side for side, difference in zip(self._sides, differences, strict=True) if difference is None]
@@ -204,7 +213,7 @@ class SamplingServer:
             raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
         for own, work in equal:
             if own.streams == cut.streams and (own.rank is None) == (cut.rank is None):
-                return work if cut.rank is None else at_rank(work, cut.rank)
+                return work if cut.rank is None else of_rank(cut, work, cut.rank)[1]
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
 
 
@@ -262,10 +271,11 @@ def find_sides(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
     return sides
 
 
-def at_rank(work: WorkerTask, rank: list[int]) -> WorkerTask:
-    """Return the same work for one of several ranks."""
+def of_rank(cut: Cut, work: WorkerTask, place: list[int]) -> tuple[Cut, WorkerTask]:
+    """Return the same side for one of several ranks."""
     source: Any = work.source
-    return replace(work, source=source.changed(rank=int(rank[0]), world_size=int(rank[1])))
+    own = source.changed(rank=int(place[0]), world_size=int(place[1]))
+    return replace(cut, rank=place), replace(work, source=own)
 
 
 def flight_server(flight: Any, server: SamplingServer, location: str, certificates: Any) -> Any:

@@ -9,7 +9,11 @@ from graphfeed.distributed.flight import (
     check_token,
     describe_cut,
     from_batch,
+    pack_cuts,
+    read_question,
     read_ticket,
+    unpack_cuts,
+    write_question,
     write_ticket,
 )
 from tests import pipelines
@@ -77,3 +81,26 @@ def test_an_answer_without_what_a_server_adds_is_refused() -> None:
     batch = arrow.record_batch([arrow.array([1])], names=["a"])
     with pytest.raises(ValueError, match="no answer of a sampling server"):
         from_batch(batch)
+
+
+def test_a_question_about_the_pipeline_says_the_same_to_the_server() -> None:
+    assert read_question(write_question((1, 3))) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[1, 1]", "[0, true]", "{", "[" * 99, "[" * 100_000, "[0, 1" + "0" * 99 + "]"]
+)
+def test_what_is_no_question_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a question about the pipeline"):
+        read_question(b"about " + text.encode())
+
+
+def test_the_cuts_of_a_server_arrive_as_they_are() -> None:
+    cuts = [(describe_cut(pipelines.homogeneous()), 10)]
+    assert unpack_cuts(json.loads(json.dumps(pack_cuts(cuts)))) == cuts
+
+
+@pytest.mark.parametrize("packed", [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None}, 1]]])
+def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
+    with pytest.raises(ValueError, match="no answer of a sampling server"):
+        unpack_cuts(packed)
