@@ -181,9 +181,10 @@ _NAMES = {
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
         TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
-    "graphfeed.distributed": """GraphPart PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report
-        open_part read_graphlearn report_partition write_partition""",
+    "graphfeed.distributed": """DistContext DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook
+        PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel
+        SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
+        write_partition""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -212,7 +213,12 @@ if typing.TYPE_CHECKING:
     from graphfeed import pyg as pyg
     from graphfeed.channels import *
     from graphfeed.datapipes import *
+    from graphfeed.distributed import DistContext as DistContext
+    from graphfeed.distributed import DistRole as DistRole
     from graphfeed.distributed import GraphPart as GraphPart
+    from graphfeed.distributed import LocalFeatureStore as LocalFeatureStore
+    from graphfeed.distributed import LocalGraphStore as LocalGraphStore
+    from graphfeed.distributed import MeetingPoint as MeetingPoint
     from graphfeed.distributed import PartBook as PartBook
     from graphfeed.distributed import PartitionedFeature as PartitionedFeature
     from graphfeed.distributed import PartitionedGraph as PartitionedGraph

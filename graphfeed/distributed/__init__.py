@@ -7,7 +7,10 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 
 from graphfeed.distributed.assign import METHODS, assign_nodes
 from graphfeed.distributed.assign_ldg import ldg_memory
+from graphfeed.distributed.dist_context import DistContext, DistRole
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
+from graphfeed.distributed.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.local_graph_store import LocalGraphStore
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn
 from graphfeed.distributed.partition_picture import draw_report
@@ -17,13 +20,18 @@ from graphfeed.distributed.partition_writer import write_partition
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.partitioner import Partitioner
-from graphfeed.distributed.peers import Peers, RankLostError
+from graphfeed.distributed.peers import MeetingPoint, Peers, RankLostError
 from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.sampling_server import SamplingServer
 
 __all__ = [
     "METHODS",
+    "DistContext",
+    "DistRole",
     "GraphPart",
+    "LocalFeatureStore",
+    "LocalGraphStore",
+    "MeetingPoint",
     "PartBook",
     "PartitionReport",
     "PartitionedFeature",

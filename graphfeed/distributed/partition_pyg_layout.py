@@ -45,9 +45,8 @@ ALLOWING = threading.Lock()
 class PyGLayout:
     """A folder in the layout of `torch_geometric.distributed`. Only tensors are unpickled.
 
-    If our `Partitioner` wrote it, the in-edges of each node come in the order of the whole graph, also if the files
-    have them by time, and so mini-batches are those of the whole graph. If PyG's class wrote it, they come in the order
-    of the files: the neighbours are those of the whole graph, but which of them are sampled differs.
+    The in-edges of each node come in the order of the whole graph, also if the files have them by time, and so
+    mini-batches are those of the whole graph. In what PyG's class wrote, this is the order of `edge_index`.
 
     Args:
         root: The folder.
@@ -169,9 +168,7 @@ class PyGLayout:
         )
 
     def order_of(self, own: Mapping[str, Any]) -> Any:
-        """Return by what index edges come in the order of the whole graph, or in that of PyG's file."""
-        if not self.ours:
-            return slice(None)
+        """Return by what index edges come in the order of the whole graph."""
         keys, ids = own.get(ORDER, own["edge_id"]), own["edge_id"]
         if keys.shape != ids.shape:
             raise ValueError(f"{ORDER} of edges must have shape {tuple(ids.shape)}, but has {tuple(keys.shape)}")

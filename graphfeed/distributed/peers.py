@@ -6,6 +6,7 @@ question, questions of several threads share a round, and a rank answers whateve
 train, evaluate, have fewer mini-batches than the others, or none at all. Where nobody asks anything, rounds are rare.
 """
 
+import multiprocessing.util
 import os
 import socket
 import sys
@@ -17,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import distributed
@@ -46,6 +47,32 @@ class RankLostError(ConnectionError):
     """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
 
 
+class MeetingPoint(NamedTuple):
+    """Where ranks meet that share no process group: rank 0 listens there."""
+
+    address: str
+    port: int
+    rank: int
+    world_size: int
+
+    def open_store(self, seconds: float) -> Any:
+        """Listen as rank 0, or connect to it, and return the store that the ranks share.
+
+        Raises:
+            OSError: Rank 0 can't listen there.
+            TimeoutError: It did not listen within so many seconds.
+        """
+        place, wait = f"{self.address}:{self.port}", timedelta(seconds=seconds)
+        try:
+            return distributed.TCPStore(  # type: ignore[attr-defined]  # torch documents it, and does not list it
+                self.address, self.port, self.world_size, self.rank == 0, timeout=wait, wait_for_workers=False
+            )
+        except RuntimeError as error:
+            if self.rank == 0:
+                raise OSError(f"rank 0 can't listen at {place}: {error}; choose another port") from error
+            raise TimeoutError(f"rank 0 did not listen at {place} within {seconds:g} s") from error
+
+
 @dataclass
 class Traffic:
     """What a rank has sent so far."""
@@ -69,7 +96,7 @@ class Mail:
 
 
 class Peers:
-    """The ranks of the default process group, each of which holds a part.
+    """The ranks of the default process group, or those that meet at an address; each of them holds a part.
 
     One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
     one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
@@ -80,14 +107,17 @@ class Peers:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
             once; one that compiles kernels is silent meanwhile.
         start_timeout: How many seconds late another rank may be at the start.
+        meeting: Where ranks without a process group meet. Connecting is left to the thread.
 
     Raises:
         RuntimeError: A launcher such as torchrun started several ranks, but there is no process group.
     """
 
-    def __init__(self, *, timeout: float = 120.0, start_timeout: float = 600.0) -> None:
+    def __init__(
+        self, *, timeout: float = 120.0, start_timeout: float = 600.0, meeting: MeetingPoint | None = None
+    ) -> None:
         self.timeout, self.start_timeout = timeout, start_timeout
-        self.rank, self.world_size = find_place()
+        self.rank, self.world_size = find_place() if meeting is None else meeting[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
         self._answers: dict[str, Answer] = {}
@@ -96,11 +126,14 @@ class Peers:
         self._ids = count()
         self._closed = False
         self._lost: Exception | None = None
+        self._meeting = meeting
         self._store: Any = None
         self._thread: threading.Thread | None = None
         if self.world_size > 1:
-            default = distributed.distributed_c10d._get_default_store()
-            self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
+            watch_program()
+            if meeting is None:
+                default = distributed.distributed_c10d._get_default_store()
+                self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
             # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
@@ -189,6 +222,8 @@ class Peers:
 
     def _join(self) -> Any:
         """Wait for the other ranks and connect to them."""
+        if self._meeting is not None:
+            self._store = self._meeting.open_store(self.start_timeout)
         self._store.set(f"here/{self.rank}", f"({socket.gethostname()}, process {os.getpid()})")
         names = [f"here/{rank}" for rank in range(self.world_size)]
         give_up = time.monotonic() + self.start_timeout
@@ -214,7 +249,7 @@ class Peers:
             sent, self._mail.outgoing = self._mail.outgoing, [[] for _ in range(self.world_size)]
             ended = not threading.main_thread().is_alive()
             leaving = (self._closed or ended) and not self._mail.expected
-        if ended and hasattr(sys, "last_value"):
+        if ended and program_failed():
             return None  # the program failed: the process ends, so that the other ranks and the launcher notice
         sizes = [sum(message.size for message in messages) for messages in sent]
         own = torch.tensor([[size, sum(sizes), leaving] for size in sizes])
@@ -260,7 +295,7 @@ class Peers:
 
     def _blame(self, error: Exception) -> Exception:
         """Return an error that names the ranks that were lost, as far as the others can tell."""
-        if isinstance(error, TimeoutError):
+        if isinstance(error, OSError):
             return error
         try:
             self._store.set(f"alive/{self.rank}", "")
@@ -288,6 +323,28 @@ class Peers:
             future.set_exception(error)
 
 
+FAILED = threading.Event()
+"""Set once the program of this process, which multiprocessing started, ends by an exception."""
+
+
+def watch_program() -> None:
+    """Notice how the program ends if multiprocessing started this process: Python keeps no note of that there."""
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+
+
+def note_end() -> None:
+    """Note whether an exception ends the program; multiprocessing calls this while it is on its way."""
+    error = sys.exc_info()[1]
+    if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+        FAILED.set()
+
+
+def program_failed() -> bool:
+    """Tell whether the program of this process has ended by an exception."""
+    return FAILED.is_set() or hasattr(sys, "last_value")
+
+
 def find_place() -> tuple[int, int]:
     """Return this process's rank and the number of ranks; without a process group there is one."""
     found = find_rank()
@@ -301,6 +358,17 @@ def find_place() -> tuple[int, int]:
 
 SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 """The peers of each process group, for graphs and features that name none."""
+
+
+AT_ADDRESS: dict[MeetingPoint, Peers] = {}
+"""The peers that meet at each address."""
+
+
+def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
+    """Return the peers that meet at an address; the first call makes them, and its timeout holds."""
+    if meeting not in AT_ADDRESS:
+        AT_ADDRESS[meeting] = Peers(timeout=timeout, meeting=meeting)
+    return AT_ADDRESS[meeting]
 
 
 def shared_peers() -> Peers:

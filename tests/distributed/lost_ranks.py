@@ -3,13 +3,15 @@
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedGraph, Peers, RankLostError, cut_graph
+from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLostError, cut_graph
 from graphfeed.distributed.peers import find_place
+from tests.digests import assert_same
 from tests.distributed.equal_pipelines import in_parts
 from tests.golden_pipelines import NUM_NODES, untyped
 
@@ -106,3 +108,19 @@ def close_and_reopen() -> list[Any]:
         text = str(error)
     edges.append(make_graph().in_subgraph(torch.arange(100)).original_edge_ids)
     return [text, torch.equal(*edges)]  # type: ignore[arg-type]
+
+
+def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
+    """Meet other ranks at an address, and make mini-batches; rank 1 perhaps fails after the first."""
+    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+    nodes = torch.arange(NUM_NODES) % world_size
+    graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
+    try:
+        for batch, wanted in zip(make_loader(graph, 40), make_loader(untyped(), 40), strict=True):
+            assert_same(batch, wanted)
+            if fails and rank == 1 and batch.key.index == 0:
+                raise ZeroDivisionError
+        end = "all were equal"
+    except RankLostError as error:
+        end = str(error)
+    (Path(folder) / f"{rank}.txt").write_text(end)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -46,6 +47,48 @@ def end_of(rank: "subprocess.Popen[str]", seconds: float = END_SECONDS) -> str:
     except subprocess.TimeoutExpired:
         rank.kill()
         return f"{rank.communicate()[0]}\nkilled after {seconds} s"
+
+
+def free_port() -> int:
+    """Return a port at which nobody listens."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+def run_spawned(function: str, world_size: int, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a program that spawns ranks without a process group by torch, as PyG's examples do; return how it ended.
+
+    Args:
+        function: "module:function", which each rank calls with its rank, the number of ranks, a port and `options`.
+        world_size: The number of ranks.
+        **options: What JSON can hold.
+    """
+    given = json.dumps([function, world_size, free_port(), options])
+    return subprocess.run(
+        [sys.executable, "-c", f"from tests.distributed.ranks import spawn; spawn({given!r})"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=END_SECONDS,
+        check=False,
+    )
+
+
+def spawn(given: str) -> None:
+    """Be the program that spawns ranks."""
+    world_size = json.loads(given)[1]
+    start: Any = torch.multiprocessing
+    start.spawn(be_spawned, (given,), nprocs=world_size)
+
+
+def be_spawned(rank: int, given: str) -> None:
+    """Be a rank that torch spawned."""
+    function, world_size, port, options = json.loads(given)
+    torch.set_num_threads(1)
+    module, _, name = function.partition(":")
+    getattr(importlib.import_module(module), name)(rank, world_size, port, **options)
 
 
 def result_file(folder: Path, rank: int) -> Path:

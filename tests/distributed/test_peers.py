@@ -2,13 +2,14 @@
 
 import json
 import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphfeed.distributed import Peers
-from tests.distributed.ranks import end_of, result_file, run_ranks, start_rank
+from graphfeed.distributed import MeetingPoint, Peers
+from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
 
 MODULE = "tests.distributed.lost_ranks"
 
@@ -86,3 +87,42 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
         assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
+
+
+@pytest.mark.slow
+def test_ranks_without_a_process_group_meet_at_an_address(tmp_path: Path) -> None:
+    program = run_spawned(f"{MODULE}:meet", 2, folder=str(tmp_path), fails=False)
+    assert program.returncode == 0, program.stderr
+    assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["all were equal"] * 2
+
+
+@pytest.mark.slow
+def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
+    program = run_spawned(f"{MODULE}:meet", 2, folder=str(tmp_path), fails=True)
+    assert program.returncode == 1
+    assert "ZeroDivisionError" in program.stderr
+    assert not (tmp_path / "1.txt").exists()
+    # torch may have ended rank 0 before it could say so.
+    ends = [path.read_text() for path in tmp_path.glob("0.txt")]
+    assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
+
+
+def check_no_meeting(rank: int, port: int, reason: str) -> None:
+    """Fail unless a rank that can't meet the other one says where it tried."""
+    peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", port, rank, 2))
+    peers.join()
+    with pytest.raises(OSError, match=f"rank 0 {reason}"):
+        peers.ask("graph 0", {}, {1 - rank: {}})
+
+
+def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:
+    port = free_port()
+    check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
+
+
+def test_an_address_that_others_use_is_named() -> None:
+    with socket.socket() as server:
+        server.bind(("0.0.0.0", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        check_no_meeting(0, port, rf"can't listen at 127\.0\.0\.1:{port}.*choose another port")
