@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.distributed.partition_pyg_layout import BROKEN, read_file
+from graphfeed.distributed.partition_pyg_layout import read_file
 from graphfeed.storage.datasets.array_files import check_file
+from graphfeed.storage.datasets.torch_files import BROKEN
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.graph.from_coo import from_coo

@@ -1,12 +1,7 @@
 """Reads parts in the layout of `torch_geometric.distributed`, written by our `Partitioner` or by PyG's."""
 
 import json
-import pickle
-import struct
-import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +11,7 @@ from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME
 from graphfeed.storage.datasets.array_files import check_file
+from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import FeatureKey
 from graphfeed.storage.graph.from_coo import from_coo
@@ -26,20 +22,6 @@ META, ORDER = "META.json", "order"
 BY_TYPE = "by type"
 """What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
 Features: TypeAlias = dict[tuple[str, str | None, str], TorchBasedFeature]
-BROKEN = (
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    pickle.PickleError,
-    struct.error,
-)
-"""What reading a file that is damaged or made up may raise."""
-ALLOWING = threading.Lock()
-"""Held by whom changes the types that torch unpickles, which all threads share."""
 
 
 class PyGLayout:
@@ -202,42 +184,9 @@ def feature_of(key: FeatureKey, rows: torch.Tensor, ids: torch.Tensor, owned: to
 
 
 def read_file(path: Path) -> Any:
-    """Return what `torch.save` wrote, without unpickling anything but tensors, dicts, lists and the like."""
+    """Return what `torch.save` wrote; PyG writes features of edges as a defaultdict."""
     check_file(path, "root")
-    try:
-        return load_tensors(path)
-    except (*BROKEN, OSError) as error:
-        if getattr(error, "filename", None) is not None:
-            raise  # such as of permissions; torch's own errors of damaged archives name no file
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} can't be read without unpickling objects, or is damaged: {reason}") from error
-
-
-def load_tensors(path: Path) -> Any:
-    """Return what `torch.save` wrote; what is known to torch as it is suffices for all that we wrote."""
-    try:
-        return torch.load(path, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError:
-        if not hasattr(torch.serialization, "safe_globals"):
-            raise
-    with allowing_defaultdict():
-        return torch.load(path, weights_only=True, map_location="cpu")
-
-
-@contextmanager
-def allowing_defaultdict() -> Iterator[None]:
-    """Let torch read a defaultdict as a dict: PyG wrote features of edges so. Before torch 2.6 it can't."""
-    with ALLOWING:
-        known = torch.serialization.get_safe_globals()
-        wanted: list[Any] = [(plain_dict, "collections.defaultdict"), dict]
-        hidden: list[Any] = [defaultdict] if defaultdict in known else []  # PyG allows it, and then can't fill it
-        with torch.serialization.safe_globals(hidden):
-            pass  # on leaving, torch takes out what is given, whether it was there before or not
-        try:
-            with torch.serialization.safe_globals([value for value in wanted if value not in known]):
-                yield
-        finally:
-            torch.serialization.add_safe_globals(hidden)
+    return read_tensors(path, [(plain_dict, "collections.defaultdict"), dict])
 
 
 def plain_dict(default_factory: Any = None) -> dict[Any, Any]:

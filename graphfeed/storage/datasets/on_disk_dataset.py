@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import torch
 
+from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, check_folder, parse_metadata, read_yaml
 from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
-from graphfeed.storage.datasets.processed_graph import read_graph, read_graphbolt_graph
+from graphfeed.storage.datasets.processed_graph import read_graph
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore
@@ -73,9 +74,9 @@ class OnDiskDataset:
     """A dataset in a folder with GraphBolt's `metadata.yaml`. Nothing is preprocessed or loaded before `load()`.
 
     The file `metadata.yaml` names the other files: edge lists (CSV, numpy or torch), the attributes that sampling uses,
-    features and item sets (numpy or torch). All files must lie in the folder, and no objects are unpickled. From a
-    folder with only GraphBolt's preprocessed files, features and tasks can be loaded. The graph there is a pickle, so
-    it has to be preprocessed again from its source.
+    features and item sets (numpy or torch). All files must lie in the folder, and no objects are unpickled. A folder
+    with only the files that GraphBolt has preprocessed is read as it is. If its graph has edge attributes, it needs
+    the original edge ids as well.
 
     Args:
         path: The folder.

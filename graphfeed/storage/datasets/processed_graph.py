@@ -1,6 +1,5 @@
 """The graph of a dataset: converts edge lists to arrays in files, and reads those."""
 
-import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -187,23 +186,3 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
         {name: read(file) for name, file in topology["node_attributes"].items()},
         {name: read(file) for name, file in topology["edge_attributes"].items()},
     )
-
-
-def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Read a graph that GraphBolt wrote, if that needs no unpickling of objects.
-
-    Raises:
-        ValueError: The file holds pickled objects. Or the edges have attributes, which GraphBolt leaves in the order of
-            the edge list.
-    """
-    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
-    again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
-    try:
-        arrays = torch.load(path, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError) as error:
-        raise ValueError(f"{path} holds pickled objects, which are not loaded; {again}") from error
-    if not isinstance(arrays, dict) or not {"csc_indptr", "indices"} <= set(arrays):
-        raise ValueError(f"{path} holds no graph, but a {type(arrays).__name__}; {again}")
-    if set(arrays.get("edge_attributes") or {}) - {ORIGINAL_EDGE_ID}:
-        raise ValueError(f"{path} has edge attributes, which GraphBolt did not bring into the graph's order; {again}")
-    return fused_csc_sampling_graph(**arrays)

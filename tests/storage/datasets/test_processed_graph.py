@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.storage import from_coo, fused_csc_sampling_graph
+from graphfeed.storage import from_coo
 from graphfeed.storage.datasets.metadata import parse_metadata
 from graphfeed.storage.datasets.processed_graph import (
     id_dtype,
     read_graph,
-    read_graphbolt_graph,
     type_dtype,
     write_graph,
 )
@@ -130,18 +129,3 @@ def test_types_have_attributes_of_one_dtype(tmp_path: Path) -> None:
     on_disk.save(tmp_path, data["graph"]["feature_data"][1]["path"], [1, 2, 3])
     with pytest.raises(ValueError, match=r"graph\.feature_data\[1\] is int64 .* another type's 'weight' is float64"):
         process(tmp_path, data, with_edge_ids=True)
-
-
-def test_a_graph_of_graphbolts_needs_no_unpickling(tmp_path: Path) -> None:
-    arrays: dict[str, Any] = {"csc_indptr": torch.tensor([0, 1, 2]), "indices": torch.tensor([1, 0])}
-    torch.save(arrays, tmp_path / "graph.pt")
-    assert read_graphbolt_graph(tmp_path, {"path": "graph.pt"}).indices.tolist() == [1, 0]
-    torch.save(arrays | {"edge_attributes": {"weight": torch.ones(2)}}, tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match="did not bring into the graph's order; preprocess again from the source"):
-        read_graphbolt_graph(tmp_path, {"path": "graph.pt"})
-    torch.save(fused_csc_sampling_graph(**arrays), tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match="holds pickled objects, which are not loaded; preprocess again"):
-        read_graphbolt_graph(tmp_path, {"path": "graph.pt"})
-    torch.save([1], tmp_path / "graph.pt")
-    with pytest.raises(ValueError, match="holds no graph, but a list; preprocess again"):
-        read_graphbolt_graph(tmp_path, {"path": "graph.pt"})

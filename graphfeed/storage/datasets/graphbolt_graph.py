@@ -1,0 +1,113 @@
+"""Reads the graph of a dataset that GraphBolt has preprocessed, without GraphBolt and without unpickling it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphfeed.storage.datasets.metadata import FILE_NAME, stay_inside
+from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+
+HANDLE = "_c_csc_graph"
+ARRAYS = {"indptr": "csc_indptr", "indices": "indices"}
+TYPE_ARRAYS = {"node_type_offset": "node_type_offset", "type_per_edge": "type_per_edge"}
+NUMBERS = ("node_type_to_id", "edge_type_to_id")
+
+
+class Shell:
+    """Takes the place of an object, and keeps what the object would be filled with."""
+
+    content: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.content = state
+
+
+def shell_named(module: str, name: str) -> type[Shell]:
+    """Return a class that torch takes for another one."""
+    return type(name, (Shell,), {"__module__": module, "__qualname__": name})
+
+
+SHELLS = (
+    shell_named("torch", "ScriptObject"),
+    shell_named("dgl.graphbolt.impl.fused_csc_sampling_graph", "FusedCSCSamplingGraph"),
+)
+"""The graph is an object of Python's that holds one of C++, which is written as a dict of tensors and its class."""
+
+
+def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
+    """Read a graph that GraphBolt 2.1 to 2.4 wrote into its folder `preprocessed`.
+
+    GraphBolt keeps edge attributes in the order of the edge lists, while its graph is sorted by destination, so that
+    its weighted and temporal sampling read the values of other edges. They are brought into the graph's order here,
+    which needs the original edge ids that `include_original_edge_id=True` writes.
+
+    Args:
+        folder: The folder of the dataset.
+        topology: The entry `graph_topology` of the preprocessed metadata.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged, holds other objects, or has edge attributes but no original edge ids.
+    """
+    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
+    again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
+    try:
+        arrays = arrays_of(read_tensors(path, SHELLS))
+    except ValueError as error:
+        raise ValueError(f"{path} holds no graph that can be read: {error}; {again}") from error
+    attributes = arrays.get("edge_attributes") or {}
+    if set(attributes) - {ORIGINAL_EDGE_ID}:
+        if ORIGINAL_EDGE_ID not in attributes:
+            raise ValueError(
+                f"{path} has edge attributes, which GraphBolt did not bring into the graph's order, and no original "
+                f"edge ids to do so; {again}"
+            )
+        arrays["edge_attributes"] = in_graph_order(attributes, arrays.get("type_per_edge"))
+    return fused_csc_sampling_graph(**arrays)
+
+
+def arrays_of(found: Any) -> dict[str, Any]:
+    """Return the arguments of `fused_csc_sampling_graph` from what a file holds."""
+    if isinstance(found, Shell):
+        found = from_shells(found)
+    if not isinstance(found, dict) or not {"csc_indptr", "indices"} <= set(found):
+        raise ValueError(f"it is a {type(found).__name__}")
+    return found
+
+
+def from_shells(graph: Shell) -> dict[str, Any]:
+    """Return the arguments of `fused_csc_sampling_graph` from the dict that the C++ object was written as."""
+    handle = graph.content.get(HANDLE) if isinstance(graph.content, dict) else None
+    content = handle.content if isinstance(handle, Shell) else None
+    state = content[0] if isinstance(content, tuple) and content else None
+    if not isinstance(state, dict) or not isinstance(state.get("independent_tensors"), dict):
+        raise ValueError(f"its {HANDLE} is not that of GraphBolt 2.1 or later")
+    tensors = state["independent_tensors"]
+    missing = set(ARRAYS) - set(tensors)
+    if missing:
+        raise ValueError(f"it lacks {sorted(missing)}")
+    arrays: dict[str, Any] = {ours: tensors[name] for name, ours in ARRAYS.items()}
+    arrays |= {ours: tensors[name] for name, ours in TYPE_ARRAYS.items() if name in tensors}
+    for name in NUMBERS:
+        if state.get(name):
+            arrays[name] = {kind: int(number) for kind, number in state[name].items()}
+    arrays |= {name: dict(state[name]) for name in ("node_attributes", "edge_attributes") if state.get(name)}
+    return arrays
+
+
+def in_graph_order(attributes: Mapping[str, torch.Tensor], types: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Return edge attributes in the order of the graph; the lists of the types lay one behind the other."""
+    ids = attributes[ORIGINAL_EDGE_ID].to(torch.int64)
+    if types is not None:
+        counts = torch.bincount(types.to(torch.int64))
+        ids = ids + (counts.cumsum(0) - counts)[types.to(torch.int64)]
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(ids):
+        raise ValueError(f"{ORIGINAL_EDGE_ID} must have ids below {len(ids)} for each edge type")
+    for name, values in attributes.items():
+        if len(values) != len(ids):
+            raise ValueError(f"edge attribute {name!r} has {len(values)} rows, but the graph has {len(ids)} edges")
+    return {name: values if name == ORIGINAL_EDGE_ID else values[ids] for name, values in attributes.items()}

@@ -1,0 +1,82 @@
+"""Reads files of `torch.save` that came from outside: nothing in them is unpickled but tensors and plain containers."""
+
+import pickle
+import re
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+BROKEN = (
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    pickle.PickleError,
+    struct.error,
+)
+"""What reading a file that is damaged or made up may raise."""
+ALLOWING = threading.Lock()
+"""Held by whom changes the types that torch unpickles, which all threads share."""
+
+
+def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
+    """Return what `torch.save` wrote, without unpickling anything but tensors, dicts, lists and the like.
+
+    Args:
+        path: The file, which must exist.
+        stand_ins: What may also be named in the file, and what is made in its place: a class that has the module and
+            the name of another, or a tuple of a function and the full name of what it replaces. They need torch 2.5,
+            and tuples need torch 2.6.
+
+    Raises:
+        ValueError: The file is damaged, or holds other objects.
+    """
+    try:
+        return load_with(path, stand_ins)
+    except (*BROKEN, OSError) as error:
+        if getattr(error, "filename", None) is not None:
+            raise  # such as of permissions; torch's own errors of damaged archives name no file
+        found = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        # Torch's own message is long, and advises to unpickle everything.
+        reason = f"it holds {found[1]}" if found else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} can't be read without unpickling objects, or is damaged: {reason}") from error
+
+
+def load_with(path: Path, stand_ins: Sequence[Any]) -> Any:
+    """Return what `torch.save` wrote. Types are allowed only where what is known to torch as it is doesn't suffice."""
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError:
+        if not stand_ins or not hasattr(torch.serialization, "safe_globals"):
+            raise
+    with allowing(stand_ins):
+        return torch.load(path, weights_only=True, map_location="cpu")
+
+
+@contextmanager
+def allowing(stand_ins: Sequence[Any]) -> Iterator[None]:
+    """Let torch make some objects in place of those that a file names."""
+    with ALLOWING:
+        known = torch.serialization.get_safe_globals()
+        names = {name_of(value) for value in stand_ins}
+        hidden: list[Any] = [value for value in known if value not in stand_ins and name_of(value) in names]
+        with torch.serialization.safe_globals(hidden):
+            pass  # on leaving, torch takes out what is given, whether it was there before or not
+        try:
+            with torch.serialization.safe_globals([value for value in stand_ins if value not in known]):
+                yield
+        finally:
+            torch.serialization.add_safe_globals(hidden)
+
+
+def name_of(value: Any) -> str:
+    """Return the name under which torch allows an object."""
+    return str(value[1]) if isinstance(value, tuple) else f"{value.__module__}.{value.__qualname__}"

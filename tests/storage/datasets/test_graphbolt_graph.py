@@ -1,0 +1,119 @@
+"""Graphs that GraphBolt 2.1 wrote: the files in the folder `graphbolt` are its own."""
+
+import pickle
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
+from tests.digests import assert_same
+
+FILES = Path(__file__).parent / "graphbolt"
+EDGES = {
+    "user:follows:user": torch.tensor([[0, 1, 2, 3, 1], [1, 2, 0, 1, 0]]),
+    "user:likes:item": torch.tensor([[0, 1, 1], [1, 2, 0]]),
+}
+"""The edge lists of the typed graph, whose edge attribute "w" is 0 to 4, and 0.1 to 0.3."""
+
+
+def read(path: Path) -> gf.FusedCSCSamplingGraph:
+    return read_graphbolt_graph(path.parent, {"path": path.name})
+
+
+def test_a_graph_with_types_is_read_and_its_attributes_are_in_its_order() -> None:
+    graph = read(FILES / "typed.pt")
+    weights = {"user:follows:user": torch.arange(5.0), "user:likes:item": torch.tensor([0.1, 0.2, 0.3])}
+    expected = gf.from_coo(EDGES, {"item": 3, "user": 4}, edge_attributes={"w": weights})
+    assert graph.num_nodes == expected.num_nodes
+    assert graph.num_edges == expected.num_edges
+    seeds = {"item": torch.arange(3), "user": torch.arange(4)}
+    by_kind: Any = graph.in_subgraph(seeds).original_edge_ids
+    for kind, own in by_kind.items():
+        assert sorted(own.tolist()) == list(range(EDGES[kind].shape[1]))
+    assert graph.type_per_edge is not None
+    ids, found = graph.edge_attributes["_ORIGINAL_EDGE_ID"], graph.edge_attributes["w"]
+    for kind, number in (graph.edge_type_to_id or {}).items():
+        of_kind = graph.type_per_edge == number
+        assert_same(found[of_kind], weights[kind][ids[of_kind].long()])
+
+
+def test_attributes_without_original_edge_ids_are_refused() -> None:
+    with pytest.raises(ValueError, match="no original edge ids to do so; preprocess again from the source"):
+        read(FILES / "weighted.pt")
+
+
+def test_the_folder_of_graphbolt_is_enough(tmp_path: Path) -> None:
+    made = tmp_path / "preprocessed"
+    made.mkdir()
+    shutil.copy(FILES / "typed.pt", made / "fused_csc_sampling_graph.pt")
+    (made / "metadata.yaml").write_text(
+        "dataset_name: toy\n"
+        "graph_topology: {type: FusedCSCSamplingGraph, path: preprocessed/fused_csc_sampling_graph.pt}\n"
+    )
+    graph = gf.OnDiskDataset(tmp_path).load().graph
+    assert graph is not None
+    assert graph.num_edges == {"user:follows:user": 5, "user:likes:item": 3}
+
+
+def test_a_dict_of_arrays_is_read(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {"csc_indptr": torch.tensor([0, 1, 2]), "indices": torch.tensor([1, 0])}
+    torch.save(arrays, tmp_path / "graph.pt")
+    assert read(tmp_path / "graph.pt").indices.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("value", [[1], gf.from_coo(torch.tensor([[0], [1]]), 2)], ids=["a list", "another pickle"])
+def test_what_holds_no_graph_is_refused(value: Any, tmp_path: Path) -> None:
+    torch.save(value, tmp_path / "graph.pt")
+    with pytest.raises(ValueError, match=r"graph.pt holds no graph that can be read: .*; preprocess again"):
+        read(tmp_path / "graph.pt")
+
+
+class Attack:
+    """Runs code where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_nothing_else_is_unpickled(tmp_path: Path) -> None:
+    torch.save(Attack(tmp_path / "touched"), tmp_path / "graph.pt")
+    with pytest.raises(ValueError, match="without unpickling objects"):
+        read(tmp_path / "graph.pt")
+    assert not (tmp_path / "touched").exists()
+    with (tmp_path / "graph.pt").open("wb") as file:
+        pickle.dump(Attack(tmp_path / "touched"), file, protocol=2)
+    with pytest.raises(ValueError, match="without unpickling objects"):
+        read(tmp_path / "graph.pt")
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize("mutation", ["flip", "cut"])
+def test_a_damaged_file_is_a_valid_graph_or_a_clear_error(mutation: str, tmp_path: Path) -> None:
+    whole, chance, refused = (FILES / "typed.pt").read_bytes(), random.Random(0), 0
+    for _ in range(150):
+        content = bytearray(whole)
+        place = chance.randrange(len(content))
+        if mutation == "flip":
+            content[place] ^= 1 << chance.randrange(8)
+        else:
+            del content[place:]
+        (tmp_path / "graph.pt").write_bytes(content)
+        try:
+            read(tmp_path / "graph.pt").check()
+        except (ValueError, TypeError):
+            refused += 1
+    assert refused > 10
+
+
+def test_torch_allows_as_before() -> None:
+    before = torch.serialization.get_safe_globals()
+    assert_same(read(FILES / "typed.pt").indices, read(FILES / "typed.pt").indices)
+    assert torch.serialization.get_safe_globals() == before
