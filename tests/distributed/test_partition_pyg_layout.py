@@ -1,8 +1,6 @@
 import json
 import random
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import Partitioner, open_part
-from graphfeed.distributed.partition_pyg_layout import PyGLayout, read_file
+from graphfeed.distributed.partition_pyg_layout import PyGLayout
 from tests.digests import assert_same
 from tests.distributed.pyg_data import LIKES, hetero_data, plain_data
 from tests.distributed.test_partitioner import load
@@ -176,76 +174,3 @@ def test_files_that_lack_something_are_named(plain: Path, content: Any) -> None:
     torch.save(content, plain / "part_0" / "graph.pt")
     with pytest.raises(ValueError, match=r"part 0 of .* can't be read"):
         open_part(plain, 0)
-
-
-class Mine:
-    """Is allowed by a program of its own."""
-
-
-class Other:
-    """Is allowed while a file is read."""
-
-
-@pytest.fixture
-def allowed(tmp_path: Path) -> Iterator[Path]:
-    """Give a file with a defaultdict, in a program that allows types of its own."""
-    path, known = tmp_path / "edge_feats.pt", torch.serialization.get_safe_globals()
-    torch.save(defaultdict(dict, {"a": {"feats": torch.arange(3)}}), path)
-    torch.serialization.add_safe_globals([Mine])
-    yield path
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(known)
-
-
-@pytest.mark.parametrize("own", [[], [defaultdict], [dict, defaultdict]])
-def test_types_that_a_program_allows_are_as_before(
-    allowed: Path, own: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.serialization.add_safe_globals(own)
-    before, load_file = set(torch.serialization.get_safe_globals()), torch.load
-
-    def allow_another(*arguments: Any, **options: Any) -> Any:
-        torch.serialization.add_safe_globals([Other])
-        return load_file(*arguments, **options)
-
-    monkeypatch.setattr(torch, "load", allow_another)
-    found = read_file(allowed)
-    assert type(found) is dict
-    assert_same(found["a"]["feats"], torch.arange(3))
-    assert set(torch.serialization.get_safe_globals()) == {*before, Other}
-
-
-def test_threads_that_read_at_the_same_time_don_t_disturb_each_other(
-    allowed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, load_file, both = set(torch.serialization.get_safe_globals()), torch.load, threading.Barrier(2)
-    one_is_in, two_are_in, one_ended = (threading.Event() for _ in range(3))
-    seen, found = set(), []
-
-    def overlap(*arguments: Any, **options: Any) -> Any:
-        if threading.get_ident() not in seen:  # nobody has allowed anything yet
-            seen.add(threading.get_ident())
-            try:
-                return load_file(*arguments, **options)
-            finally:
-                both.wait(5)
-        if not one_is_in.is_set():
-            one_is_in.set()
-            two_are_in.wait(0.2)
-        else:
-            two_are_in.set()
-            one_ended.wait(0.2)
-        return load_file(*arguments, **options)
-
-    def read() -> None:
-        found.append(read_file(allowed))
-        one_ended.set()
-
-    monkeypatch.setattr(torch, "load", overlap)
-    threads = [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 2
-    assert set(torch.serialization.get_safe_globals()) == before
