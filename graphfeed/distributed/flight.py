@@ -158,9 +158,9 @@ def are_counts(values: list[Any]) -> bool:
     return all(type(value) is int and value >= 0 for value in values)
 
 
-def to_stream(kind: bytes, value: Any) -> Any:
-    """Return an answer as a stream of one record batch, which is sent straight from the tensors' memory."""
-    arrow, flight = import_optional("pyarrow", "a sampling server", ""), import_flight()
+def to_batch(kind: bytes, value: Any) -> Any:
+    """Return an answer as a record batch, which is sent straight from the tensors' memory."""
+    arrow = import_optional("pyarrow", "a sampling server", "")
     tree, tensors = pack_minibatch(value)
     header, parts = pack_tensors(tensors)
     columns = [
@@ -172,13 +172,12 @@ def to_stream(kind: bytes, value: Any) -> Any:
     metadata = {b"kind": kind, b"tree": json.dumps(tree).encode(), b"tensors": header}
     if not columns:
         columns, tensors = [arrow.nulls(1)], {"": None}  # type: ignore[dict-item]
-    batch = arrow.record_batch(
+    return arrow.record_batch(
         columns,
         schema=arrow.schema(
             [(name, column.type) for name, column in zip(tensors, columns, strict=True)], metadata=metadata
         ),
     )
-    return flight.RecordBatchStream(arrow.Table.from_batches([batch]))
 
 
 def from_batch(batch: Any) -> tuple[bytes, Any]:

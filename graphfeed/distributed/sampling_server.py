@@ -1,6 +1,8 @@
 """A server that makes the mini-batches of a pipeline for loaders on other machines."""
 
+import hashlib
 import hmac
+import json
 import threading
 import time
 import traceback
@@ -11,6 +13,7 @@ from typing import Any, Self
 
 from graphfeed.channels.frames import is_loopback
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.distributed.flight import (
     ABOUT,
@@ -24,8 +27,10 @@ from graphfeed.distributed.flight import (
     pack_cuts,
     read_question,
     read_ticket,
-    to_stream,
+    to_batch,
 )
+from graphfeed.distributed.health_endpoint import HealthEndpoint
+from graphfeed.distributed.server_metrics import ServerMetrics
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.remote_error import summarise
 from graphfeed.loader.executors.worker_task import WorkerTask
@@ -98,20 +103,16 @@ class SamplingServer:
     ) -> None:
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
-        if tls is None and not allow_plaintext and not is_loopback(host):
-            raise ValueError(
-                f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
-                "give tls=(certificate, key), or allow_plaintext=True where nobody else is on the network"
-            )
+        self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
+        self._check_host(host)
         self._expected = f"Bearer {check_token(token)}".encode()
         self._sides = find_sides(pipe)
         cores = available_cores() if num_workers is None else num_workers
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
-        self._counting = threading.Lock()
-        self._num_waiting = 0
-        self.num_made = 0
-        """How many mini-batches were made."""
+        fingerprints = json.dumps([cut.fingerprint for cut, _ in self._sides], sort_keys=True)
+        self.metrics = ServerMetrics(hashlib.sha256(fingerprints.encode()).hexdigest()[:16], MOST_WAITING + cores)
+        """What the server counts."""
         self.on_event: Callable[[str], None] = ignore
         """Is told in one line of each request that was refused, or failed; set it to print or log them."""
         flight = import_flight()
@@ -121,6 +122,40 @@ class SamplingServer:
         self.port: int = self._flight.port
         self.address = f"{shown}:{self.port}"
         self._end = weakref.finalize(self, Shutdown(self._flight))
+        self._endpoints: list[Any] = []
+
+    @property
+    def num_made(self) -> int:
+        """How many mini-batches were made."""
+        return self.metrics.num_made
+
+    def serve_health(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Tell by HTTP how the server is, until it is closed; return the address.
+
+        `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
+        mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, and the fingerprint of the
+        pipeline. On another address than loopback, a request needs the server's token, as
+        `curl -H "Authorization: Bearer TOKEN"`, and the endpoint has the server's TLS.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 takes a free one.
+
+        Raises:
+            ValueError: Others could reach the address, and there is no TLS.
+
+        Example:
+            >>> import graphfeed as gf, urllib.request
+            >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+            >>> with SamplingServer(pipe, token="secret") as server:
+            ...     urllib.request.urlopen(f"http://{server.serve_health()}/health").status
+            200
+        """
+        self._check_host(host)
+        guard = (None, None) if is_loopback(host) else (self._token, self._tls)
+        endpoint = HealthEndpoint(self.metrics, host, port, *guard)
+        self._endpoints.append(weakref.finalize(self, endpoint.close))
+        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
 
     def authenticate(self, headers: dict[str, list[str]]) -> bool:
         """Tell whether a request has the token; all wrong ones take the same time."""
@@ -136,7 +171,7 @@ class SamplingServer:
             traceback.print_exc()
 
     def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> Any:
-        """Return the answer to a request, as a stream.
+        """Return the answer to a request, as a record batch.
 
         Args:
             ticket: What is asked for.
@@ -146,33 +181,41 @@ class SamplingServer:
             FlightCancelledError: It has given up; nothing was made.
             FlightUnavailableError: Too many other requests wait.
         """
-        try:
-            if ticket.startswith(ABOUT):
-                return to_stream(MADE, pack_cuts(self._describe(read_question(ticket))))
-            cut, task = read_ticket(ticket)
-            work = self._find(cut)
-        except ValueError as error:
-            self.tell(f"refused: {error}")
-            return to_stream(REFUSED, str(error))
-        self._take_slot(has_gone)
-        try:
-            stream = to_stream(MADE, work(task))
-        except Exception as error:
-            self.tell(f"failed: mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
-            text = "".join(traceback.format_exception(error))
-            return to_stream(FAILED, [summarise(error), list(getattr(error, "__notes__", ())), text])
-        finally:
-            self._slots.release()
-        with self._counting:
-            self.num_made += 1
-        return stream
+        with self.metrics.request():
+            try:
+                if ticket.startswith(ABOUT):
+                    return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
+                cut, task = read_ticket(ticket)
+                work = self._find(cut)
+            except ValueError as error:
+                self.note("refused", str(error))
+                return to_batch(REFUSED, str(error))
+            self._take_slot(has_gone)
+            try:
+                answer = to_batch(MADE, work(task))
+            except Exception as error:
+                self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+                text = "".join(traceback.format_exception(error))
+                return to_batch(FAILED, [summarise(error), list(getattr(error, "__notes__", ())), text])
+            finally:
+                self._slots.release()
+            self.metrics.count_made(answer.nbytes)
+            return answer
+
+    def note(self, kind: str, reason: str) -> None:
+        """Count a request without an answer, and tell of it."""
+        self.metrics.count_error(kind)
+        self.tell(f"{'failed' if kind == 'failed' else 'refused'}: {reason}")
 
     def close(self) -> None:
         """Stop listening, and wait for the requests at work, but 10 seconds at most: a client may hold one open.
 
         What is not answered by then is lost to its reader, which asks another server. Does nothing the second time.
         """
+        self.metrics.is_closed = True
         self._end()
+        for end in self._endpoints:
+            end()
 
     def __enter__(self) -> Self:
         """Return the server; it is closed at the end of the block."""
@@ -182,25 +225,28 @@ class SamplingServer:
         """Close the server."""
         self.close()
 
+    def _check_host(self, host: str) -> None:
+        if self._tls is None and not self._allow_plaintext and not is_loopback(host):
+            raise ValueError(
+                f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
+                "give tls=(certificate, key), or allow_plaintext=True where nobody else is on the network"
+            )
+
     def _take_slot(self, has_gone: Callable[[], bool]) -> None:
         flight = import_flight()
-        with self._counting:
-            is_full = self._num_waiting >= MOST_WAITING
-            self._num_waiting += not is_full
-        if is_full:
+        if self.metrics.in_flight > self.metrics.most_in_flight:
             reason = f"{MOST_WAITING} requests wait already"
-            self.tell(f"refused: {reason}")
+            self.note("full", reason)
             raise flight.FlightUnavailableError(reason)
-        try:
-            while not self._slots.acquire(timeout=STEP_SECONDS):
-                if has_gone():
-                    raise flight.FlightCancelledError("the reader has given up")
-        finally:
-            with self._counting:
-                self._num_waiting -= 1
-        if has_gone():
+        is_mine = False
+        while not has_gone():
+            if is_mine:
+                return
+            is_mine = self._slots.acquire(timeout=STEP_SECONDS)
+        if is_mine:
             self._slots.release()
-            raise flight.FlightCancelledError("the reader has given up")
+        self.metrics.count_error("cancelled")
+        raise flight.FlightCancelledError("the reader has given up")
 
     def _describe(self, place: list[int]) -> list[tuple[Cut, int]]:
         ranked = [side if side[0].rank is None else of_rank(*side, place) for side in self._sides]
@@ -280,14 +326,16 @@ def of_rank(cut: Cut, work: WorkerTask, place: list[int]) -> tuple[Cut, WorkerTa
 
 def flight_server(flight: Any, server: SamplingServer, location: str, certificates: Any) -> Any:
     """Start the server of Arrow Flight that asks this one; its classes are made here, as pyarrow is imported late."""
+    arrow = import_optional("pyarrow", "a sampling server", "")
 
     def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
         if not server.authenticate(headers):
-            server.tell(f"refused: {info.method.name} without the right token")
+            server.note("unauthenticated", f"{info.method.name} without the right token")
             raise flight.FlightUnauthenticatedError("the token is missing or wrong")
 
     def do_get(_: Any, context: Any, ticket: Any) -> Any:
-        return server.answer(ticket.ticket, context.is_cancelled)
+        batch = server.answer(ticket.ticket, context.is_cancelled)
+        return flight.RecordBatchStream(arrow.Table.from_batches([batch]))
 
     guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": start_call})
     handler = type("MinibatchHandler", (flight.FlightServerBase,), {"do_get": do_get})

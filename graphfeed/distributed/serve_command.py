@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="the certificate chain as PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="the certificate's private key as PEM")
     parser.add_argument("--allow-plaintext", action="store_true", help="let other machines connect without TLS")
+    parser.add_argument(
+        "--health-bind", metavar="HOST:PORT", help="answer GET /health and GET /metrics there; off by default"
+    )
     parser.add_argument("--workers", type=int, metavar="N", help="how many mini-batches are made at once")
 
 
@@ -39,6 +42,7 @@ def run(options: Any) -> None:
     if (options.tls_cert is None) != (options.tls_key is None):
         raise ValueError("--tls-cert and --tls-key go together; give both")
     host, port = parse_address(options.bind)
+    health = None if options.health_bind is None else parse_address(options.health_bind)
     tls = None
     if options.tls_cert is not None:
         tls = Path(options.tls_cert).read_bytes(), Path(options.tls_key).read_bytes()
@@ -66,6 +70,8 @@ def run(options: Any) -> None:
     ) as server:
         server.on_event = say
         say(f"serving {pipe!r} at {server.address}")
+        if health is not None:
+            say(f"health and metrics at {server.serve_health(health[0].strip('[]'), health[1])}")
         ended.wait()
         say(f"stopped after {server.num_made} mini-batches")
 

@@ -9,6 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 
 import graphfeed as gf
 from tests.scripts import REPOSITORY
@@ -20,12 +23,18 @@ pipe = pipelines.{name}()
 """
 
 
+CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+CERTIFICATE += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+
+
 @dataclass
 class Served:
     """A server that was started."""
 
     process: "subprocess.Popen[str]"
     address: str
+    health: str
+    """The address of its health endpoint."""
 
     def end(self) -> list[str]:
         """End the server as a terminal would; return what it printed since it began."""
@@ -44,6 +53,7 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
     with open(token, "w") as file:
         file.write(TOKEN + "\n")
     command = [sys.executable, "-m", "graphfeed", "serve", script, "--bind", "127.0.0.1:0", "--token-file", token]
+    command += ["--health-bind", "127.0.0.1:0"]
     processes = [
         subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(count)
@@ -53,13 +63,24 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
         for process in processes:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("serving "), line + process.stdout.read()
-            started.append(Served(process, line.split()[-1]))
+            assert line.startswith("serving "), line
+            health = process.stdout.readline()
+            assert health.startswith("health and metrics at "), health
+            started.append(Served(process, line.split()[-1], health.split()[-1]))
         yield started
     finally:
         for process in processes:
             process.kill()
             process.communicate()
+
+
+def make_certificate(folder: Path) -> tuple[bytes, bytes]:
+    """Return a certificate for this machine and its key; skip the test where there is no openssl."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    command = [*CERTIFICATE, "-keyout", str(key), "-out", str(certificate)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no openssl to make a certificate")
+    return certificate.read_bytes(), key.read_bytes()
 
 
 def open_call(port: int) -> socket.socket:

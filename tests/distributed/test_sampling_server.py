@@ -2,7 +2,6 @@
 
 import json
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,13 +13,12 @@ import graphfeed as gf
 from graphfeed.distributed import SamplingServer, sampling_server
 from tests import pipelines
 from tests.digests import digests
+from tests.distributed.served import make_certificate
 from tests.scripts import run_body
 
 pytest.importorskip("pyarrow")
 
 TOKEN = "secret"
-COMMAND = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-COMMAND += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
 
 
 class Fails(gf.Transform):
@@ -224,15 +222,7 @@ def test_others_are_let_in_by_tls_or_by_name() -> None:
 
 
 def test_tls_checks_the_certificate(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = subprocess.run(
-        [*COMMAND, "-keyout", key, "-out", certificate],
-        capture_output=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip("no openssl to make a certificate")
-    pipe, tls = pipelines.shuffled(), (certificate.read_bytes(), key.read_bytes())
+    pipe, tls = pipelines.shuffled(), make_certificate(tmp_path)
     with SamplingServer(pipe, "0.0.0.0", token=TOKEN, tls=tls) as server:
         address = f"localhost:{server.port}"
         with gf.DataLoader(pipe, servers=[address], token=TOKEN, tls_root_certs=tls[0], seed=3) as loader:

@@ -1,0 +1,48 @@
+"""What a server counts, and when it counts as ill."""
+
+import pytest
+
+from graphfeed.distributed import server_metrics
+from graphfeed.distributed.server_metrics import ServerMetrics
+
+
+def test_the_text_has_a_line_for_each_count() -> None:
+    metrics = ServerMetrics("abc", 2)
+    metrics.count_made(100)
+    metrics.count_made(20)
+    metrics.count_error("refused")
+    with metrics.request():
+        lines = metrics.text().splitlines()
+    assert "graphfeed_minibatches_total 2" in lines
+    assert "graphfeed_sent_bytes_total 120" in lines
+    assert "graphfeed_requests_in_flight 1" in lines
+    assert 'graphfeed_errors_total{kind="refused"} 1' in lines
+    assert 'graphfeed_errors_total{kind="failed"} 0' in lines
+    assert 'graphfeed_pipeline_info{fingerprint="abc"} 1' in lines
+    assert "graphfeed_requests_in_flight 0" in metrics.text().splitlines()
+    typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
+
+
+def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    metrics = ServerMetrics("", 2)
+    assert metrics.problem() is None
+    with metrics.request():
+        assert metrics.problem() is None
+        with metrics.request():
+            assert metrics.problem() == "2 requests wait, and others are refused"
+        monkeypatch.setattr(server_metrics, "STUCK_SECONDS", -1.0)
+        assert metrics.problem() == "1 requests wait, and none was finished for 0 s"
+    assert metrics.problem() is None
+    metrics.is_closed = True
+    assert metrics.problem() == "the server is closing"
+
+
+def test_a_server_without_requests_is_not_stuck_however_long_it_had_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = ServerMetrics("", 2)
+    metrics.latest_step -= 1000
+    assert metrics.problem() is None
+    with metrics.request():
+        assert metrics.problem() is None
