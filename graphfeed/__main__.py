@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "partition": "graphfeed.distributed.partition_command",
+    "plan-cluster": "graphfeed.distributed.plan_cluster",
     "serve": "graphfeed.distributed.serve_command",
 }
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
@@ -14,7 +15,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return the exit status: 1 if files or arguments don't fit, with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files.")
+    parser = argparse.ArgumentParser(prog="graphfeed", description="Works with graphs in files and in parts.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, place in COMMANDS.items():
         module = import_module(place)

@@ -21,11 +21,13 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.partitioner import Partitioner
 from graphfeed.distributed.peers import MeetingPoint, Peers, RankLostError
+from graphfeed.distributed.plan_cluster import ClusterPlan
 from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.sampling_server import SamplingServer
 
 __all__ = [
     "METHODS",
+    "ClusterPlan",
     "DistContext",
     "DistRole",
     "GraphPart",

@@ -108,10 +108,18 @@ def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
 
 
 def size_text(expected: BatchSizeEstimate | None) -> str:
-    """Return a number of bytes with two or three digits; an estimate is no more exact than that."""
-    if expected is None:
-        return UNKNOWN
-    size, unit = expected.num_bytes, 0
+    """Return the number of bytes, if it is known."""
+    return UNKNOWN if expected is None else bytes_text(expected.num_bytes)
+
+
+def bytes_text(size: float) -> str:
+    """Return a number of bytes with two or three digits; an estimate is no more exact than that.
+
+    Example:
+        >>> bytes_text(123_456), bytes_text(1_234_567)
+        ('123 kB', '1.2 MB')
+    """
+    unit = 0
     while size >= 999.5 and unit < len(UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.0f} {UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {UNITS[unit]}"

@@ -9,6 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
 from graphfeed.distributed.peers import find_place
+from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.golden_pipelines import numbers
 from tests.test_edge_truth import load
@@ -98,23 +99,30 @@ def compare(data: str) -> dict[str, int]:
 
 
 def count_traffic() -> dict[str, int]:
-    """Return what a rank sent for some mini-batches, and the least that their ids, edges and rows take."""
+    """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = find_place()[0], 20_000, Peers()
-    graph = gf.from_coo((numbers(200_000, num_nodes, 1), numbers(200_000, num_nodes, 2)), num_nodes)
+    # Each node has ten in-edges.
+    graph = gf.from_coo((numbers(200_000, num_nodes, 1), torch.arange(200_000) % num_nodes), num_nodes)
     part = cut_graph(graph, assign_nodes(graph, find_place()[1], "hash"), rank)
-    rows = PartitionedFeature(cut_rows(torch.zeros(num_nodes, 32), part.book, rank), part.book, peers)
+    own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
+    rows = PartitionedFeature(own, part.book, peers)
     store = gf.BasicFeatureStore({("node", None, "x"): rows})
-    seeds = gf.ItemSet(numbers(2048, num_nodes, 3 + rank), names="seeds")
+    seeds = gf.ItemSet(torch.arange(2048) * 9 + rank, names="seeds")
     pipe: gf.Datapipe = gf.ItemSampler(seeds, batch_size=512)
     pipe = pipe.sample_neighbor(PartitionedGraph(part, peers), [10, 10]).fetch_feature(store, ["x"])
-    batches, least = 0, 0
+    batches, least, edges = 0, 0, 0
     for batch in gf.DataLoader(pipe, 0, seed=rank):
         batches += 1
         for hop in batch.sampled_subgraphs:
+            edges += hop.sampled_csc.indices.numel()
             away = part.book.owners_of(hop.original_column_node_ids) != rank
             # An id and a count for each column, a source and an id for each edge.
             least += 12 * int(away.sum()) + 16 * int(hop.sampled_csc.indptr.diff()[away].sum())
         least += (8 + 32 * 4) * int((part.book.owners_of(batch.input_nodes) != rank).sum())
     peers.close()
     peers.join()
-    return {"batches": batches, "exchanges": peers.traffic.exchanges, "sent": peers.traffic.bytes_sent, "least": least}
+    sent, exchanges = peers.traffic.bytes_sent, peers.traffic.exchanges
+    book: Any = part.book
+    held = sum(tensor.nbytes for tensor in tensors_in([vars(part.columns), book.owners, book.places]))
+    counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
+    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes}

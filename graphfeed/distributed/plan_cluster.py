@@ -1,0 +1,232 @@
+"""Calculates the memory, the network traffic and the batch rate of a graph in parts, before any machine is rented.
+
+This is the command `graphfeed plan-cluster`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.datapipes.pipeline.size_estimate import distinct
+from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.loader.explain import bytes_text
+from graphfeed.ops.checks import check_count
+
+INT32, INT64 = torch.int32.itemsize, torch.int64.itemsize
+QUESTION_BYTES, ANSWER_BYTES = 320, 256
+"""What a message takes beside its ids, edges or rows."""
+FEATURE_DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8")
+
+
+class Hop(NamedTuple):
+    """What is sampled in a hop of one mini-batch."""
+
+    columns: float
+    """The nodes whose in-edges are sampled."""
+    edges: float
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """What a graph in parts takes: the memory of each machine, and the network per mini-batch. `str` of it is a table.
+
+    Assumes that nodes are assigned to machines evenly and without regard to edges, that each machine makes mini-batches
+    of its own, and that every node has the average number of in-edges, with uniform sources. If some nodes are the
+    sources of very many edges, mini-batches have fewer nodes than planned.
+
+    The memory is that of one part: for all nodes of the graph, the start of their columns, their machine and their
+    place there; and its share of the edges, their ids and the rows. Mini-batches in flight and your model come on top.
+
+    Raises:
+        TypeError: A number that is not whole.
+        ValueError: A number or a dtype out of range.
+
+    Example:
+        >>> plan = ClusterPlan(num_nodes=1_000_000, num_edges=10_000_000, machines=4, fanouts=[10, 10], feature_width=8)
+        >>> plan.exchanges, [round(hop.edges) for hop in plan.hops]
+        (3, [10240, 112013])
+        >>> round(plan.graph_bytes), round(plan.feature_bytes)
+        (53000008, 8000000)
+    """
+
+    num_nodes: int
+    num_edges: int
+    machines: int
+    fanouts: Sequence[int]
+    """One per hop, the hop at the seeds last; -1 takes all in-edges."""
+    batch_size: int = 1024
+    """The seeds of a mini-batch."""
+    feature_width: int = 0
+    """The values per node."""
+    feature_dtype: torch.dtype = torch.float32
+    id_dtype: torch.dtype = torch.int64
+    """The dtype of node ids; int32 is enough below 2**31 nodes."""
+    has_types: bool = False
+    """Whether there are edge types: a byte per edge, in memory and on the network."""
+    gbit_per_second: float = 10.0
+    """What a machine can send, and receive at the same time."""
+
+    def __post_init__(self) -> None:
+        for name, least in {"num_nodes": 1, "num_edges": 0, "machines": 1, "batch_size": 1, "feature_width": 0}.items():
+            check_count(name, getattr(self, name), least)
+        if not self.fanouts:
+            raise ValueError("fanouts must have one number per hop, but is empty")
+        for fanout in self.fanouts:
+            check_count("a fan-out", fanout, -1)
+        if self.id_dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"id_dtype must be torch.int32 or torch.int64, but is {self.id_dtype}")
+        if self.id_dtype == torch.int32 and self.num_nodes >= 1 << 31:
+            raise ValueError(f"id_dtype must be torch.int64 for {self.num_nodes} nodes, but is torch.int32")
+        if not 0 < self.gbit_per_second < inf:
+            raise ValueError(f"gbit_per_second must be a positive number, but is {self.gbit_per_second}")
+
+    @property
+    def graph_bytes(self) -> float:
+        """The bytes of one part of the graph."""
+        place = INT64 if self.num_nodes > 1 << 31 else INT32
+        per_node = INT64 + (smallest_dtype(self.machines).itemsize + place if self.machines > 1 else 0)
+        return INT64 + per_node * self.num_nodes + self.edge_bytes * self.num_edges / self.machines
+
+    @property
+    def feature_bytes(self) -> float:
+        """The bytes of the rows that one machine owns."""
+        return self.row_bytes * self.num_nodes / self.machines
+
+    @property
+    def edge_bytes(self) -> int:
+        """The bytes of an edge, where it lies and on the network: its source, its id, and its type if there are any."""
+        return self.id_dtype.itemsize + INT64 + self.has_types
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of the features of one node."""
+        return self.feature_width * self.feature_dtype.itemsize
+
+    @cached_property
+    def hops(self) -> list[Hop]:
+        """The hops of a mini-batch, the one at the seeds first."""
+        hops = []
+        columns = float(min(self.batch_size, self.num_nodes))
+        degree = self.num_edges / self.num_nodes
+        for fanout in reversed(self.fanouts):
+            hops.append(Hop(columns, columns * (degree if fanout < 0 else min(degree, fanout))))
+            columns = distinct(columns, hops[-1].edges, self.num_nodes)
+        return hops
+
+    @property
+    def input_nodes(self) -> float:
+        """The nodes whose features a mini-batch fetches."""
+        return distinct(*self.hops[-1], self.num_nodes)
+
+    @property
+    def exchanges(self) -> int:
+        """How often a mini-batch waits for other machines: once per hop, and once for the features."""
+        return 0 if self.machines == 1 else len(self.fanouts) + (self.feature_width > 0)
+
+    @property
+    def away(self) -> float:
+        """The share of nodes that other machines own."""
+        return 1 - 1 / self.machines
+
+    def hop_traffic(self, hop: Hop) -> tuple[float, float]:
+        """Return the bytes of the questions and of the answers of a hop, for one mini-batch."""
+        others, asked, sent = self.machines - 1, self.away * hop.columns, self.away * hop.edges
+        questions = others * QUESTION_BYTES + asked * self.id_dtype.itemsize
+        return questions, others * ANSWER_BYTES + asked * INT32 + sent * self.edge_bytes
+
+    def feature_traffic(self, num_nodes: float) -> tuple[float, float]:
+        """Return the bytes of the questions and of the answers for the features of some nodes."""
+        if self.feature_width == 0:
+            return 0.0, 0.0
+        others, asked = self.machines - 1, self.away * num_nodes
+        return others * QUESTION_BYTES + asked * self.id_dtype.itemsize, others * ANSWER_BYTES + asked * self.row_bytes
+
+    @property
+    def network_bytes(self) -> float:
+        """What all machines together send for one mini-batch."""
+        return sum(map(sum, map(self.hop_traffic, self.hops))) + sum(self.feature_traffic(self.input_nodes))
+
+    @property
+    def batches_per_second(self) -> float:
+        """The most mini-batches that the network lets each machine make, while all of them do."""
+        # For each mini-batch of its own, a machine sends its questions, and as much of answers as it gets.
+        return inf if self.machines == 1 else self.gbit_per_second * 1e9 / 8 / self.network_bytes
+
+    def __str__(self) -> str:
+        """Return the memory per machine, the bytes per mini-batch, and the rate."""
+        rows: list[tuple[str, ...]] = [
+            ("memory per machine", ""),
+            ("  graph", bytes_text(self.graph_bytes)),
+            ("  features", bytes_text(self.feature_bytes)),
+            ("  together", bytes_text(self.graph_bytes + self.feature_bytes)),
+            ("one mini-batch", "nodes", "edges", "questions", "answers"),
+        ]
+        for number, hop in enumerate(self.hops, 1):
+            sizes = map(bytes_text, self.hop_traffic(hop))
+            rows.append((f"  hop {number}", f"{hop.columns:,.0f}", f"{hop.edges:,.0f}", *sizes))
+        sizes = map(bytes_text, self.feature_traffic(self.input_nodes))
+        rows.append(("  features", f"{self.input_nodes:,.0f}", "", *sizes))
+        rows.append(("  together", "", "", "", bytes_text(self.network_bytes)))
+        lines = [f"{row[0]:<20}{''.join(f'{cell:>13}' for cell in row[1:])}".rstrip() for row in rows]
+        if self.machines == 1:
+            return "\n".join([*lines, "one machine holds everything; nothing crosses the network"])
+        rate = self.batches_per_second
+        return "\n".join(
+            [
+                *lines,
+                f"{self.exchanges} exchanges per mini-batch",
+                f"at {self.gbit_per_second:g} Gbit/s, each of {self.machines} machines makes at most {rate:,.1f} "
+                f"mini-batches/s, together {rate * self.machines:,.1f}",
+            ]
+        )
+
+
+def parse_fanouts(text: str) -> list[int]:
+    """Return the numbers between commas."""
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be numbers between commas, such as 10,10, but is {text!r}") from None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--nodes", type=int, required=True, help="the number of nodes, of all types")
+    parser.add_argument("--edges", type=int, required=True, help="the number of edges, of all types")
+    parser.add_argument("--machines", type=int, required=True, help="the number of machines; each holds a part")
+    parser.add_argument(
+        "--fanouts", type=parse_fanouts, required=True, help="one per hop, the hop at the seeds last, such as 10,10"
+    )
+    parser.add_argument("--batch-size", type=int, default=1024, help="the seeds of a mini-batch (default: %(default)s)")
+    parser.add_argument("--width", type=int, default=0, help="the values per node (default: no features)")
+    parser.add_argument(
+        "--dtype", choices=FEATURE_DTYPES, default="float32", help="that of the features (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ids", choices=("int32", "int64"), default="int64", help="the dtype of node ids (default: %(default)s)"
+    )
+    parser.add_argument("--types", action="store_true", help="there are edge types")
+    parser.add_argument("--gbit", type=float, default=10.0, help="the network in Gbit/s (default: %(default)g)")
+
+
+def run(options: Any) -> None:
+    """Print what a graph in parts takes."""
+    plan = ClusterPlan(
+        options.nodes,
+        options.edges,
+        options.machines,
+        options.fanouts,
+        options.batch_size,
+        options.width,
+        getattr(torch, options.dtype),
+        getattr(torch, options.ids),
+        options.types,
+        options.gbit,
+    )
+    sys.stdout.write(f"{plan}\n")

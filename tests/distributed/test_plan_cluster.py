@@ -1,0 +1,90 @@
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.__main__ import main
+from graphfeed.distributed import ClusterPlan
+from tests.distributed.ranks import run_ranks
+
+PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3, "fanouts": [10, 10]}
+
+
+@pytest.mark.slow
+def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path) -> None:
+    found = run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path)
+    plan = ClusterPlan(**PLAN, batch_size=512, feature_width=32)
+    batches = sum(rank["batches"] for rank in found)
+    assert [rank["exchanges"] for rank in found] == [plan.exchanges * rank["batches"] for rank in found]
+    for name, planned in {
+        "sent": plan.network_bytes * batches,
+        "edges": sum(hop.edges for hop in plan.hops) * batches,
+        "graph_bytes": plan.graph_bytes * 3,
+        "feature_bytes": plan.feature_bytes * 3,
+    }.items():
+        assert sum(rank[name] for rank in found) == pytest.approx(planned, rel=0.02), name
+
+
+def test_hops_grow_by_fan_outs_and_degrees_up_to_the_whole_graph() -> None:
+    plan = ClusterPlan(**{**PLAN, "fanouts": [-1, -1, 4]}, batch_size=10)
+    assert plan.hops[0] == (10, 40)
+    assert plan.hops[1].edges == pytest.approx(10 * plan.hops[1].columns)
+    assert ClusterPlan(**{**PLAN, "fanouts": [-1] * 9}).input_nodes == pytest.approx(20_000)
+    assert ClusterPlan(**PLAN, batch_size=30_000).hops[0].columns == 20_000
+
+
+def test_types_and_small_ids_change_the_bytes_of_an_edge() -> None:
+    sizes = [
+        ClusterPlan(**PLAN, id_dtype=dtype, has_types=has_types).edge_bytes
+        for dtype in (torch.int64, torch.int32)
+        for has_types in (False, True)
+    ]
+    assert sizes == [16, 17, 12, 13]
+
+
+def test_one_machine_sends_nothing() -> None:
+    plan = ClusterPlan(**{**PLAN, "machines": 1}, feature_width=4)
+    assert (plan.network_bytes, plan.exchanges, plan.batches_per_second) == (0, 0, inf)
+    assert plan.feature_bytes == 20_000 * 4 * 4
+    assert "nothing crosses the network" in str(plan)
+
+
+def test_the_rate_is_that_of_the_network() -> None:
+    plan = ClusterPlan(**PLAN, feature_width=16, feature_dtype=torch.float16, gbit_per_second=8)
+    assert plan.batches_per_second * plan.network_bytes == pytest.approx(1e9)
+    assert ClusterPlan(**PLAN).exchanges == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_nodes": 0}, "num_nodes must be 1 or more, but is 0"),
+        ({"machines": 0}, "machines must be 1 or more, but is 0"),
+        ({"fanouts": []}, "fanouts must have one number per hop, but is empty"),
+        ({"fanouts": [5, -2]}, "a fan-out must be -1 or more, but is -2"),
+        ({"id_dtype": torch.int16}, "id_dtype must be torch.int32 or torch.int64, but is torch.int16"),
+        ({"num_nodes": 1 << 31, "id_dtype": torch.int32}, "id_dtype must be torch.int64 for 2147483648 nodes"),
+        ({"gbit_per_second": 0}, "gbit_per_second must be a positive number, but is 0"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClusterPlan(**{**PLAN, **change})
+
+
+def test_the_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--nodes 20000 --edges 200000 --machines 3 --fanouts 10,5 --batch-size 512 --width 32 --dtype float16"
+    assert main(["plan-cluster", *given.split(), "--ids", "int32", "--types", "--gbit", "25"]) == 0
+    plan = ClusterPlan(20_000, 200_000, 3, [10, 5], 512, 32, torch.float16, torch.int32, True, 25.0)
+    text = capsys.readouterr().out
+    assert text == f"{plan}\n"
+    assert "at 25 Gbit/s, each of 3 machines makes at most" in text
+    assert "  hop 1                       512        2,560" in text
+
+
+def test_the_command_refuses_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan-cluster", "--nodes", "3", "--edges", "3", "--machines", "2", "--fanouts", "3,x"])
+    assert "--fanouts: must be numbers between commas, such as 10,10, but is '3,x'" in capsys.readouterr().err
