@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import links, plain, temporal
+from benchmarks import links, plain, temporal, typed
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -73,7 +73,7 @@ class Places:
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield a table for each kind of graph and of sampling, and two per sampled edge."""
+    """Yield a table for each kind of graph and of sampling, and three per sampled edge."""
     products = Variant(scale.products, has_goal=True)
     for variant in (
         products,
@@ -88,6 +88,8 @@ def report(scale: Scale) -> Iterator[str]:
         yield render(links.title(scale), links.measure(scale))
     with one_core():
         yield render(temporal.title(scale), temporal.measure(scale))
+    with one_core():
+        yield render(typed.title(scale), typed.measure(scale))
 
 
 def measure(variant: Variant, scale: Scale) -> list[Row]:
