@@ -281,6 +281,42 @@ def sample_hops(
     return layers
 
 
+class TypedHop(NamedTuple):
+    """One hop of a graph with types: columns and rows by node type, the rest by edge type."""
+
+    columns: list[list[int]]
+    rows: list[list[int]]
+    indptr: list[list[int]]
+    indices: list[list[int]]
+    positions: list[list[int]]
+
+
+def typed_sample_hops(
+    graph: tuple[Ints, Ints, Ints],
+    kinds: tuple[Ints, Ints, Ints, Ints],
+    seeds: Sequence[Ints],
+    hops: Sequence[tuple[Ints, int]],
+    replace: bool = False,
+    units: Ints | None = None,
+) -> list[TypedHop]:
+    """Sample hop after hop, split each by edge type, and relabel in an order of the edge types."""
+    (indptr, indices, types), (first_ids, sources, destinations, order) = graph, kinds
+    columns, layers = [list(ids) for ids in seeds], []
+    for fanouts, key in hops:
+        owners = join([kind] * len(ids) for kind, ids in enumerate(columns))
+        ids = join([first_ids[kind] + node for node in own] for kind, own in enumerate(columns))
+        picked = sample_neighbors(indptr, ids, fanouts, key, replace, units, types)
+        starts, positions = group_by_type(picked, types, owners, destinations)
+        found = [
+            [indices[edge] - first_ids[kind] for edge in own] for own, kind in zip(positions, sources, strict=True)
+        ]
+        rows, relabelled = compact(columns, [found[kind] for kind in order], [sources[kind] for kind in order])
+        local = [relabelled[order.index(kind)] for kind in range(len(order))]
+        layers.append(TypedHop(columns, rows, starts, local, positions))
+        columns = rows
+    return layers
+
+
 def gather_rows(values: torch.Tensor, index: Ints) -> torch.Tensor:
     """Return the rows, copied one at a time."""
     out = torch.empty(len(index), *values.shape[1:], dtype=values.dtype)

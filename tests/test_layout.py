@@ -59,6 +59,7 @@ MORE_PARAMETERS = {
 }
 PARTS_OF_KERNELS = {
     "bottom_k.py",
+    "edge_types.py",
     "interpreted.py",
     "jit.py",
     "kernel_cache.py",

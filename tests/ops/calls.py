@@ -136,6 +136,28 @@ def sampling_calls() -> dict[str, Call]:
     }
 
 
+def typed_calls() -> dict[str, Call]:
+    """Return the calls of operations that draw on a graph with types: nodes 0 to 2 are of one type, 3 to 5 of another.
+
+    Edges lead from each type to each.
+    """
+    owners = torch.arange(6).repeat_interleave(INDPTR.diff())
+    kinds = 2 * (owners > 2) + (INDICES > 2)
+    order = torch.argsort(owners * 4 + kinds, stable=True)
+    ends = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]])
+    graph = ops.TypedGraph(
+        INDPTR, INDICES[order], kinds[order].to(torch.uint8), torch.tensor([0, 3, 6]), ends, torch.tensor([3, 1, 0, 2]),
+        ops.cumulate_weights(INDPTR, WEIGHTS),
+    )  # fmt: skip
+    seeds, fanouts = [torch.tensor([0, 2]), torch.tensor([1])], [torch.tensor([2]), torch.tensor([1, 2, -1, 0])]
+    return {
+        "typed_sample_hops": Call(
+            ops.typed_sample_hops,
+            {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": KEYS, "replace": False},
+        )
+    }
+
+
 def temporal_calls() -> dict[str, Call]:
     """Return the calls of operations that draw in time."""
     hop = {"graph": timed(), "seeds": SEEDS, "times": MOMENTS, "replace": False}
@@ -240,4 +262,11 @@ def other_calls() -> dict[str, Call]:
 
 def calls() -> dict[str, Call]:
     """Return a call of each operation, by name."""
-    return {**sampling_calls(), **temporal_calls(), **structure_calls(), **row_calls(), **other_calls()}
+    return {
+        **sampling_calls(),
+        **typed_calls(),
+        **temporal_calls(),
+        **structure_calls(),
+        **row_calls(),
+        **other_calls(),
+    }

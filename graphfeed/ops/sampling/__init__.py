@@ -24,14 +24,16 @@ from graphfeed.ops.sampling.time_order import (
     order_by_time,
     places_in_order,
 )
+from graphfeed.ops.sampling.typed_sample_hops import TypedEdges, TypedGraph, TypedHop, typed_sample_hops
 from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
     "NOT_CACHED", "CachedEdgeValues", "HighDegreeIndex", "Picks", "SampledHop", "TemporalGraph", "TimeOrder",
-    "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights", "group_by_type", "labor_sample_hops",
-    "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
-    "read_edges", "sample_hops", "sample_negatives", "sample_neighbors", "temporal_labor_sample_hops",
-    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors",
+    "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights",
+    "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time",
+    "permute", "places_in_order", "read_edges", "sample_hops", "sample_negatives", "sample_neighbors",
+    "temporal_labor_sample_hops", "temporal_labor_sample_neighbors", "temporal_sample_hops",
+    "temporal_sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -1,5 +1,6 @@
 """Compressed sparse columns (CSC): build them from an edge list, check them, expand them."""
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import torch
@@ -160,6 +161,28 @@ def check_joined(
             f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
             "check the types against node_type_offset and edge_type_to_id"
         )
+    trust(joined_by(offsets, ends), (indptr, indices, types))
+
+
+def joined_by(offsets: torch.Tensor, ends: torch.Tensor) -> Hashable:
+    """Return the name of the check that edges join the types that they should."""
+    return "joined", tuple(offsets.tolist()), tuple(ends.flatten().tolist())
+
+
+def ensure_joined(
+    indptr: torch.Tensor, indices: torch.Tensor, types: torch.Tensor, offsets: torch.Tensor, ends: torch.Tensor
+) -> None:
+    """Raise unless the types of nodes and edges agree; what has passed `check_joined` is not checked again."""
+
+    def check() -> None:
+        check_columns("first_ids", offsets, indptr.numel() - 1)
+        check_ids("ends", ends, offsets.numel() - 1)
+        check_joined(indptr, indices, types, offsets, ends)
+
+    for name, given in (("indptr", indptr), ("indices", indices)):
+        check_vector(name, given)
+    check_vector("types", types, TYPE_DTYPES)
+    check_once(joined_by(offsets, ends), (indptr, indices, types), check)
 
 
 def check_starts(indptr: torch.Tensor) -> None:

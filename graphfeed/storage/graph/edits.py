@@ -4,7 +4,9 @@ from typing import Protocol
 
 import torch
 
+from graphfeed.ops.structure.csc import joined_by
 from graphfeed.ops.verified import Tensors, check_once, trust
+from graphfeed.storage.graph.type_names import numbers_of
 
 
 class Arrays(Protocol):
@@ -14,6 +16,7 @@ class Arrays(Protocol):
     indices: torch.Tensor
     node_type_offset: torch.Tensor | None
     type_per_edge: torch.Tensor | None
+    node_type_to_id: dict[str, int] | None
     edge_type_to_id: dict[str, int] | None
 
     def check(self) -> None:
@@ -35,5 +38,9 @@ def trust_graph(graph: Arrays) -> None:
     trust("columns", (graph.csc_indptr,))
     trust("csc", (graph.csc_indptr, graph.indices))
     if graph.edge_type_to_id is not None:
+        assert graph.node_type_to_id is not None
+        assert graph.node_type_offset is not None
         trust(("types", len(graph.edge_type_to_id)), (graph.csc_indptr, graph.type_per_edge))
+        ends = numbers_of(graph.node_type_to_id, graph.edge_type_to_id).ends
+        trust(joined_by(graph.node_type_offset, ends), (graph.csc_indptr, graph.indices, graph.type_per_edge))
     trust("graph", structure_of(graph))

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.completed_future import CompletedFuture
-from graphfeed.storage.graph import temporal_sampling
+from graphfeed.storage.graph import temporal_sampling, typed_sampling
 from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.one_hop import (
@@ -261,7 +261,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return temporal_sampling.temporal_sample_one_hop(self, seeds, seeds_timestamp, fanouts, draws, request)[0]
 
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
-        """Sample all hops, without types in one call that releases the GIL (see `SamplingGraph`)."""
+        """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         if self._has_kernel_for(seeds, request):
             layers = ops.sample_hops(
                 self.csc_indptr,
@@ -277,6 +277,9 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
         if type(self).sample_neighbors is not FusedCSCSamplingGraph.sample_neighbors:
             return super().sample_hops(seeds, request, keys)
+        typed = typed_sampling.typed_sample_hops(self, seeds, request, keys)
+        if typed is not None:
+            return typed
 
         def sample(nodes: ByType, fanout: torch.Tensor, key: int) -> SampledSubgraph:
             return self._sample_hop(nodes, fanout, request, ((key, key), 0))

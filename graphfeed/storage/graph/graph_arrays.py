@@ -16,7 +16,7 @@ from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
-from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move, tensors_in
 
@@ -383,8 +383,7 @@ def check_types(
         )
     ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
     if num_edges:
-        kinds = [kind.split(":") for kind in sorted(edge_type_to_id, key=edge_type_to_id.__getitem__)]
-        ends = torch.tensor([[node_type_to_id[source], node_type_to_id[end]] for source, _, end in kinds])
+        ends = numbers_of(node_type_to_id, edge_type_to_id).ends
         ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
 
 

@@ -52,6 +52,13 @@ class CSCFormatBase:
                 f"but ends with {int(self.indptr[-1])}"
             )
 
+    @classmethod
+    def unchecked(cls, indptr: torch.Tensor, indices: torch.Tensor) -> "CSCFormatBase":
+        """Return columns that were just made, without the checks: one of each edge type adds up."""
+        made = cls.__new__(cls)
+        made.__dict__.update(indptr=indptr, indices=indices)
+        return made
+
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> "CSCFormatBase":
         """Return the same on another device; "pinned" is page-locked CPU memory."""
         return CSCFormatBase(*move((self.indptr, self.indices), device, non_blocking=non_blocking))

@@ -1,7 +1,10 @@
 """The names of node types, edge types and seed types, as strings and as tuples."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import torch
 
 from graphfeed.ops.arguments import brief
 
@@ -107,3 +110,26 @@ def convert_to_hetero(item: Any) -> dict[str, Any]:
 def revert_to_homo(d: Any) -> Any:
     """Return the value from a dict made by `convert_to_hetero`; any other value is returned as it is."""
     return d[ONLY_NODE_TYPE] if isinstance(d, dict) and list(d) == [ONLY_NODE_TYPE] else d
+
+
+class Types(NamedTuple):
+    """The types of a graph as kernels take them."""
+
+    ends: torch.Tensor
+    """int64, shape (edge types, 2): the numbers of the source and the destination of each edge type."""
+    order: torch.Tensor
+    """int64: the numbers of the edge types in the order of their dict."""
+
+
+def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str, int]) -> Types:
+    """Return what the names of types say in numbers; the tensors are shared, so nobody may write to them."""
+    return number_types(tuple(node_type_to_id.items()), tuple(edge_type_to_id.items()))
+
+
+@lru_cache(maxsize=64)
+def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
+    """Do as `numbers_of`."""
+    kinds = dict(nodes)
+    names = [name.split(CANONICAL_ETYPE_DELIMITER) for name, _ in sorted(edges, key=lambda item: item[1])]
+    ends = torch.tensor([[kinds[source], kinds[end]] for source, _, end in names], dtype=torch.int64)
+    return Types(ends.reshape(-1, 2), torch.tensor([number for _, number in edges], dtype=torch.int64))

@@ -1,0 +1,285 @@
+"""Sample and relabel all hops of a mini-batch on a graph with types."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.sampling.sample_hops import check_hops, enlarge, expected_sizes
+from graphfeed.ops.sampling.sample_neighbors import MOST_REPEATED, NO_WEIGHTS, check_fanouts, make_table
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import ensure_joined
+
+
+class TypedGraph(NamedTuple):
+    """A graph whose nodes and edges have types; all node types in one id space, one after the other."""
+
+    indptr: torch.Tensor
+    """Column starts, int32 or int64, shape (nodes + 1,)."""
+    indices: torch.Tensor
+    """Source node of each edge, int32 or int64."""
+    types: torch.Tensor
+    """Edge type of each edge, ascending inside each column."""
+    first_ids: torch.Tensor
+    """int64: the first id of each node type, and the number of nodes; on the CPU."""
+    ends: torch.Tensor
+    """int64: source and destination node type of each edge type, shape (edge types, 2); on the CPU."""
+    order: torch.Tensor
+    """int64: the edge types in the order in which new sources are counted; on the CPU."""
+    cumulative: torch.Tensor | None = None
+    """Fixed-point weights, as `cumulate_weights` returns them."""
+
+
+class TypedEdges(NamedTuple):
+    """The edges of one type in a hop."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    """Positions in the rows of the source type."""
+    own: slice
+    """Where they are among all edges of the hop."""
+
+
+class TypedHop(NamedTuple):
+    """One hop: the sampled in-edges of `columns`, relabelled."""
+
+    columns: list[torch.Tensor]
+    """Ids of the hop's seeds inside their node type; by node type."""
+    rows: list[torch.Tensor]
+    """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays, by edge type, then by column, then ascending."""
+    edges: dict[int, TypedEdges]
+    """By edge type; only those that have edges here."""
+
+
+class TypedHopArrays(NamedTuple):
+    """What the kernels of all hops write, one hop after the other.
+
+    ::
+
+    nodes          [ seeds of type 0 | new | room ... | seeds of type 1 | new | room ...
+    firsts         0 ^                                1 ^                                     of each node type
+    known          the nodes of each type before each hop
+    indptr         [ type 1 of hop 0 | type 4 of hop 0 | type 1 of hop 1 | room ...           each from 0
+    positions      [ type 1 of hop 0 | type 4 of hop 0 | type 1 of hop 1 | room ...           neighbors alike
+    """
+
+    nodes: NDArray[Any]
+    """Node ids inside their type."""
+    firsts: NDArray[np.int64]
+    known: NDArray[np.int64]
+    """Shape (hops + 1, node types)."""
+    ids: NDArray[np.int64]
+    """Of each column of this hop the node's id in the graph, where it starts, its degree, and where its picks start."""
+    starts: NDArray[np.int64]
+    degrees: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    picks: NDArray[np.int64]
+    """Of this hop, column by column."""
+    kinds: NDArray[np.int32]
+    """The edge types of these."""
+    indptr: NDArray[Any]
+    indptr_starts: NDArray[np.int64]
+    """Where the column starts of each hop and edge type begin; only of those that have edges there."""
+    indptr_end: NDArray[np.int64]
+    """Where those of each hop begin."""
+    positions: NDArray[np.int64]
+    neighbors: NDArray[Any]
+    """Positions in the rows of the source type."""
+    edge_starts: NDArray[np.int64]
+    """Where the edges of each hop and edge type begin, shape (hops + 1, edge types + 1)."""
+    needs: NDArray[np.int64]
+    """How many columns, picks, edges and column starts the hop needs; 0 where that is not known yet."""
+
+
+class TypedOutputs:
+    """Makes, grows and cuts the arrays of all hops.
+
+    Args:
+        seeds: Node ids inside their type, by node type.
+        graph: The graph.
+        num_hops: How many there are.
+        edges: How many edges there is room for at first.
+        columns: How many columns a hop has room for at first.
+    """
+
+    def __init__(
+        self, seeds: Sequence[NDArray[Any]], graph: TypedGraph, num_hops: int, edges: int, columns: int
+    ) -> None:
+        take, num_types = buffers.POOL.empty, graph.ends.shape[0]
+        indptr_dtype, dtype = graph.indptr.numpy().dtype, graph.indices.numpy().dtype
+        counts = np.array([part.size for part in seeds], dtype=np.int64)
+        room = counts + np.minimum(graph.first_ids.numpy()[1:] - graph.first_ids.numpy()[:-1], edges)
+        firsts = np.concatenate([np.zeros(1, np.int64), room.cumsum()])
+        known = np.zeros((num_hops + 1, counts.size), dtype=np.int64)
+        known[0] = counts
+        nodes = take(int(firsts[-1]), dtype)
+        for first, part in zip(firsts, seeds, strict=False):
+            nodes[first : first + part.size] = part
+        self.arrays = TypedHopArrays(
+            nodes=nodes,
+            firsts=firsts,
+            known=known,
+            ids=take(columns, np.int64),
+            starts=take(columns, np.int64),
+            degrees=take(columns, np.int64),
+            offsets=take(columns + 1, np.int64),
+            picks=take(edges, np.int64),
+            kinds=take(edges, np.int32),
+            indptr=take(num_hops * (2 * columns + num_types), indptr_dtype),
+            indptr_starts=np.zeros((num_hops, num_types), dtype=np.int64),
+            indptr_end=np.zeros(num_hops + 1, dtype=np.int64),
+            positions=take(edges, np.int64),
+            neighbors=take(edges, dtype),
+            edge_starts=np.zeros((num_hops + 1, num_types + 1), dtype=np.int64),
+            needs=np.zeros(4, dtype=np.int64),
+        )
+
+    def grow(self, hop: int) -> None:
+        """Make room for a hop that did not fit, and keep what is there."""
+        old = self.arrays
+        columns, picks, edges, rows = (2 * int(need) for need in old.needs)
+        nodes = int(old.known[hop + 1].max())
+        for name, count, array in (("edges", edges // 2, old.indptr), ("nodes", nodes, old.neighbors)):
+            if count > np.iinfo(array.dtype).max:
+                raise ValueError(
+                    f"hop {hop} would have {count} {name}, too many for {array.dtype}; take smaller fanouts, or make "
+                    "the graph with int64"
+                )
+        sizes = {"ids": columns, "starts": columns, "degrees": columns, "offsets": columns + 1}
+        sizes |= {"picks": picks, "kinds": picks, "positions": edges, "neighbors": edges, "indptr": rows}
+        self.arrays = old._replace(**{name: enlarge(getattr(old, name), size) for name, size in sizes.items()})
+        room = np.diff(old.firsts)
+        if (old.known[hop + 1] > room).any():
+            firsts = np.concatenate([np.zeros(1, np.int64), np.maximum(room, 2 * old.known[hop + 1]).cumsum()])
+            moved = buffers.POOL.empty(int(firsts[-1]), old.nodes.dtype)
+            for kind, count in enumerate(old.known[hop].tolist()):
+                first = old.firsts[kind]
+                moved[firsts[kind] : firsts[kind] + count] = old.nodes[first : first + count]
+            self.arrays = self.arrays._replace(nodes=moved, firsts=firsts)
+
+    def fill(self, run: Callable[[int, TypedHopArrays], int]) -> list[TypedHop]:
+        """Run a kernel until all hops are there, growing the arrays when one is too short.
+
+        Args:
+            run: Takes the hop to go on from and the arrays; returns the hop reached.
+        """
+        hop, last = run(0, self.arrays), self.arrays.known.shape[0] - 1
+        while hop < last:
+            self.grow(hop)
+            hop = run(hop, self.arrays)
+        return self.hops()
+
+    def hops(self) -> list[TypedHop]:
+        """Cut the arrays into hops, the seeds' own first."""
+        out = self.arrays
+        firsts = out.firsts.tolist()
+        # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
+        nodes = [
+            [torch.from_numpy(out.nodes[first : first + count]) for first, count in zip(firsts, own, strict=False)]
+            for own in out.known.tolist()
+        ]
+        return [TypedHop(nodes[hop], nodes[hop + 1], *self.cut(hop)) for hop in range(len(nodes) - 1)]
+
+    def cut(self, hop: int) -> tuple[torch.Tensor, dict[int, TypedEdges]]:
+        """Return the positions of a hop's edges, and its edges by edge type."""
+        out = self.arrays
+        bounds, places = out.edge_starts[hop].tolist(), out.indptr_starts[hop].tolist()
+        found = [kind for kind in range(len(places)) if bounds[kind + 1] > bounds[kind]]
+        ends = [*(places[kind] for kind in found[1:]), int(out.indptr_end[hop + 1])]
+        edges = {}
+        for kind, end in zip(found, ends, strict=False):
+            low, high = bounds[kind], bounds[kind + 1]
+            indptr, indices = (
+                torch.from_numpy(out.indptr[places[kind] : end]),
+                torch.from_numpy(out.neighbors[low:high]),
+            )
+            edges[kind] = TypedEdges(indptr, indices, slice(low - bounds[0], high - bounds[0]))
+        return torch.from_numpy(out.positions[bounds[0] : bounds[-1]]), edges
+
+
+def widest(fanouts: torch.Tensor, destinations: torch.Tensor) -> int:
+    """Bound the edges of a column of all edge types that lead to its node type; -1 if all edges are taken."""
+    if fanouts.numel() == 1 or int(fanouts.min()) < 0:
+        return int(fanouts.min())
+    sums = torch.zeros(int(destinations.max()) + 1, dtype=torch.int64)
+    return int(sums.index_add_(0, destinations, fanouts.clamp(max=MOST_REPEATED).to(torch.int64)).max())
+
+
+def check_seeds(graph: TypedGraph, seeds: Sequence[torch.Tensor]) -> None:
+    """Raise unless there are seeds for each node type, with ids inside it."""
+    sizes = (graph.first_ids[1:] - graph.first_ids[:-1]).tolist()
+    if len(seeds) != len(sizes):
+        raise ValueError(f"seeds must hold {len(sizes)} tensors, one per node type, but holds {len(seeds)}")
+    for kind, (part, size) in enumerate(zip(seeds, sizes, strict=True)):
+        check_vector(f"seeds[{kind}]", part, (graph.indices.dtype,))
+        check_ids(f"seeds[{kind}]", part, size)
+
+
+def typed_sample_hops(
+    graph: TypedGraph,
+    seeds: Sequence[torch.Tensor],
+    fanouts: Sequence[torch.Tensor],
+    keys: Sequence[int],
+    *,
+    replace: bool = False,
+) -> list[TypedHop] | None:
+    """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
+
+    The result equals `sample_neighbors`, `group_by_type` and `compact` for one hop after the other. First appearance is
+    by edge type in the order of `graph.order`, then by column. The cost is that of `sample_hops`, one more random read
+    per edge for its type, and one pass that writes the edges type by type: together 1.5 times as much on a graph of
+    ogbn-mag's shape. Edge types without edges in a hop cost nothing.
+
+    Args:
+        graph: The graph, on the CPU.
+        seeds: Node ids inside their type, by node type, of the dtype of `indices`.
+        fanouts: One tensor per hop, the seeds' own hop first: one number, or one per edge type.
+        keys: The key of each hop (`Key.at`).
+        replace: Whether an edge may be chosen more than once.
+
+    Returns:
+        A `TypedHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, or the arrays are not those of
+            a graph.
+    """
+    for name, given in (("first_ids", graph.first_ids), ("order", graph.order)):
+        check_vector(name, given, (torch.int64,))
+    module = kernels("sampling.typed_sample_hops", graph.indices, indptr=graph.indptr, types=graph.types)
+    ensure_joined(graph.indptr, graph.indices, graph.types, graph.first_ids, graph.ends)
+    if graph.cumulative is not None:
+        ensure_cumulative(graph.indptr, graph.cumulative)
+    num_types = graph.ends.shape[0]
+    if sorted(graph.order.tolist()) != list(range(num_types)):
+        raise ValueError(f"order must hold each of the {num_types} edge types once, but is {graph.order.tolist()}")
+    check_seeds(graph, seeds)
+    for fanout in fanouts:
+        check_fanouts(fanout, num_types, graph.types, replace)
+    sources, destinations = graph.ends.contiguous().unbind(1)
+    most = [widest(fanout, destinations) for fanout in fanouts]
+    check_hops(most, keys, "numbers", replace)
+    num_nodes, num_seeds = graph.indptr.numel() - 1, sum(part.numel() for part in seeds)
+    sizes = expected_sizes(num_nodes, graph.indices.numel(), num_seeds, most)
+    arrays = (graph.indptr, graph.indices, graph.types, NO_WEIGHTS if graph.cumulative is None else graph.cumulative)
+    given_kinds = [part.contiguous() for part in (graph.first_ids, sources, destinations, graph.order)]
+    table = make_table(min(max(int(fanout.max()) for fanout in fanouts), graph.indices.numel())).numpy()
+    run = partial(
+        module.typed_sample_hops, as_kernel_args(graph.indptr, *arrays), as_kernel_args(graph.indptr, *given_kinds),
+        np.stack([fanout.to(torch.int64).expand(max(num_types, 1)).numpy() for fanout in fanouts]),
+        np.array([fanout.numel() > 1 for fanout in fanouts]), replace, np.array(keys, dtype=np.uint64), table,
+    )  # fmt: skip
+    with buffers.NODE_MAPS.borrow(num_nodes) as node_map:
+        if node_map is None:
+            return None
+        outputs = TypedOutputs([part.numpy() for part in seeds], graph, len(fanouts), *sizes)
+        return outputs.fill(partial(run, node_map))
