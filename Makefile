@@ -45,6 +45,7 @@ bench: install
 	$(BIN)/python -m benchmarks loader
 	$(BIN)/python -m benchmarks cache
 	$(BIN)/python -m benchmarks channels
+	$(BIN)/python -m benchmarks distributed
 	$(BIN)/python -m benchmarks cuda
 	$(BIN)/python -m benchmarks gpu_cache
 

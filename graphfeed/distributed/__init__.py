@@ -11,6 +11,7 @@ from graphfeed.distributed.dist_context import DistContext, DistRole
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.local_graph_store import LocalGraphStore
+from graphfeed.distributed.meeting_point import MeetingPoint
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn
 from graphfeed.distributed.partition_picture import draw_report
@@ -20,7 +21,7 @@ from graphfeed.distributed.partition_writer import write_partition
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.partitioner import Partitioner
-from graphfeed.distributed.peers import MeetingPoint, Peers, RankLostError
+from graphfeed.distributed.peers import Peers, RankLostError
 from graphfeed.distributed.plan_cluster import ClusterPlan
 from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.sampling_server import SamplingServer

@@ -1,5 +1,6 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -106,6 +107,17 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     if len(values) != book.num_ids:
         raise ValueError(f"values must have {book.num_ids} rows, one per id of the book, but has {len(values)}")
     return values[book.ids_of(part)]
+
+
+def check_owned(part: GraphPart, ids: torch.Tensor, ranks: Sequence[int]) -> None:
+    """Raise unless some nodes are owned by this rank, or by the ranks whose parts it can read."""
+    owners = part.book.owners_of(ids)
+    strangers = ids[owners != ranks[0] if len(ranks) == 1 else ~torch.isin(owners, torch.tensor(ranks))]
+    if strangers.numel():
+        raise ValueError(
+            f"part {part.number} was asked for node {int(strangers[0])}, which it does not own; "
+            "all ranks must have the same assignment"
+        )
 
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:

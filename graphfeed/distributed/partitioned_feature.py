@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed import ops
@@ -11,8 +12,11 @@ from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_place
 from graphfeed.distributed.peers import Peers, shared_peers
+from graphfeed.distributed.shared_rows import SharedRows
+from graphfeed.ops import buffers
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
@@ -21,7 +25,9 @@ from graphfeed.storage.features.feature import dtype_and_shape
 class PartitionedFeature(Feature):
     """Reads rows by global id, wherever they lie. Each id of a read is asked for once, and each rank at most once.
 
-    With `cpu_cached_feature` around it, rows that are often asked for are kept here.
+    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here. Rows in memory
+    move to shared memory when another rank of this machine first reads, which then asks for them no more; so do not
+    write to the tensor that was given, but call `rows.update`. `Peers(share_memory=False)` turns that off.
 
     Args:
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
@@ -46,6 +52,7 @@ class PartitionedFeature(Feature):
         own = book.ids_of(self.peers.rank).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
+        self._shared = SharedRows(self.rows, self.book, self.peers)
         self._name = self.peers.serve("feature", self._answer)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
@@ -59,11 +66,30 @@ class PartitionedFeature(Feature):
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
+        here = self._shared.by_rank()
+        if len(here) == self.book.num_parts:
+            return self._gather(ids, self.book.owners_of(ids), here)
         unique, _, places = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
-        owners = self.book.owners_of(unique)
-        answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": unique})
-        rows = merge_rows(answers, "rows", self._no_rows())
+        rows = self._gather(unique, self.book.owners_of(unique), here)
         return rows if unique.numel() == ids.numel() else take_rows(rows, places)
+
+    def _gather(self, ids: torch.Tensor, owners: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """Return rows: those of some ranks from memory, the others from their owners."""
+        if not here:
+            answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": ids})
+            return merge_rows(answers, "rows", self._no_rows())
+        out = buffers.empty((ids.numel(), *self.size()), next(iter(here.values())).dtype)
+        known = torch.zeros(self.book.num_parts, dtype=torch.bool)
+        known[list(here)] = True
+        away = find(~known[owners.long()]) if len(here) < self.book.num_parts else owners[:0].long()
+        if away.numel():
+            asked = {"ids": take_rows(ids, away)}
+            for places, tensors in ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), {}, asked):
+                copy_rows(tensors["rows"], torch.arange(places.numel()), out, take_rows(away, places), distinct=True)
+        for rank, rows in here.items():
+            at = find(owners == rank)
+            copy_rows(rows, self.book.places_of(take_rows(ids, at)).long(), out, at, distinct=True)
+        return out
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -80,6 +106,9 @@ class PartitionedFeature(Feature):
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Refuse: each rank updates its own rows, by `rows.update`, with places among the ids that it owns.
+
+        Where ranks share memory, an update without places is seen on its rank alone, as is an update of rows that are
+        mapped from a file.
 
         Raises:
             NotImplementedError: Always.
@@ -117,3 +146,8 @@ class PartitionedFeature(Feature):
         shape = torch.Size([self.count(), *self.size()])
         text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
         return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
+
+
+def find(mask: torch.Tensor) -> torch.Tensor:
+    """Return where a mask is True."""
+    return torch.from_numpy(np.flatnonzero(mask.numpy()))

@@ -8,13 +8,15 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, ask_owners, merge_columns
-from graphfeed.distributed.graph_part import GraphPart
+from graphfeed.distributed.graph_part import GraphPart, check_owned
+from graphfeed.distributed.merged_columns import MergedColumns
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, EdgeArrays, pick_neighbors, sample_one_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_graph import parse_seeds
@@ -31,8 +33,11 @@ class PartitionedGraph(SamplingGraph):
     """A graph of which each rank holds a part. Every sampler works with it as with the whole graph.
 
     The mini-batches are those of the whole graph on one machine, bit by bit, for any number of parts and any
-    assignment of nodes to parts. A hop costs one exchange between the ranks, for all edge types together. It may be
-    sampled in any number of threads, but not in worker processes.
+    assignment of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
+
+    A hop costs one exchange between the ranks, for all edge types together. Between ranks of one machine nothing is
+    sent: when the graph is first sampled, they put the columns of their parts together in shared memory. If all parts
+    lie on one machine, sampling is as fast as from the whole graph. `Peers(share_memory=False)` turns that off.
 
     Args:
         part: This rank's part; rank `i` holds part `i`.
@@ -54,6 +59,7 @@ class PartitionedGraph(SamplingGraph):
         self.part = part
         self.peers = shared_peers() if peers is None else peers
         check_place(part.book, self.peers, part.number)
+        self._here = MergedColumns(part, self.peers)
         self._name = self.peers.serve("graph", self._answer)
 
     @property
@@ -76,8 +82,8 @@ class PartitionedGraph(SamplingGraph):
         self.part.columns.validate(request)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute what a request needs of this rank's part; other ranks prepare theirs."""
-        self.part.columns.prepare(request)
+        """Compute what a request needs of the columns that this rank reads; other ranks prepare theirs."""
+        self._here.columns.prepare(request)
 
     def sample_neighbors(
         self,
@@ -104,6 +110,8 @@ class PartitionedGraph(SamplingGraph):
             ValueError: A seed outside of the graph, or a wrong fan-out.
         """
         drawn = ops.draw_key() if key is None else key
+        if (whole := self._whole()) is not None:
+            return whole.sample_neighbors(seeds, fanouts, replace, probs_name, key=drawn)
         return self._ask(seeds, fanouts, SamplingRequest((fanouts,), replace, probs_name), ((drawn, drawn), 0))[0]
 
     def sample_layer_neighbors(
@@ -123,14 +131,42 @@ class PartitionedGraph(SamplingGraph):
             random_seed: One or two whole numbers; by default, the result of `draw_key`.
             seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed.
         """
+        if (whole := self._whole()) is not None:
+            return whole.sample_layer_neighbors(
+                seeds, fanouts, replace, probs_name, random_seed=random_seed, seed2_contribution=seed2_contribution
+            )
         request = SamplingRequest((fanouts,), replace, probs_name, "labor")
         return self._ask(seeds, fanouts, request, parse_seeds(random_seed, seed2_contribution))[0]
+
+    def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
+        """Sample all hops, as `SamplingGraph.sample_hops` says."""
+        whole = self._whole()
+        return super().sample_hops(seeds, request, keys) if whole is None else whole.sample_hops(seeds, request, keys)
+
+    def labor_sample_hops(
+        self,
+        seeds: ByType,
+        request: SamplingRequest,
+        random_seeds: Sequence[tuple[int, int]],
+        seed2_contribution: float = 0.0,
+    ) -> list[SampledSubgraph]:
+        """Sample all hops, as `SamplingGraph.labor_sample_hops` says."""
+        whole = self._whole()
+        labor_sample_hops = super().labor_sample_hops if whole is None else whole.labor_sample_hops
+        return labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
 
     def temporal_sample_hops(
         self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
     ) -> list[SampledSubgraph]:
-        """Sample hop after hop in time, as `SamplingGraph.temporal_sample_hops` says: each hop costs one exchange."""
+        """Sample all hops in time, as `SamplingGraph.temporal_sample_hops` says."""
+        if (whole := self._whole()) is not None:
+            return whole.temporal_sample_hops(seeds, seeds_timestamp, request, keys)
         return temporal_sample_hop_by_hop(self._sample_in_time, seeds, seeds_timestamp, request, keys)
+
+    def _whole(self) -> FusedCSCSamplingGraph | None:
+        """Return the whole graph if all its parts lie on this machine, in memory that its ranks share."""
+        columns = self._here.ready()
+        return columns if self._here.complete else None
 
     def _sample_in_time(
         self, seeds: ByType, times: ByType, fanouts: torch.Tensor, draws: Draws, request: SamplingRequest
@@ -162,9 +198,10 @@ class PartitionedGraph(SamplingGraph):
 
         def ask(ids: torch.Tensor) -> EdgeArrays:
             check_ids("seeds", ids, columns.total_num_nodes)
-            owners, questions = self.part.book.owners_of(ids), {"ids": ids, **(timed or {})}
+            owners = self._here.find_ranks(ids)
+            questions = {"ids": ids, **(timed or {})}
             answers = ask_owners(self.peers, self._name, self._answer, owners, options, questions)
-            asked.append(merge_columns(answers, self._edges(torch.empty(0, dtype=torch.int64), request)))
+            asked.append(merge_columns(answers, edges_at(columns, torch.empty(0, dtype=torch.int64), request)))
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
 
@@ -177,13 +214,9 @@ class PartitionedGraph(SamplingGraph):
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes that this rank owns."""
-        columns, ids = self.part.columns, questions["ids"]
-        strangers = ids[self.part.book.owners_of(ids) != self.part.number]
-        if strangers.numel():
-            raise ValueError(
-                f"part {self.part.number} was asked for node {int(strangers[0])}, which it does not own; "
-                "all ranks must have the same assignment"
-            )
+        # Columns that are being put together meanwhile are not waited for.
+        columns, ids = self._here.columns, questions["ids"]
+        check_owned(self.part, ids, self._here.ranks)
         fanouts, request, draws = from_options(options)
         if request.temporal is None:
             pick = pick_neighbors(columns, fanouts, request, draws)
@@ -192,17 +225,7 @@ class PartitionedGraph(SamplingGraph):
         offsets, positions = pick(ids, EdgeArrays.of(columns, request.probs_name), len(self.edge_types) or 1)
         if columns.type_per_edge is not None:
             positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
-        return {COUNTS: offsets.diff().int(), **self._edges(positions, request)}
-
-    def _edges(self, positions: torch.Tensor, request: SamplingRequest) -> dict[str, torch.Tensor]:
-        """Return what is sent of some edges of this part."""
-        columns = self.part.columns
-        edges = {"sources": columns.indices, "edge_ids": columns.edge_attributes[ORIGINAL_EDGE_ID]}
-        if columns.type_per_edge is not None:
-            edges["types"] = columns.type_per_edge
-        if request.temporal is not None and request.temporal.hop_time == "edge":
-            edges["times"] = edge_times_of(columns, request.temporal)
-        return {name: take_rows(values, positions) for name, values in edges.items()}
+        return {COUNTS: offsets.diff().int(), **edges_at(columns, positions, request)}
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -214,6 +237,19 @@ class PartitionedGraph(SamplingGraph):
         """Return the whole graph's numbers of nodes and edges, and which part this is."""
         part = f"part {self.part.number} of {self.part.book.num_parts}"
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
+
+
+def edges_at(
+    columns: FusedCSCSamplingGraph, positions: torch.Tensor, request: SamplingRequest
+) -> dict[str, torch.Tensor]:
+    """Return what is sent of the edges at some positions."""
+    edge_ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
+    edges = {"sources": columns.indices} if edge_ids is None else {"sources": columns.indices, "edge_ids": edge_ids}
+    if columns.type_per_edge is not None:
+        edges["types"] = columns.type_per_edge
+    if request.temporal is not None and request.temporal.hop_time == "edge":
+        edges["times"] = edge_times_of(columns, request.temporal)
+    return {"edge_ids": positions, **{name: take_rows(values, positions) for name, values in edges.items()}}
 
 
 def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:

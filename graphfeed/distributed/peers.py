@@ -6,10 +6,8 @@ question, questions of several threads share a round, and a rank answers whateve
 train, evaluate, have fewer mini-batches than the others, or none at all. Where nobody asks anything, rounds are rare.
 """
 
-import multiprocessing.util
 import os
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -17,14 +15,19 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from queue import SimpleQueue
+from typing import Any, TypeAlias
 
 import torch
 from torch import distributed
 
 from graphfeed.datapipes.distributed_item_sampler import find_rank
+from graphfeed.distributed.meeting_point import MeetingPoint
+from graphfeed.distributed.memory_scope import memory_scope
 from graphfeed.distributed.messages import Tensors, join, pack, unpack
+from graphfeed.distributed.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
 from graphfeed.storage.memory.memory_map import Bytes
 
@@ -33,6 +36,9 @@ Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Te
 
 Answers: TypeAlias = dict[int, "Future[Tensors]"]
 """What each rank answers."""
+
+Queue: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
+"""The answers that a thread is to give."""
 
 PAUSES = (0.0005, 0.02)
 """The shortest and the longest pause in seconds between rounds while nobody asks anything."""
@@ -45,32 +51,6 @@ NUMBERS = count()
 
 class RankLostError(ConnectionError):
     """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
-
-
-class MeetingPoint(NamedTuple):
-    """Where ranks meet that share no process group: rank 0 listens there."""
-
-    address: str
-    port: int
-    rank: int
-    world_size: int
-
-    def open_store(self, seconds: float) -> Any:
-        """Listen as rank 0, or connect to it, and return the store that the ranks share.
-
-        Raises:
-            OSError: Rank 0 can't listen there.
-            TimeoutError: It did not listen within so many seconds.
-        """
-        place, wait = f"{self.address}:{self.port}", timedelta(seconds=seconds)
-        try:
-            return distributed.TCPStore(  # type: ignore[attr-defined]  # torch documents it, and does not list it
-                self.address, self.port, self.world_size, self.rank == 0, timeout=wait, wait_for_workers=False
-            )
-        except RuntimeError as error:
-            if self.rank == 0:
-                raise OSError(f"rank 0 can't listen at {place}: {error}; choose another port") from error
-            raise TimeoutError(f"rank 0 did not listen at {place} within {seconds:g} s") from error
 
 
 @dataclass
@@ -107,6 +87,9 @@ class Peers:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at
             once; one that compiles kernels is silent meanwhile.
         start_timeout: How many seconds late another rank may be at the start.
+        share_memory: Whether ranks on the same machine read each other's parts in shared memory, where nothing is sent.
+            The columns of their parts are put together there once, for as much memory as those take; rows of features
+            stay single. Without this, or where memory lacks for it, such ranks ask each other as distant ones do.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
 
     Raises:
@@ -114,13 +97,19 @@ class Peers:
     """
 
     def __init__(
-        self, *, timeout: float = 120.0, start_timeout: float = 600.0, meeting: MeetingPoint | None = None
+        self,
+        *,
+        timeout: float = 120.0,
+        start_timeout: float = 600.0,
+        share_memory: bool = True,
+        meeting: MeetingPoint | None = None,
     ) -> None:
-        self.timeout, self.start_timeout = timeout, start_timeout
+        self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
         self.rank, self.world_size = find_place() if meeting is None else meeting[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, tuple[Answer, Queue | None]] = {}
+        self._scopes: Future[list[str]] = Future()
         self._mail = Mail([[] for _ in range(self.world_size)])
         self._changed = threading.Condition()
         self._ids = count()
@@ -138,21 +127,44 @@ class Peers:
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
 
-    def serve(self, kind: str, answer: Answer) -> str:
+    def serve(self, kind: str, answer: Answer, *, takes_long: bool = False) -> str:
         """Let other ranks ask something of this one.
 
         Args:
             kind: What it is.
             answer: Answers a question. It is called in the thread of this object.
+            takes_long: Whether to call it in a thread of its own, so that other questions are answered meanwhile.
 
         Returns:
             The name by which all ranks ask for it: the kind, and how many of the kind there were before.
         """
         with self._changed:
             name = f"{kind} {sum(known.startswith(f'{kind} ') for known in self._answers)}"
-            self._answers[name] = answer
+            queue: Queue | None = None
+            # The thread begins now: no program can start one as it ends, and others may ask until then.
+            if takes_long and self._thread is not None and self._lost is None:
+                queue = SimpleQueue()
+                threading.Thread(target=run_calls, args=(queue,), name="graphfeed-peers-answers").start()
+            self._answers[name] = answer, queue
             self._changed.notify_all()
         return name
+
+    def check(self) -> None:
+        """Raise if a rank was lost, or all have closed theirs."""
+        if self._lost is not None:
+            raise self._lost
+
+    def ranks_here(self) -> list[int]:
+        """Return the ranks on this machine whose memory this one can read, itself included; wait until all have begun.
+
+        Raises:
+            RankLostError: A rank was lost.
+            TimeoutError: A rank did not begin within `start_timeout`.
+        """
+        if self.world_size == 1 or not self.share_memory:
+            return [self.rank]
+        scopes = self._scopes.result(self.start_timeout + self.timeout)
+        return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
 
     def ask(self, name: str, options: Mapping[str, Any], questions: Mapping[int, Tensors]) -> Answers:
         """Ask other ranks; its own questions a rank answers by itself, without this.
@@ -224,6 +236,7 @@ class Peers:
         """Wait for the other ranks and connect to them."""
         if self._meeting is not None:
             self._store = self._meeting.open_store(self.start_timeout)
+        self._store.set(f"scope/{self.rank}", memory_scope())
         self._store.set(f"here/{self.rank}", f"({socket.gethostname()}, process {os.getpid()})")
         names = [f"here/{rank}" for rank in range(self.world_size)]
         give_up = time.monotonic() + self.start_timeout
@@ -234,6 +247,7 @@ class Peers:
                 raise TimeoutError(f"ranks {missing} did not make their parts within {self.start_timeout:g} s")
             time.sleep(0.01)
         self.hosts = [self._store.get(name).decode() for name in names]
+        self._scopes.set_result([self._store.get(f"scope/{rank}").decode() for rank in range(self.world_size)])
         seconds = timedelta(seconds=self.timeout)
         return distributed.ProcessGroupGloo(self._store, self.rank, self.world_size, seconds)
 
@@ -286,12 +300,22 @@ class Peers:
         if head["name"] not in self._answers:
             self._mail.early.append((sender, head, tensors))
             return
+        answer, queue = self._answers[head["name"]]
+        call = partial(self._reply, answer, sender, head, tensors)
+        if queue is None:
+            call()
+        else:
+            queue.put(call)
+
+    def _reply(self, answer: Answer, sender: int, head: dict[str, Any], tensors: Tensors) -> None:
+        """Call what answers a question, and send what it returns."""
         try:
-            message = pack({"id": head["id"]}, self._answers[head["name"]](head["options"], tensors))
+            message = pack({"id": head["id"]}, answer(head["options"], tensors))
         except Exception as error:
             message = pack({"id": head["id"], "error": f"{type(error).__name__}: {error}"}, {})
         with self._changed:
             self._mail.outgoing[sender].append(message)
+            self._changed.notify_all()
 
     def _blame(self, error: Exception) -> Exception:
         """Return an error that names the ranks that were lost, as far as the others can tell."""
@@ -319,30 +343,20 @@ class Peers:
         with self._changed:
             self._lost = error
             expected, self._mail.expected = self._mail.expected, {}
+            for _, queue in self._answers.values():
+                if queue is not None:
+                    queue.put(None)
         for future in expected.values():
             future.set_exception(error)
+        if not self._scopes.done():
+            self._scopes.set_exception(error)
 
 
-FAILED = threading.Event()
-"""Set once the program of this process, which multiprocessing started, ends by an exception."""
-
-
-def watch_program() -> None:
-    """Notice how the program ends if multiprocessing started this process: Python keeps no note of that there."""
-    if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, note_end, exitpriority=100)
-
-
-def note_end() -> None:
-    """Note whether an exception ends the program; multiprocessing calls this while it is on its way."""
-    error = sys.exc_info()[1]
-    if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
-        FAILED.set()
-
-
-def program_failed() -> bool:
-    """Tell whether the program of this process has ended by an exception."""
-    return FAILED.is_set() or hasattr(sys, "last_value")
+def run_calls(queue: Queue) -> None:
+    """Call what comes in a queue, until None does."""
+    while (call := queue.get()) is not None:
+        call()
+        del call  # and what it holds
 
 
 def find_place() -> tuple[int, int]:

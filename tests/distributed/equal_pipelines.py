@@ -11,6 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
+from graphfeed.distributed import peers as peers_module
 from graphfeed.distributed.peers import find_place
 from tests import golden_pipelines
 from tests.digests import assert_same
@@ -69,14 +70,14 @@ def in_parts(graph: gf.FusedCSCSamplingGraph, how: str, peers: Peers | None = No
     return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, how), find_place()[0]), peers)
 
 
-def feature_in_parts(values: torch.Tensor, how: str, salt: int = 90) -> PartitionedFeature:
+def feature_in_parts(values: torch.Tensor, how: str, salt: int, peers: Peers) -> PartitionedFeature:
     """Return a feature of which this rank has a part."""
     book = assign(len(values), how, salt)
-    return PartitionedFeature(cut_rows(values, book, find_place()[0]), book)
+    return PartitionedFeature(cut_rows(values, book, find_place()[0]), book, peers)
 
 
 @contextmanager
-def graphs_in_parts(how: str) -> Iterator[None]:
+def graphs_in_parts(how: str, peers: Peers) -> Iterator[None]:
     """Let the golden pipelines read graphs and features in parts."""
     whole, whole_typed, whole_features = (
         golden_pipelines.untyped,
@@ -86,16 +87,16 @@ def graphs_in_parts(how: str) -> Iterator[None]:
 
     @cache
     def untyped(dtype: torch.dtype = torch.int64) -> PartitionedGraph:
-        return in_parts(whole(dtype), how)
+        return in_parts(whole(dtype), how, peers)
 
     @cache
     def typed() -> PartitionedGraph:
-        return in_parts(whole_typed(), how)
+        return in_parts(whole_typed(), how, peers)
 
     @cache
     def features() -> gf.BasicFeatureStore:
         parts: Any = {
-            key: feature_in_parts(whole_features()[key].read(), how, salt)
+            key: feature_in_parts(whole_features()[key].read(), how, salt, peers)
             for salt, key in enumerate([("node", None, "x"), ("edge", None, "e")], start=90)
         }
         return gf.BasicFeatureStore(parts)
@@ -106,10 +107,19 @@ def graphs_in_parts(how: str) -> Iterator[None]:
         yield
 
 
-def compare(how: str, names: list[str], num_workers: int = 0) -> dict[str, int]:
-    """Compare some mini-batches, each rank with draws of its own; return how many of each pipeline were equal."""
+def compare(how: str, names: list[str], num_workers: int = 0, share_memory: str = "yes") -> dict[str, int]:
+    """Compare some mini-batches, each rank with draws of its own; return how many of each pipeline were equal.
+
+    Args:
+        how: How nodes are assigned to ranks; see `assign`.
+        names: The pipelines.
+        num_workers: The threads of each loader.
+        share_memory: "yes" or "no"; "some": as if ranks with odd numbers were on another machine.
+    """
     seed, equal = find_place()[0], dict.fromkeys(names, 0)
-    with graphs_in_parts(how):
+    if share_memory == "some":
+        vars(peers_module)["memory_scope"] = lambda: f"machine {seed % 2}"
+    with graphs_in_parts(how, Peers(share_memory=share_memory != "no")):
         own = {name: gf.DataLoader(ALL[name](), num_workers, seed=seed) for name in names}
     for name in names:
         expected = gf.DataLoader(ALL[name](), 0, seed=seed)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLostError, cut_graph
@@ -64,23 +65,25 @@ def be_late(seconds: float, start_timeout: float) -> str:
         return str(error)
 
 
-def lose(name: str, timeout: float) -> Any:
+def lose(name: str, timeout: float, share_memory: bool) -> Any:
     """Let rank 1 fail, or get a signal, in the middle.
 
     The others return their error, and after how many seconds it came.
     """
-    peers = Peers(timeout=timeout)
+    peers = Peers(timeout=timeout, share_memory=share_memory)
     rank, graph = find_place()[0], make_graph(peers)
-    start = time.monotonic()
+    store = distributed.distributed_c10d._get_default_store()
+    give_up = time.monotonic() + 200
     try:
-        for batch in make_loader(graph, 100):
-            if rank == 1 and batch.key.index == 2:
-                if name == "failure":
-                    raise ZeroDivisionError
-                os.kill(os.getpid(), getattr(signal, name))
-            start = time.monotonic()
+        while time.monotonic() < give_up:
+            for batch in make_loader(graph, 100):
+                if rank == 1 and batch.key.index == 2:
+                    store.set("lost", str(time.time()))
+                    if name == "failure":
+                        raise ZeroDivisionError
+                    os.kill(os.getpid(), getattr(signal, name))
     except RankLostError as error:
-        return [str(error), time.monotonic() - start]
+        return [str(error), time.time() - float(store.get("lost"))]
     return None
 
 

@@ -1,5 +1,6 @@
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,22 +13,34 @@ from tests.distributed.equal_pipelines import ALL
 from tests.distributed.ranks import run_ranks
 
 
-def check_equal(folder: Path, world_size: int, how: str, names: list[str], num_workers: int = 0) -> None:
+def check_equal(folder: Path, world_size: int, names: list[str], **options: Any) -> None:
     """Fail unless mini-batches of the ranks are those of the whole graph."""
-    options = {"how": how, "names": names, "num_workers": num_workers}
+    options["names"] = names
     for found in run_ranks("tests.distributed.equal_pipelines:compare", world_size, folder, **options):
         assert found == dict.fromkeys(names, 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world_size", "how"), [(1, "random"), (2, "range"), (3, "empty"), (5, "random")])
-def test_mini_batches_of_all_samplers_are_those_of_the_whole_graph(tmp_path: Path, world_size: int, how: str) -> None:
-    check_equal(tmp_path, world_size, how, list(ALL))
+@pytest.mark.parametrize(
+    ("world_size", "how", "share_memory"),
+    [
+        (1, "random", "yes"),
+        (2, "range", "yes"),
+        (3, "empty", "no"),
+        (5, "random", "some"),
+    ],
+)
+def test_mini_batches_of_all_samplers_are_those_of_the_whole_graph(
+    tmp_path: Path, world_size: int, how: str, share_memory: str
+) -> None:
+    check_equal(tmp_path, world_size, list(ALL), how=how, share_memory=share_memory)
 
 
 @pytest.mark.slow
-def test_threads_ask_at_the_same_time(tmp_path: Path) -> None:
-    check_equal(tmp_path, 2, "random", ["features", "typed", "LABOR, int64", "weighted, int64"], num_workers=3)
+@pytest.mark.parametrize("share_memory", ["yes", "no"])
+def test_threads_ask_at_the_same_time(tmp_path: Path, share_memory: str) -> None:
+    names = ["features", "typed", "LABOR, int64", "weighted, int64"]
+    check_equal(tmp_path, 2, names, how="random", num_workers=3, share_memory=share_memory)
 
 
 def test_a_single_rank_needs_no_process_group() -> None:
@@ -86,7 +99,13 @@ def test_mini_batches_of_real_graphs_are_those_of_the_whole_graph(
 
 @pytest.mark.slow
 def test_a_mini_batch_takes_an_exchange_per_hop_and_one_more_and_few_bytes(tmp_path: Path) -> None:
-    found = run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path)
+    found = run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path, share_memory=False)
     assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, 4 * (2 + 1))] * 2
     sent, least = (sum(rank[name] for rank in found) for name in ("sent", "least"))
     assert least <= sent <= 1.1 * least
+
+
+@pytest.mark.slow
+def test_ranks_of_one_machine_send_nothing(tmp_path: Path) -> None:
+    for found in run_ranks("tests.distributed.real_graphs:count_traffic", 2, tmp_path, share_memory=True):
+        assert (found["batches"], found["exchanges"], found["sent"]) == (4, 0, 0)

@@ -2,14 +2,13 @@
 
 import json
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphfeed.distributed import MeetingPoint, Peers
-from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
+from graphfeed.distributed import Peers
+from tests.distributed.ranks import end_of, result_file, run_ranks, run_spawned, start_rank
 
 MODULE = "tests.distributed.lost_ranks"
 
@@ -70,9 +69,13 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "timeout"), [("failure", 60), ("SIGKILL", 60), ("SIGSTOP", 4)])
-def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float) -> None:
-    ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, name=name, timeout=timeout) for rank in range(3)]
+@pytest.mark.parametrize(
+    ("name", "timeout", "share_memory"),
+    [("failure", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
+)
+def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, share_memory: bool) -> None:
+    options = {"name": name, "timeout": timeout, "share_memory": share_memory}
+    ranks = [start_rank(f"{MODULE}:lose", rank, 3, tmp_path, **options) for rank in range(3)]
     try:
         for rank in (0, 2):
             assert end_of(ranks[rank]) == ""
@@ -105,24 +108,3 @@ def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
     # torch may have ended rank 0 before it could say so.
     ends = [path.read_text() for path in tmp_path.glob("0.txt")]
     assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
-
-
-def check_no_meeting(rank: int, port: int, reason: str) -> None:
-    """Fail unless a rank that can't meet the other one says where it tried."""
-    peers = Peers(start_timeout=0.5, meeting=MeetingPoint("127.0.0.1", port, rank, 2))
-    peers.join()
-    with pytest.raises(OSError, match=f"rank 0 {reason}"):
-        peers.ask("graph 0", {}, {1 - rank: {}})
-
-
-def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:
-    port = free_port()
-    check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
-
-
-def test_an_address_that_others_use_is_named() -> None:
-    with socket.socket() as server:
-        server.bind(("0.0.0.0", 0))
-        server.listen()
-        port = server.getsockname()[1]
-        check_no_meeting(0, port, rf"can't listen at 127\.0\.0\.1:{port}.*choose another port")

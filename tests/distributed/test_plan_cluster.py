@@ -14,7 +14,7 @@ PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3
 
 @pytest.mark.slow
 def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path) -> None:
-    found = run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path)
+    found = run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, share_memory=False)
     plan = ClusterPlan(**PLAN, batch_size=512, feature_width=32)
     batches = sum(rank["batches"] for rank in found)
     assert [rank["exchanges"] for rank in found] == [plan.exchanges * rank["batches"] for rank in found]

@@ -77,15 +77,23 @@ class SharedBlock:
         self.tensors = tensors_of(self.memory, handle.places)
 
     @classmethod
-    def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
-        """Copy CPU tensors into a new block."""
+    def allocate(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
+        """Return a new block with tensors of the same shapes and dtypes, full of zeros; the given may be meta tensors.
+
+        Once they are written, `collapse(block.memory)` makes reading them faster.
+        """
         places, size = [], 0
         for tensor in tensors:
             places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
             size += align(tensor.nbytes)
         size = max(size, ALIGNMENT)
         file, path = create_file(size)
-        block = cls(file, Handle(path, os.fstat(file.descriptor).st_ino, size, tuple(places)))
+        return cls(file, Handle(path, os.fstat(file.descriptor).st_ino, size, tuple(places)))
+
+    @classmethod
+    def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
+        """Copy CPU tensors into a new block."""
+        block = cls.allocate(tensors)
         for own, tensor in zip(block.tensors, tensors, strict=True):
             own.copy_(tensor)
         collapse(block.memory)

@@ -1,0 +1,97 @@
+"""A graph in two parts against one process, what goes over the wire, and the stream of a sampling server."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scale import Scale
+from benchmarks.stream import FLIGHT, SERVER, stream_rates
+from benchmarks.table import Goal, Row, render
+from benchmarks.timing import Times
+
+WORLD_SIZE = 2
+ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
+FETCHING = ", sample + fetch"
+SHARE_OF_ONE = 0.8
+"""What a core is to do in two processes of what one process alone does on its core."""
+SHARE_OF_FLIGHT = 0.8
+TIMES_LEAST = 1.1
+WAIT_SECONDS = 1800
+ROUNDS = 9
+"""Rounds at most: each is an epoch, not a batch."""
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield tables of two ranks against one process, of bytes and exchanges, and of a sampling server."""
+    found = run_ranks(scale)
+    title = f"distributed: {scale.products.name}, {WORLD_SIZE} processes on one host, each on a core"
+    yield render(f"{title}; ratio to one process alone, a core", throughput(found))
+    yield render(f"{title}: what is sent for a mini-batch", traffic(found))
+    yield render("distributed: mini-batches of 8 MB of a sampling server; ratio to Flight's own stream", stream(scale))
+
+
+def run_ranks(scale: Scale) -> dict[str, Any]:
+    """Let the ranks measure, and return what they found."""
+    with tempfile.TemporaryDirectory() as folder:
+        sizes = {**asdict(scale), "cache": str(scale.cache), "repeats": min(scale.repeats, ROUNDS)}
+        given = [json.dumps([rank, WORLD_SIZE, folder, sizes]) for rank in range(WORLD_SIZE)]
+        ranks = [subprocess.Popen([sys.executable, "-m", "benchmarks.ranks", text]) for text in given]
+        try:
+            codes = [rank.wait(WAIT_SECONDS) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
+        if any(codes):
+            raise RuntimeError(f"ranks ended with {codes}; what they printed is above")
+        found: dict[str, Any] = json.loads((Path(folder) / "found").read_text())
+        return found
+
+
+def throughput(found: dict[str, Any]) -> list[Row]:
+    """Return the edges per second and core of each case, by the clock and by the processor's time."""
+    rows = []
+    for ending in ("", FETCHING):
+        for clock, unit in (("seconds", "M edges/s"), ("cpu_seconds", "M edges/CPU s")):
+            alone = rate(found["cases"][ALONE + ending], clock)
+            for name in (ALONE, LIMIT, SHARED, EXCHANGED):
+                own = rate(found["cases"][name + ending], clock)
+                ratio = own.over(alone)
+                goal = Goal(ratio, SHARE_OF_ONE, at_least=True) if name == SHARED else None
+                rows.append(Row(f"{name}{ending}", unit, own, ratio, goal))
+    return rows
+
+
+def rate(case: dict[str, list[float]], clock: str) -> Times:
+    """Return the millions of edges per second and core of each round."""
+    return Times([edges / seconds / 1e6 for edges, seconds in zip(case["edges"], case[clock], strict=True)])
+
+
+def traffic(found: dict[str, Any]) -> list[Row]:
+    """Return the bytes and the exchanges of a mini-batch."""
+    rows = []
+    for name in (SHARED, EXCHANGED):
+        sent = found["traffic"][name]
+        batches = sent["batches"]
+        rows.append(Row(f"{name}, sent", "kB", Times([sent["bytes"] / batches / 1e3])))
+        exchanges = sent["exchanges"] / batches
+        rows.append(Row(f"{name}, exchanges", "", Times([exchanges]), goal=Goal(exchanges, found["hops"] + 1)))
+        if name == EXCHANGED:
+            ratio = sent["bytes"] / sent["least"]
+            rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
+    return rows
+
+
+def stream(scale: Scale) -> list[Row]:
+    """Return the rates of Flight and of a sampling server."""
+    rates = stream_rates(min(8_000_000, scale.largest_message), scale.repeats)
+    share = rates[SERVER].over(rates[FLIGHT])
+    return [
+        Row("Flight, one stream", "GB/s", rates[FLIGHT], 1.0),
+        Row("SamplingServer", "GB/s", rates[SERVER], share, Goal(share, SHARE_OF_FLIGHT, at_least=True)),
+    ]

@@ -1,0 +1,144 @@
+"""What each rank of the benchmark does: the cases in turn, all ranks at once or the first one alone."""
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from benchmarks.distributed import ALONE, EXCHANGED, FETCHING, LIMIT, SHARED
+from benchmarks.graphs import Shape, load_edges, load_features
+from benchmarks.sampling import FANOUTS
+from benchmarks.timing import WARM_UP_ROUNDS
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
+
+THREADS = 3
+"""Mini-batches that are in flight where a mini-batch waits for other ranks."""
+TIMEOUT = timedelta(minutes=20)
+Stored = tuple[gf.SamplingGraph, gf.Feature]
+
+
+class Rank:
+    """One of the processes.
+
+    Args:
+        rank: Which one.
+        world_size: How many there are.
+        sizes: The fields of the `Scale`.
+    """
+
+    def __init__(self, rank: int, world_size: int, sizes: dict[str, Any]) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.batch_size, self.batches = sizes["batch_size"], max(1, sizes["epoch_batches"] // world_size)
+        self.repeats = sizes["repeats"]
+        shape, cache = Shape(**sizes["products"]), Path(sizes["cache"])
+        indptr, indices = load_edges(shape, cache)
+        whole = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(indices))
+        features = torch.from_numpy(load_features(shape, cache))
+        self.num_nodes = shape.num_nodes
+        part = cut_graph(whole, assign_nodes(whole, world_size, "hash"), rank)
+        self.book = part.book
+        rows = cut_rows(features, part.book, rank)
+        self.peers = {name: Peers(share_memory=name == SHARED) for name in (SHARED, EXCHANGED)}
+        self.stored: dict[str, Stored] = {
+            name: (PartitionedGraph(part, peers), PartitionedFeature(rows, part.book, peers))
+            for name, peers in self.peers.items()
+        }
+        self.stored[LIMIT] = self.stored[ALONE] = whole, gf.TorchBasedFeature(features)
+
+    def make_pipe(self, name: str, seed: int, *, fetching: bool) -> gf.Datapipe:
+        """Return the pipeline of a case, with seeds of this rank."""
+        graph, feature = self.stored[name]
+        count = self.batches * self.batch_size
+        seeds = np.random.default_rng([seed, self.rank]).choice(self.num_nodes, count, replace=False)
+        items = gf.ItemSet((torch.from_numpy(seeds),), names=("seeds",))
+        head = gf.ItemSampler(items, batch_size=self.batch_size)
+        sampled = gf.NeighborSampler(head, graph, fanouts=FANOUTS)
+        store = gf.BasicFeatureStore({("node", None, "feat"): feature})
+        return gf.FeatureFetcher(sampled, store, node_feature_keys=["feat"]) if fetching else sampled
+
+    def run_epoch(self, name: str, number: int, *, fetching: bool) -> list[float]:
+        """Make mini-batches, on the other ranks too unless this is for one alone; return edges and seconds.
+
+        A rank that is done goes on to answer the others until all are, so all of them count the same seconds.
+        """
+        distributed.barrier()
+        alone, edges = name == ALONE, 0
+        start, cpu_start = time.perf_counter(), time.process_time()
+        if self.rank == 0 or not alone:
+            pipe = self.make_pipe(name, number, fetching=fetching)
+            with gf.DataLoader(pipe, THREADS if name == EXCHANGED else 0, seed=number) as loader:
+                for batch in loader:
+                    edges += sum(hop.sampled_csc.indices.numel() for hop in batch.sampled_subgraphs)
+            if not alone:
+                distributed.barrier()
+        return [edges, time.perf_counter() - start, time.process_time() - cpu_start]
+
+    def measure(self) -> dict[str, Any]:
+        """Run all cases in turn, and return edges and seconds of each round, for a core."""
+        names = [(name, fetching) for fetching in (False, True) for name in (ALONE, LIMIT, SHARED, EXCHANGED)]
+        found: dict[str, Any] = {}
+        for number in range(-WARM_UP_ROUNDS, self.repeats):
+            for name, fetching in names:
+                own = torch.tensor(self.run_epoch(name, number % self.repeats, fetching=fetching), dtype=torch.float64)
+                all_ranks = [torch.empty_like(own) for _ in range(self.world_size)]
+                distributed.all_gather(all_ranks, own)
+                counted = torch.stack(all_ranks[:1] if name == ALONE else all_ranks).mean(0).tolist()
+                if number >= 0:
+                    case = found.setdefault(name + FETCHING * fetching, {})
+                    for key, value in zip(("edges", "seconds", "cpu_seconds"), counted, strict=True):
+                        case.setdefault(key, []).append(value)
+        return found
+
+    def count(self, name: str) -> dict[str, int]:
+        """Return what this rank sends for an epoch, and the least that ids, edges and rows of other parts take."""
+        traffic, least, width = self.peers[name].traffic, 0, self.stored[name][1].size().numel()
+        distributed.barrier()
+        before = traffic.exchanges, traffic.bytes_sent
+        distributed.barrier()
+        for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0):
+            for hop in batch.sampled_subgraphs:
+                away = self.book.owners_of(hop.original_column_node_ids) != self.rank
+                # An id and a count for each column, a source and an id for each edge.
+                least += 12 * int(away.sum()) + 16 * int(hop.sampled_csc.indptr.diff()[away].sum())
+            least += (8 + 4 * width) * int((self.book.owners_of(batch.input_nodes) != self.rank).sum())
+        distributed.barrier()
+        sent = {"exchanges": traffic.exchanges - before[0], "bytes": traffic.bytes_sent - before[1]}
+        return {"batches": self.batches, "least": least, **sent}
+
+
+def add_up(counts: dict[str, int]) -> dict[str, int]:
+    """Return the sums over all ranks."""
+    total = torch.tensor(list(counts.values()))
+    distributed.all_reduce(total)
+    return dict(zip(counts, total.tolist(), strict=True))
+
+
+def main(given: str) -> None:
+    """Be one rank."""
+    rank, world_size, folder, sizes = json.loads(given)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    method = f"file://{folder}/store"
+    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    own = Rank(rank, world_size, sizes)
+    cases = own.measure()
+    traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED)}
+    if rank == 0:
+        (Path(folder) / "found").write_text(json.dumps({"cases": cases, "traffic": traffic, "hops": len(FANOUTS)}))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,234 @@
+"""The columns of all parts on a machine, put together in shared memory once, so that its ranks sample without asking.
+
+The first of the ranks there puts them together when one of them asks for it. The others map what it made.
+"""
+
+import math
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.exchange import COUNTS, starts_of
+from graphfeed.distributed.graph_part import GraphPart, check_owned
+from graphfeed.distributed.memory_scope import open_place, write_place
+from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.peers import Peers
+from graphfeed.ops.rows.copy_rows import copy_rows
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.storage.graph.edits import trust_graph
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.memory_map import align, collapse
+from graphfeed.storage.memory.shared import SharedBlock
+
+EDGES_AT_ONCE = 1 << 20
+"""How many edges another rank is asked for at a time."""
+PLACE = "place"
+MEMORY = Path("/proc/meminfo")
+SHARE_OF_MEMORY = 0.8
+"""How much of the memory that is free the merged columns may take."""
+INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
+IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
+HAS_IDS = "has_ids"
+
+
+class MergedColumns:
+    """The columns of the parts that lie on this machine.
+
+    Args:
+        part: This rank's part.
+        peers: The ranks.
+    """
+
+    def __init__(self, part: GraphPart, peers: Peers) -> None:
+        self.part = part
+        self.peers = peers
+        self.ranks: list[int] = [part.number]
+        """The ranks whose parts `columns` has."""
+        self.columns = part.columns
+        """The columns to sample from: this rank's own, until all were put together."""
+        self._lock = threading.Lock()
+        self._block: SharedBlock | None = None
+        self._has_ids = True
+        """Whether edges have ids; without them, the id of an edge is its place."""
+        self._tried = peers.world_size == 1
+        self._name = peers.serve("columns", self._answer)
+        self._merged = peers.serve("merged columns", self._answer_merged, takes_long=True)
+
+    def ready(self) -> FusedCSCSamplingGraph:
+        """Return the columns to sample from; the first call waits for the other ranks of this machine.
+
+        Raises:
+            RankLostError: Another rank was lost.
+        """
+        self.peers.check()
+        if not self._tried:
+            with self._lock:
+                if not self._tried:
+                    self._open()
+                    self._tried = True
+        return self.columns
+
+    @property
+    def complete(self) -> bool:
+        """Whether `columns` has all parts."""
+        return len(self.ranks) == self.peers.world_size
+
+    def find_ranks(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rank to ask for each node: this one, for nodes whose columns it can read."""
+        owners = self.part.book.owners_of(ids)
+        if len(self.ranks) == 1:
+            return owners
+        ranks = torch.arange(self.peers.world_size, dtype=owners.dtype)
+        ranks[self.ranks] = self.part.number
+        return take_rows(ranks, owners.int())
+
+    def _open(self) -> None:
+        """Map the columns of all ranks here, if there are several, and their memory can be read."""
+        ranks = self.peers.ranks_here()
+        if len(ranks) == 1:
+            return
+        if ranks[0] == self.peers.rank:
+            if not self._merge(ranks):
+                return
+        else:
+            future = self.peers.ask(self._merged, {}, {ranks[0]: {}})[ranks[0]]
+            answer = self.peers.wait(ranks[0], future)
+            if PLACE not in answer:
+                return
+            self._has_ids = bool(answer[HAS_IDS])
+            try:
+                self._block = open_place(answer[PLACE])[1]
+            except OSError:
+                return  # the system forbids it
+        assert self._block is not None
+        self.columns = self._graph_in(self._block.tensors)
+        self.ranks = ranks
+
+    def _answer_merged(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
+        """Tell another rank where the columns of all ranks here lie; nothing if they could not be put together."""
+        self.ready()
+        if self._block is None:
+            return {}
+        return {PLACE: write_place(self._block.handle), HAS_IDS: torch.tensor([self._has_ids])}
+
+    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
+        """Return how many in-edges some nodes of this rank's part have, and the edges themselves if these are asked."""
+        ids = questions["ids"]
+        check_owned(self.part, ids, [self.part.number])
+        indptr = self.part.columns.csc_indptr
+        starts = take_rows(indptr, ids).long()
+        counts = take_rows(indptr, ids + 1).long() - starts
+        asked = counts if options["edges"] else counts[:0]
+        positions = ops.indptr_edge_ids(starts_of(asked), offset=starts[: asked.numel()])
+        arrays = edge_arrays(self.part.columns)
+        return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in arrays.items()}}
+
+    def _merge(self, ranks: list[int]) -> bool:
+        """Put the columns of some ranks together in a new block; return False if memory lacks."""
+        own, arrays = self.part.columns, edge_arrays(self.part.columns)
+        counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
+        for rank in ranks:
+            ids = self.part.book.ids_of(rank)
+            answer = dict(self._columns_of(rank, ids, edges=False))
+            counts[ids] = answer.pop(COUNTS)
+            if kinds_of(answer) != kinds_of(arrays):
+                raise ValueError(
+                    f"rank {rank} has edges with {kinds_of(answer)}, but rank {self.peers.rank} with {kinds_of(arrays)}"
+                    "; all parts must have the same attributes"
+                )
+        indptr = starts_of(counts)
+        total = int(indptr[-1])
+        given = [rows.new_empty((total, *rows.shape[1:]), device="meta") for rows in arrays.values()]
+        needed, free = sum(rows.nbytes for rows in given), available_memory()
+        if needed > SHARE_OF_MEMORY * free:
+            warnings.warn(
+                f"the edges of the parts on this machine take {needed / 1e9:.1f} GB together, and {free / 1e9:.1f} GB "
+                "are free; so ranks here ask each other as distant ones do, which is slower",
+                stacklevel=2,
+            )
+            return False
+        block = SharedBlock.allocate([indptr.to(own.csc_indptr.dtype), *given])
+        block.tensors[0].copy_(indptr)
+        self._has_ids = self._fill(block, ranks, indptr)
+        unused = 0 if self._has_ids else align(block.tensors[-1].nbytes)
+        collapse(block.memory[: block.memory.size - unused])
+        self._graph_in(block.tensors).check()
+        self._block = block
+        return True
+
+    def _fill(self, block: SharedBlock, ranks: list[int], indptr: torch.Tensor) -> bool:
+        """Write the edges of some ranks; return False if each edge's id is its place, so that ids were not written."""
+        *outs, ids_out = zip(edge_arrays(self.part.columns), block.tensors[1:], strict=True)
+        has_ids = len(ranks) < self.peers.world_size or ids_out[1].dtype != indptr.dtype
+        for rank in ranks:
+            for ids in self._pieces_of(rank, indptr.diff()):
+                columns = self._columns_of(rank, ids, edges=True)
+                places = ops.indptr_edge_ids(starts_of(columns[COUNTS]), offset=indptr[ids])
+                if not has_ids and not torch.equal(columns[ids_out[0]], places):
+                    has_ids = True
+                    torch.arange(ids_out[1].numel(), out=ids_out[1])  # those of the pieces before
+                rows = torch.arange(places.numel())
+                for name, out in [*outs, ids_out] if has_ids else outs:
+                    copy_rows(columns[name], rows, out, places, distinct=True)
+        return has_ids
+
+    def _pieces_of(self, rank: int, counts: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Yield the nodes of a rank, so many at a time that their edges fit into a message."""
+        ids = self.part.book.ids_of(rank)
+        # A node without edges takes room too.
+        ends = (counts[ids] + 1).cumsum(0)
+        bounds = torch.tensor(range(EDGES_AT_ONCE, int(ends[-1]) if len(ends) else 0, EDGES_AT_ONCE))
+        for piece in torch.tensor_split(ids, torch.searchsorted(ends, bounds).tolist()):
+            if piece.numel():
+                yield piece
+
+    def _columns_of(self, rank: int, ids: torch.Tensor, *, edges: bool) -> Tensors:
+        """Return columns of a rank, which may be this one."""
+        if rank == self.peers.rank:
+            return self._answer({"edges": edges}, {"ids": ids})
+        future = self.peers.ask(self._name, {"edges": edges}, {rank: {"ids": ids}})[rank]
+        return self.peers.wait(rank, future)
+
+    def _graph_in(self, tensors: list[torch.Tensor]) -> FusedCSCSamplingGraph:
+        """Return the graph whose columns lie in a block; all else it shares with the part."""
+        own = self.part.columns
+        indptr, *rest = tensors
+        arrays = dict(zip(edge_arrays(own), rest, strict=True))
+        indices, types = arrays.pop(INDICES), arrays.pop(TYPES, None)
+        if not self._has_ids:
+            del arrays[IDS]
+        attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
+        fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
+        graph = FusedCSCSamplingGraph(**{**own.fields(), **fields})
+        trust_graph(graph)
+        return graph
+
+
+def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
+    """Return the arrays with a row per edge, by names that tell attributes from others; the last has the edges' ids."""
+    types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
+    attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
+    ids = attributes.pop(IDS)
+    return {INDICES: columns.indices, **types, **attributes, IDS: ids}
+
+
+def kinds_of(arrays: Tensors) -> dict[str, str]:
+    """Return the dtype and the shape of a row of each array."""
+    return {name: dtype_and_shape(rows.dtype, rows.shape[1:]) for name, rows in arrays.items()}
+
+
+def available_memory() -> float:
+    """Return how many bytes the system can give to programs; infinite where it doesn't tell."""
+    try:
+        lines = dict(line.split(":") for line in MEMORY.read_text().splitlines())
+        return 1024.0 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        return math.inf

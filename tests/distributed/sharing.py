@@ -1,0 +1,159 @@
+"""What each rank runs where ranks share memory, or can't."""
+
+import gc
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows, merged_columns
+from graphfeed.distributed.peers import find_place
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from tests.digests import digest
+from tests.distributed.equal_pipelines import assign, feature_in_parts
+from tests.distributed.graphs import plain
+from tests.test_survival import belongings
+
+VALUES = torch.arange(400.0).view(100, 4)
+
+
+def share_all() -> dict[str, Any]:
+    """Return what came of each case."""
+    found = {
+        "leaves": leave_nothing(),
+        "ids": [sample_with_ids(kind) for kind in ("places", "one other", "any")],
+        "memory lacks": sample_elsewise("available_memory", lambda: 0.0),
+        "can't be opened": sample_elsewise("open_place", refuse),
+        "attributes": disagree_on_attributes(),
+        "update": update_rows(),
+        "disk": read_from_some_disks(),
+    }
+    distributed.barrier()
+    return found
+
+
+def with_ids(kind: str) -> gf.FusedCSCSamplingGraph:
+    """Return a graph whose edges have their places as ids, all but one, or none."""
+    graph = plain()
+    ids = torch.arange(graph.total_num_edges)
+    if kind == "one other":
+        ids[-3] = 10_000
+    if kind != "any":
+        graph.add_edge_attribute(ORIGINAL_EDGE_ID, ids)
+    return graph
+
+
+def digests_of(graph: gf.SamplingGraph) -> list[str]:
+    """Return digests of an epoch."""
+    pipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=30, shuffle=True).sample_neighbor(graph, [3, 4])
+    with gf.DataLoader(pipe, 0, seed=find_place()[0]) as loader:
+        return [digest(batch) for batch in loader]
+
+
+def in_parts(graph: gf.FusedCSCSamplingGraph, peers: Peers | None = None) -> PartitionedGraph:
+    """Return a graph of which this rank has a part."""
+    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, "random"), find_place()[0]), peers)
+
+
+def sample_with_ids(kind: str) -> list[bool]:
+    """Return whether mini-batches are those of the whole graph, and whether ids take memory."""
+    whole = with_ids(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merged_columns, "EDGES_AT_ONCE", 50)
+        graph = in_parts(whole)
+        equal = digests_of(graph) == digests_of(whole)
+    distributed.barrier()
+    return [equal, ORIGINAL_EDGE_ID in graph._here.columns.edge_attributes]
+
+
+def refuse(*_: Any) -> Any:
+    """Do as a system that lets no process open another's memory."""
+    raise PermissionError
+
+
+def sample_elsewise(name: str, replacement: Any) -> list[Any]:
+    """Return whether mini-batches are those of the whole graph, how often others were asked, and what was warned of."""
+    whole, peers = with_ids("places"), Peers()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        patch.setattr(merged_columns, name, replacement)
+        equal = digests_of(in_parts(whole, peers)) == digests_of(whole)
+        distributed.barrier()
+    peers.close()
+    peers.join()
+    return [equal, peers.traffic.exchanges, [str(warning.message) for warning in caught]]
+
+
+def disagree_on_attributes() -> str:
+    """Return the error where one rank has an attribute that the others don't have."""
+    whole = with_ids("any")
+    if find_place()[0] == 1:
+        whole.add_edge_attribute("more", torch.zeros(whole.total_num_edges))
+    graph = in_parts(whole)
+    try:
+        graph.in_subgraph(torch.arange(100))
+    except (RuntimeError, ValueError) as error:
+        text = str(error)
+    distributed.barrier()
+    return text
+
+
+def update_rows() -> list[Any]:
+    """Return a row of the last rank on all ranks, before and after it was updated there."""
+    rank, world_size = find_place()
+    peers = Peers()
+    feature = feature_in_parts(VALUES, "range", 0, peers)
+    found = [feature.read(torch.tensor([99, 0, 99])).tolist()]
+    distributed.barrier()
+    if rank == world_size - 1:
+        feature.rows.update(torch.full((1, 4), -1.0), feature.book.places_of(torch.tensor([99])))
+    distributed.barrier()
+    found.append(feature.read(torch.tensor([99]))[0].tolist())
+    distributed.barrier()
+    exchanges = peers.traffic.exchanges
+    peers.close()
+    peers.join()
+    return [*found, exchanges]
+
+
+class Elsewhere(gf.TorchBasedFeature):
+    """Rows that don't lie in memory, as far as anybody knows."""
+
+    def lies_in_memory(self) -> bool:
+        """Tell that they don't."""
+        return False
+
+
+def read_from_some_disks() -> bool:
+    """Return whether rows are right where only some ranks have theirs in memory."""
+    rank = find_place()[0]
+    book = assign(100, "random")
+    own = cut_rows(VALUES, book, rank)
+    feature = PartitionedFeature(Elsewhere(own) if rank == 0 else own, book)
+    ids = torch.tensor([5, 99, 5, 0, *range(100)])
+    equal = all(torch.equal(feature.read(given), VALUES[given]) for given in (ids, ids.int(), ids[:0]))
+    distributed.barrier()
+    return equal
+
+
+def leave_nothing() -> list[int]:
+    """Return how many descriptors, threads and mappings there are more after ranks shared memory."""
+
+    def share() -> None:
+        peers = Peers()
+        graph, feature = in_parts(plain(), peers), feature_in_parts(VALUES, "random", 0, peers)
+        digests_of(graph)
+        feature.read(torch.arange(100))
+        assert belongings()[2] > 0
+        peers.close()
+        peers.join()
+
+    share()
+    distributed.barrier()
+    before = belongings()
+    share()
+    gc.collect()
+    return [after - own for after, own in zip(belongings(), before, strict=True)]

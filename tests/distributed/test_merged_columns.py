@@ -1,0 +1,48 @@
+"""Ranks of one machine that put the columns of their parts together."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.distributed import merged_columns
+
+
+@pytest.mark.slow
+def test_ids_of_edges_take_memory_only_where_they_are_not_their_places(shared: list[Any]) -> None:
+    assert [found["ids"] for found in shared] == [[[True, False], [True, True], [True, True]]] * 3
+
+
+@pytest.mark.slow
+def test_where_memory_lacks_ranks_ask_each_other_and_one_says_so(shared: list[Any]) -> None:
+    assert [found["memory lacks"][0] for found in shared] == [True] * 3
+    assert min(found["memory lacks"][1] for found in shared) >= 4 * 2
+    texts = [text for found in shared for text in found["memory lacks"][2]]
+    assert len(texts) == 1
+    assert "GB together, and 0.0 GB are free; so ranks here ask each other" in texts[0]
+
+
+@pytest.mark.slow
+def test_where_the_system_forbids_it_ranks_ask_each_other(shared: list[Any]) -> None:
+    assert [found["can't be opened"][0] for found in shared] == [True] * 3
+    # The first rank, which put them together, has no need to.
+    assert [found["can't be opened"][1] >= 4 * 2 for found in shared[1:]] == [True] * 2
+
+
+@pytest.mark.slow
+def test_parts_with_other_attributes_are_refused(shared: list[Any]) -> None:
+    for found in shared:
+        assert "rank 1 has edges with" in found["attributes"]
+        assert "all parts must have the same attributes" in found["attributes"]
+
+
+@pytest.mark.slow
+def test_shared_memory_and_threads_go_with_what_used_them(shared: list[Any]) -> None:
+    assert [found["leaves"] for found in shared] == [[0, 0, 0]] * 3
+
+
+def test_free_memory_is_known_or_boundless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert merged_columns.available_memory() > 1 << 20
+    monkeypatch.setattr(merged_columns, "MEMORY", tmp_path / "absent")
+    assert merged_columns.available_memory() == math.inf
