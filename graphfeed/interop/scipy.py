@@ -1,0 +1,98 @@
+"""SciPy: graphs from sparse matrices, and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.storage.graph.from_coo import from_coo
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.to_coo import to_coo
+
+__all__ = ["from_scipy", "to_scipy"]
+
+
+def from_scipy(matrix: Any, weight: str | None = None) -> FusedCSCSamplingGraph:
+    """Make a graph from a sparse adjacency matrix, or from one for each edge type. SciPy itself is not imported.
+
+    Each stored element `matrix[i, j]` is an edge from node i to node j, also if it is zero or stored twice. The id of
+    an edge is the position of its element in `matrix.tocoo()`.
+
+    Args:
+        matrix: A matrix or array of `scipy.sparse` in any format. With types, a dict of these by edge type, each of as
+            many rows as its source type has nodes and as many columns as its destination type has.
+        weight: The name of the edge attribute for the values; None leaves them out.
+
+    Raises:
+        TypeError: A matrix that is not sparse.
+        ValueError: A matrix that is not square, or two that give a node type different sizes.
+
+    Example:
+        >>> import scipy.sparse
+        >>> graph = from_scipy(scipy.sparse.csr_array([[0, 2], [3, 0]]), weight="weight")
+        >>> graph, graph.edge_attributes["weight"]
+        (FusedCSCSamplingGraph(num_nodes=2, num_edges=2), tensor([3, 2]))
+    """
+    typed = isinstance(matrix, Mapping) and not hasattr(matrix, "tocoo")  # one of SciPy's formats is a dict
+    by_type: dict[Any, Any] = dict(matrix) if typed else {None: matrix}
+    edges: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
+    values: dict[Any, torch.Tensor] = {}
+    sizes: dict[Any, int] = {}
+    for kind, own in by_type.items():
+        what = "matrix" if kind is None else f"matrix[{kind!r}]"
+        if not hasattr(own, "tocoo") or len(own.shape) != 2:
+            raise TypeError(
+                f"{what} must be a sparse matrix of SciPy's with two dimensions, but is a {type(own).__name__}"
+            )
+        types = (None, None) if kind is None else ends_of(kind)
+        for node_type, count in zip(types, own.shape, strict=True):
+            if sizes.setdefault(node_type, count) != count:
+                wanted = (
+                    "it must be square" if kind is None else f"{node_type!r} has {sizes[node_type]} nodes elsewhere"
+                )
+                raise ValueError(f"{what} has shape {tuple(own.shape)}, but {wanted}")
+        triplets = own.tocoo()
+        edges[kind] = (torch.as_tensor(triplets.row).long(), torch.as_tensor(triplets.col).long())
+        values[kind] = torch.as_tensor(triplets.data)
+    if typed:
+        return from_coo(edges, sizes, edge_attributes=None if weight is None else {weight: values})
+    return from_coo(edges[None], sizes[None], edge_attributes=None if weight is None else {weight: values[None]})
+
+
+def ends_of(kind: str | tuple[str, str, str]) -> tuple[str, str]:
+    """Return the source type and the destination type of an edge type."""
+    parts = kind.split(":") if isinstance(kind, str) else kind
+    if len(parts) != 3:
+        raise ValueError(f"matrix has type {kind!r}; an edge type is 'source:relation:destination'")
+    return parts[0], parts[2]
+
+
+def to_scipy(graph: FusedCSCSamplingGraph, weight: str | None = None) -> Any:
+    """Return a graph as a `scipy.sparse.coo_array`, or with types as a dict of these by edge type.
+
+    Elements are in the order of the edges' ids. Two edges between the same nodes are two elements, which most of
+    SciPy's other formats add up.
+
+    Args:
+        graph: The graph.
+        weight: The edge attribute with the values; None gives ones.
+
+    Raises:
+        ImportError: SciPy is not installed.
+        KeyError: The graph has no such attribute.
+
+    Example:
+        >>> to_scipy(from_coo(([0, 1], [1, 0]), 2)).toarray()
+        array([[0, 1],
+               [1, 0]])
+    """
+    sparse = import_optional("scipy.sparse", "to_scipy()", "pip install scipy")
+    values = None if weight is None else graph.edge_attribute(weight)
+    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {}
+    found = {}
+    for kind, edges in to_coo(graph).items():
+        data = torch.ones_like(edges.sources) if values is None else values[edges.positions]
+        shape = (graph.total_num_nodes,) * 2 if kind is None else tuple(sizes[end] for end in ends_of(kind))
+        found[kind] = sparse.coo_array((data.numpy(), (edges.sources.numpy(), edges.destinations.numpy())), shape=shape)
+    return found.get(None, found)

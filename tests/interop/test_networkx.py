@@ -1,0 +1,86 @@
+"""Graphs of NetworkX's come in with their nodes' order, and go back."""
+
+from typing import Any
+
+import networkx
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.interop.networkx import from_networkx, to_networkx
+from graphfeed.storage.graph.to_coo import to_coo
+
+
+def edges_of(graph: gf.FusedCSCSamplingGraph) -> list[tuple[int, int]]:
+    edges = to_coo(graph)[None]
+    return list(zip(edges.sources.tolist(), edges.destinations.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [networkx.DiGraph, networkx.MultiDiGraph])
+def test_directed_edges_keep_their_order_and_attributes(kind: Any) -> None:
+    g = kind([("c", "a", {"time": 3}), ("a", "b", {"time": 1}), ("c", "c", {"time": 2})])
+    graph = from_networkx(g, edge_attrs=["time"])
+    names = list(g)
+    expected = [(names.index(edge[0]), names.index(edge[1])) for edge in g.edges]
+    assert edges_of(graph) == expected
+    times = [data["time"] for *_, data in g.edges(data=True)]
+    assert graph.edge_attributes["time"][to_coo(graph)[None].positions].tolist() == times
+
+
+def test_undirected_edges_become_two_and_self_loops_stay_one() -> None:
+    g = networkx.Graph([(0, 1, {"w": 0.5}), (2, 2, {"w": 1.5}), (1, 2, {"w": 2.5})])
+    graph = from_networkx(g, edge_attrs=["w"])
+    ends = [(int(first), int(second)) for first, second in g.edges]
+    assert edges_of(graph) == ends + [(second, first) for first, second in ends if first != second]
+    weights = [data["w"] for *_, data in g.edges(data=True)]
+    reverses = [weight for (first, second), weight in zip(ends, weights, strict=True) if first != second]
+    assert graph.edge_attributes["w"][to_coo(graph)[None].positions].tolist() == weights + reverses
+
+
+def test_rows_of_nodes_are_kept() -> None:
+    g = networkx.Graph()
+    g.add_node("x", feat=[1.0, 2.0])
+    g.add_node("y", feat=[3.0, 4.0])
+    assert from_networkx(g, node_attrs=["feat"]).node_attributes["feat"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_an_empty_graph_has_no_nodes() -> None:
+    assert from_networkx(networkx.DiGraph()).total_num_nodes == 0
+
+
+def test_what_is_missing_or_no_number_is_named() -> None:
+    g = networkx.path_graph(3)
+    g.nodes[0]["name"] = "a"
+    with pytest.raises(KeyError, match="node 1 has no 'name'"):
+        from_networkx(g, node_attrs=["name"])
+    networkx.set_node_attributes(g, "a", "name")
+    with pytest.raises(ValueError, match="node attribute 'name' must be numbers, but has <U1 values"):
+        from_networkx(g, node_attrs=["name"])
+    networkx.set_node_attributes(g, {0: [1], 1: [1, 2], 2: []}, "rows")
+    with pytest.raises(ValueError, match="'rows' has values of different shapes"):
+        from_networkx(g, node_attrs=["rows"])
+    with pytest.raises(TypeError, match="must be a graph of NetworkX's, but is a list"):
+        from_networkx([(0, 1)])
+
+
+def test_a_graph_goes_there_and_back() -> None:
+    weights = torch.tensor([0.25, 0.5, 0.75])
+    graph = gf.from_coo(
+        ([2, 0, 2], [1, 0, 1]), 4, node_attributes={"x": torch.arange(4)}, edge_attributes={"w": weights}
+    )
+    g = to_networkx(graph)
+    assert sorted(g.edges(data="w")) == [(0, 0, 0.5), (2, 1, 0.25), (2, 1, 0.75)]
+    again = from_networkx(g, ["x"], ["w"])
+    assert sorted(edges_of(again)) == sorted(edges_of(graph))
+    assert again.node_attributes["x"].tolist() == [0, 1, 2, 3]
+
+
+def test_types_are_told_by_names_of_nodes_and_data_of_edges() -> None:
+    edges = {"user:likes:item": ([1, 1], [0, 0]), "item:rev_likes:user": ([0], [1])}
+    g = to_networkx(gf.from_coo(edges, {"item": 1, "user": 2}))
+    assert list(g) == [("item", 0), ("user", 0), ("user", 1)]
+    found = sorted(g.edges(data="edge_type"))
+    assert (
+        found
+        == [(("item", 0), ("user", 1), "item:rev_likes:user")] + [(("user", 1), ("item", 0), "user:likes:item")] * 2
+    )
