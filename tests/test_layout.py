@@ -67,6 +67,7 @@ PARTS_OF_KERNELS = {
     "pick.py",
     "source.py",
     "temporal_eligibility.py",
+    "wire.py",
 }
 """What several kernels are made of, tested through them."""
 

@@ -3,3 +3,13 @@
 This room is optional, and nothing below it imports it. What it makes, and how that lies on disk, belongs to
 `graphfeed.storage`. Objects of other libraries, rather than files, belong to `graphfeed.interop`.
 """
+
+from graphfeed.ingest.example_schema import FixedLenFeature
+from graphfeed.ingest.read_tfrecords import read_tfrecords
+from graphfeed.ingest.write_tfrecords import write_tfrecords
+
+__all__ = [
+    "FixedLenFeature",
+    "read_tfrecords",
+    "write_tfrecords",
+]

@@ -1,0 +1,259 @@
+"""Which features the records of a file have: as the caller says, or as the first record shows."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.records import ExampleLayout
+
+KINDS = {
+    "int64": "int64",
+    "float32": "float",
+    "float": "float",
+    "string": "bytes",
+    "bytes": "bytes",
+    "str": "bytes",
+}
+"""The kind of list for the name of a dtype."""
+LIST_KINDS = {1: "bytes", 2: "float", 3: "int64"}
+WIDTHS = {"int64": 8, "float": 4}
+
+
+@dataclass(frozen=True)
+class FixedLenFeature:
+    """A feature that has equally many values in each record, under TensorFlow's name and with its fields.
+
+    Where one is asked for, TensorFlow's own will do.
+
+    Example:
+        >>> FixedLenFeature(shape=[4], dtype=torch.float32)
+        FixedLenFeature(shape=[4], dtype=torch.float32, default_value=None)
+    """
+
+    shape: Any
+    """Of the values of a record: [] for one value."""
+    dtype: Any
+    """int64, float32, or "string" for bytes: a name, a torch or NumPy dtype, or TensorFlow's."""
+    default_value: Any = None
+    """For records without the feature, which are refused otherwise."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature as it is read."""
+
+    kind: str
+    shape: tuple[int, ...]
+    """Of the values of a record."""
+    width: int | None
+    """Bytes of a value; None for bytes of which no record has been seen."""
+    default: torch.Tensor | None = field(default=None, compare=False)
+
+    @property
+    def count(self) -> int:
+        """Values in a record."""
+        return prod(self.shape)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of a row of the tensor."""
+        return (*self.shape, self.width or 0) if self.kind == "bytes" else self.shape
+
+
+class ExampleSchema:
+    """The features to read. What the caller leaves open is taken from the first record.
+
+    Args:
+        features: None for all of the first record; names; or a spec for each name, like `FixedLenFeature`.
+
+    Raises:
+        TypeError: Something else.
+        ValueError: A spec that can't be read.
+    """
+
+    def __init__(self, features: Iterable[str] | Mapping[str, Any] | None) -> None:
+        if isinstance(features, (str, bytes)):
+            raise TypeError(f"features must be a list of names, or a dict of specs, but is {brief(features)}")
+        self.names = None if features is None else list(features)
+        if not all(isinstance(name, str) for name in self.names or []):
+            raise TypeError(f"features must have names that are text, but has {brief(self.names)}")
+        specs = features if isinstance(features, Mapping) else {}
+        self.given = {name: read_spec(name, spec) for name, spec in specs.items()}
+        self.columns: dict[str, Column] | None = None
+
+    @property
+    def layout(self) -> ExampleLayout:
+        """How rows lie in a buffer."""
+        columns = self.columns or {}
+        return ExampleLayout(
+            list(columns),
+            [column.kind for column in columns.values()],
+            [column.count for column in columns.values()],
+            [column.width or 0 for column in columns.values()],
+        )
+
+    @property
+    def defaults(self) -> dict[str, torch.Tensor]:
+        """The values for records without a feature."""
+        return {name: column.default for name, column in (self.columns or {}).items() if column.default is not None}
+
+    def settle(self, record: bytes) -> None:
+        """Take what is left open from a record.
+
+        Raises:
+            ValueError: The record is malformed, or doesn't say it.
+        """
+        found = describe_example(record)
+        names = list(found) if self.names is None else self.names
+        self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
+
+    def settle_without_records(self) -> None:
+        """Do without a record, where there is none.
+
+        Raises:
+            ValueError: A feature has a name and no dtype.
+        """
+        unknown = [name for name in self.names or [] if name not in self.given]
+        if unknown:
+            raise ValueError(
+                f"the files hold no records, so nothing says what {unknown[0]!r} is; give features as a dict of "
+                "FixedLenFeature"
+            )
+        self.columns = dict(self.given)
+
+
+def read_spec(name: str, spec: Any) -> Column:
+    """Return the column that a spec asks for."""
+    shape, dtype = getattr(spec, "shape", None), getattr(spec, "dtype", None)
+    if shape is None or dtype is None:
+        raise TypeError(
+            f"features[{name!r}] must be a FixedLenFeature, but is {brief(spec)}; features of varying length can't be "
+            "read into a tensor"
+        )
+    text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
+    if text not in KINDS:
+        raise ValueError(f"features[{name!r}].dtype must be int64, float32 or 'string', but is {brief(dtype)}")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise ValueError(f"features[{name!r}].shape must be a list of whole numbers, but is {brief(shape)}")
+    kind = KINDS[text]
+    default = getattr(spec, "default_value", None)
+    if default is None:
+        return Column(kind, sizes, WIDTHS.get(kind))
+    values = default_tensor(name, kind, sizes, default)
+    return Column(kind, sizes, WIDTHS.get(kind, values.shape[-1] if values.dim() else 0), values)
+
+
+def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> torch.Tensor:
+    """Return the values of a default, as many as a row has."""
+    if kind == "bytes":
+        text = value.encode() if isinstance(value, str) else value
+        if not isinstance(text, bytes):
+            raise ValueError(f"features[{name!r}].default_value must be bytes, but is {brief(value)}")
+        row = torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
+        return row.expand(*shape, len(text)).contiguous()
+    dtype = torch.int64 if kind == "int64" else torch.float32
+    try:
+        return torch.as_tensor(value, dtype=dtype).expand(shape).contiguous()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"features[{name!r}].default_value must be one number, or have shape {shape}, but is {brief(value)}"
+        ) from error
+
+
+def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] | None") -> Column:
+    """Return a column, with what a spec leaves open from the first record."""
+    if found is None:
+        if given is None or (given.width is None and given.default is None):
+            raise ValueError(f"feature {name!r} is missing")
+        return given
+    kind, count, width = found
+    if given is None:
+        return Column(kind, () if count == 1 else (count,), width)
+    if given.width is None and given.kind == kind:
+        return Column(kind, given.shape, width)
+    return given  # The kernel holds each record against it, this one too.
+
+
+class MalformedError(ValueError):
+    """Bytes that are no message."""
+
+
+def describe_example(record: bytes) -> dict[str, tuple[str, int, int]]:
+    """Return the features of a `tf.train.Example`: the kind, the number of values, and the bytes of each.
+
+    Raises:
+        ValueError: The record is malformed; or has a feature twice, without a list, or with bytes of different lengths.
+    """
+    found: dict[str, tuple[str, int, int]] = {}
+    for entry in parts(record, 1):
+        for pair in parts(entry, 1):
+            name = b"".join(list(parts(pair, 1))[-1:]).decode(errors="surrogateescape")
+            value = b"".join(list(parts(pair, 2))[-1:])
+            if name in found:
+                raise ValueError(f"feature {name!r} is there twice")
+            lists = [(number, content) for number, content in fields(value) if number in LIST_KINDS]
+            kinds = {LIST_KINDS[number] for number, _ in lists}
+            if len(kinds) != 1:
+                raise ValueError(
+                    f"feature {name!r} has {'several lists' if kinds else 'no list'}, so its dtype is unknown; give "
+                    "features that leave it out"
+                )
+            kind = kinds.pop()
+            found[name] = (kind, *describe_list(name, kind, [content for _, content in lists]))
+    return found
+
+
+def describe_list(name: str, kind: str, lists: list[bytes]) -> tuple[int, int]:
+    """Return how many values a list has, and how many bytes each."""
+    values = [value for content in lists for number, value in fields(content) if number == 1]
+    if kind == "bytes":
+        widths = {len(value) for value in values}
+        if len(widths) > 1:
+            raise ValueError(
+                f"feature {name!r} has strings of {min(widths)} to {max(widths)} bytes, which fit no tensor; give "
+                "features that leave it out"
+            )
+        return len(values), widths.pop() if widths else 0
+    content = b"".join(values)
+    if kind == "float":
+        return len(content) // 4, 4
+    return int(np.count_nonzero(np.frombuffer(content, dtype=np.uint8) < 0x80)), 8
+
+
+def parts(message: bytes, wanted: int) -> Iterator[bytes]:
+    """Yield the content of each field of a number."""
+    return (content for number, content in fields(message) if number == wanted)
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the content of each field of a message."""
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        size = {1: 8, 5: 4}.get(tag & 7)
+        start = at
+        if tag & 7 == 0:
+            _, at = varint(message, at)
+            size = at - start
+        elif tag & 7 == 2:
+            size, start = varint(message, at)
+        if size is None or tag < 8 or size > len(message) - start:
+            raise MalformedError("the content is no tf.train.Example")
+        at = start + size
+        yield tag >> 3, message[start:at]
+
+
+def varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return an integer and where it ends."""
+    value = 0
+    for place, byte in enumerate(message[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise MalformedError("the content is no tf.train.Example")

@@ -1,0 +1,118 @@
+"""Rows that are appended until nobody knows when: memory that grows where it lies, so that no second copy is made."""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+FIRST_BYTES = 1 << 20
+"""What the first mapping takes. Memory is taken only where it is written to."""
+GROWTH = 1.25
+"""How much longer each mapping is than the one before. Two lanes leave an eighth of it unused at most."""
+
+
+class GrowingRows:
+    """Appends rows, and returns them as one tensor in the end.
+
+    Two lanes are for pairs of which all first parts come before all second ones, as in an `edge_index`.
+
+    Args:
+        shape: Of a row.
+        dtype: Of the tensor.
+        lanes: How many tensors of rows lie behind one another.
+        descriptor: A file to lie in, which grows; by default it is memory of this process.
+
+    Example:
+        >>> pairs = GrowingRows((), torch.int64, lanes=2)
+        >>> pairs.append([torch.tensor([0, 1]), torch.tensor([5, 6])])
+        >>> pairs.append([torch.tensor([2]), torch.tensor([7])])
+        >>> pairs.finish()
+        tensor([[0, 1, 2],
+                [5, 6, 7]])
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype, lanes: int = 1, descriptor: int | None = None) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.lanes = lanes
+        self.descriptor = descriptor
+        self.row_bytes = int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize
+        self.rows = 0
+        self.room = 0
+        """How many rows a lane has room for."""
+        self.memory: mmap.mmap | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all rows."""
+        return self.lanes * self.rows * self.row_bytes
+
+    def append(self, parts: Sequence[torch.Tensor]) -> None:
+        """Append rows, equally many to each lane; they are converted to the dtype."""
+        count = len(parts[0])
+        if self.row_bytes and self.rows + count > self.room:
+            self._grow(self.rows + count)
+        if self.row_bytes and count:
+            flat = torch.from_numpy(self._view())
+            for lane, part in enumerate(parts):
+                start = (lane * self.room + self.rows) * self.row_bytes
+                target = flat[start : start + count * self.row_bytes].view(self.dtype)
+                target.view(count, -1).copy_(part.reshape(count, -1))
+        self.rows += count
+
+    def finish(self) -> torch.Tensor:
+        """Return all rows: shape (rows, ...), or (lanes, rows, ...). Nothing can be appended after that."""
+        shape = (self.rows, *self.shape) if self.lanes == 1 else (self.lanes, self.rows, *self.shape)
+        if self.nbytes == 0:
+            return torch.empty(shape, dtype=self.dtype)
+        self._move_lanes(self.rows)
+        self._resize(self.nbytes)
+        return torch.from_numpy(self._view()[: self.nbytes]).view(self.dtype).view(shape)
+
+    def _view(self) -> NDArray[np.uint8]:
+        assert self.memory is not None
+        return np.frombuffer(self.memory, dtype=np.uint8)
+
+    def _grow(self, rows: int) -> None:
+        least = FIRST_BYTES // (self.lanes * self.row_bytes)
+        room = max(rows, int(self.room * GROWTH), least)
+        self._resize(self.lanes * room * self.row_bytes)
+        self._move_lanes(room)
+
+    def _move_lanes(self, room: int) -> None:
+        """Move each lane to where it begins if lanes have another room; the last one first if that is upwards."""
+        up = room > self.room
+        address = self._view().ctypes.data
+        for lane in reversed(range(1, self.lanes)) if up else range(1, self.lanes):
+            size = self.row_bytes
+            ctypes.memmove(address + lane * room * size, address + lane * self.room * size, self.rows * size)
+        self.room = room
+
+    def _resize(self, size: int) -> None:
+        """Map so many bytes, and what was written to them before."""
+        if self.descriptor is not None:
+            os.truncate(self.descriptor, size)
+            self.memory = mmap.mmap(self.descriptor, size)
+        elif self.memory is None:
+            self.memory = map_anonymous(size)
+        else:
+            try:
+                self.memory.resize(size)
+            except SystemError:  # This system can't move mappings.
+                before, self.memory = self.memory, map_anonymous(size)
+                kept = min(len(before), size)
+                self.memory[:kept] = memoryview(before)[:kept]
+
+
+def map_anonymous(size: int) -> mmap.mmap:
+    """Return memory that only this process has, in huge pages where the system has them."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

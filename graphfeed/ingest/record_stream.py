@@ -1,0 +1,108 @@
+"""The bytes of a TFRecord file, plain or compressed by gzip, a part at a time."""
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import numpy as np
+import torch
+
+from graphfeed.ops.records import scan_records
+
+PART_BYTES = 1 << 20
+"""How much is read at once: what the next step still finds in the cache."""
+MAGIC = b"\x1f\x8b"
+HEAD_BYTES = 12
+
+
+def is_compressed(file: IO[bytes], path: Path) -> bool:
+    """Tell whether a file is compressed, by its first bytes and its name; leaves the file at its beginning.
+
+    Raises:
+        ValueError: It is named as if it were, and is not.
+    """
+    head = file.read(HEAD_BYTES)
+    file.seek(0)
+    if head.startswith(MAGIC) and not is_head(head):
+        return True
+    if path.suffix == ".gz" and not is_head(head):
+        raise ValueError(f"{path} is named as a gzip file, but does not begin like one: it is truncated or damaged")
+    return False
+
+
+def is_head(data: bytes) -> bool:
+    """Tell whether bytes are the length of a record and its checksum. A plain file may begin like one of gzip's."""
+    if len(data) < HEAD_BYTES:
+        return False
+    nothing = torch.empty(1, dtype=torch.int64)
+    found = scan_records(torch.frombuffer(bytearray(data), dtype=torch.uint8), nothing, nothing.clone(), 0, verify=True)
+    return not found.problem
+
+
+class RecordStream:
+    """Reads a file into a buffer, whose unread rest moves to the front before the next part is read.
+
+    The buffer grows for records that are longer, but only as far as the file has bytes.
+
+    Raises:
+        OSError: The file can't be opened or read.
+        ValueError: It is no gzip file, though it is named like one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        raw = open(self.path, "rb", buffering=0)  # noqa: SIM115
+        self.raw: IO[bytes] = raw
+        try:
+            self.compressed = is_compressed(raw, self.path)
+        except BaseException:
+            raw.close()
+            raise
+        self.file: IO[bytes] = gzip.GzipFile(fileobj=raw) if self.compressed else raw  # type: ignore[assignment]
+        self.buffer = np.empty(PART_BYTES, dtype=np.uint8)
+        self.begin = 0
+        """Where the unread bytes begin in the buffer."""
+        self.end = 0
+        self.offset = 0
+        """Where the buffer begins in the file, or in what it decompresses to."""
+        self.record = 0
+        """How many records were read; the user counts."""
+
+    def __enter__(self) -> "RecordStream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.file.close()
+        self.raw.close()
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The bytes that are there."""
+        return torch.from_numpy(self.buffer[: self.end])
+
+    def fill(self) -> bool:
+        """Read more; return whether there was more."""
+        rest = self.end - self.begin
+        if rest == len(self.buffer):
+            self.buffer = np.concatenate([self.buffer, np.empty_like(self.buffer)])
+        elif self.begin:
+            self.buffer[:rest] = self.buffer[self.begin : self.end].copy()
+        self.offset += self.begin
+        self.begin, self.end = 0, rest
+        try:
+            count = self.file.readinto(self.buffer[rest:].data)  # type: ignore[attr-defined]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise self.error(f"can't be decompressed: {error}", self.offset + rest) from error
+        self.end += count
+        return bool(count)
+
+    def error(self, text: str, byte: int | None = None) -> ValueError:
+        """Return the error that something is wrong with the next record."""
+        byte = self.offset + self.begin if byte is None else byte
+        of_what = " of what it decompresses to" if self.compressed else ""
+        return ValueError(f"{self.path}: record {self.record}, at byte {byte}{of_what}: {text}")

@@ -1,0 +1,23 @@
+"""CRC32C, the checksum of TFRecords."""
+
+import torch
+
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_vector
+
+
+def crc32c(data: torch.Tensor) -> int:
+    """Return the CRC32C of bytes.
+
+    Args:
+        data: uint8, shape (bytes,).
+
+    Raises:
+        TypeError: Something else than bytes.
+
+    Example:
+        >>> hex(crc32c(torch.tensor(list(b"123456789"), dtype=torch.uint8)))
+        '0xe3069283'
+    """
+    check_vector("data", data, (torch.uint8,))
+    return int(kernels("records.crc32c", data).crc32c(data.contiguous().numpy()))

@@ -1,0 +1,123 @@
+"""Reads the features of `tf.train.Example` messages into columns."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.checks import bounds, check_vector
+from graphfeed.ops.records.example_layout import KINDS, ExampleLayout, align
+
+FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
+
+
+class ExampleProblem(NamedTuple):
+    """What is wrong with a record."""
+
+    record: int
+    """Which of those given."""
+    place: int
+    """Where, in the bytes."""
+    text: str
+
+
+def parse_examples(
+    data: torch.Tensor,
+    starts: torch.Tensor,
+    sizes: torch.Tensor,
+    layout: ExampleLayout,
+    out: torch.Tensor,
+    defaults: Mapping[str, torch.Tensor] | None = None,
+) -> ExampleProblem | None:
+    """Write the features of each record to its row, and return what is wrong with the first record that can't be read.
+
+    Features that the layout doesn't name are skipped. No byte is trusted: whatever the records hold, the result is what
+    they say, or a problem.
+
+    Args:
+        data: uint8, shape (bytes,).
+        starts: int64: where each record begins.
+        sizes: int64, as long as `starts`: how long it is.
+        layout: The features to read.
+        out: uint8, of `layout.buffer_bytes(len(starts))` bytes; written: `layout.columns(out, len(starts))`.
+        defaults: Values for records without a feature, by name, with the dtype and the size of a row. A feature
+            without a default must be in all records.
+
+    Raises:
+        ValueError: A record lies outside of the bytes, or `out` or a default has another size.
+
+    Example:
+        >>> from graphfeed.ops.records import scan_records, write_examples
+        >>> layout = ExampleLayout(["id"], ["int64"], counts=[1], widths=[8])
+        >>> data = write_examples(torch.arange(5, 8).view(torch.uint8), 3, layout)
+        >>> starts, sizes = torch.zeros(2, 3, dtype=torch.int64)
+        >>> scan_records(data, starts, sizes, 0, verify=True).records
+        3
+        >>> out = torch.zeros(layout.buffer_bytes(3), dtype=torch.uint8)
+        >>> parse_examples(data, starts, sizes, layout, out)
+        >>> layout.columns(out, 3)["id"].flatten().tolist()
+        [5, 6, 7]
+    """
+    check_vector("data", data, (torch.uint8,))
+    check_vector("starts", starts, (torch.int64,))
+    check_vector("sizes", sizes, (torch.int64,))
+    rows = len(starts)
+    if len(sizes) != rows:
+        raise ValueError(f"starts and sizes must be equally long, but have {rows} and {len(sizes)} values")
+    if rows and (bounds(starts)[0] < 0 or bounds(sizes)[0] < 0 or int((starts + sizes).max()) > len(data)):
+        raise ValueError(f"each record must lie in the {len(data)} bytes of data, but one begins or ends outside")
+    if len(out) != layout.buffer_bytes(rows) or out.data_ptr() % 8:
+        raise ValueError(f"out must have {layout.buffer_bytes(rows)} bytes from a multiple of 8 on, but has {len(out)}")
+    problem = np.zeros(5, dtype=np.int64)
+    module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
+    module.parse_examples(
+        data.numpy(),
+        starts.numpy(),
+        sizes.numpy(),
+        *layout.kernel_arguments(rows),
+        *lay_out_defaults(layout, defaults or {}),
+        out.numpy(),
+        problem,
+    )
+    return None if problem[0] == FINE else describe(problem.tolist(), layout)
+
+
+def lay_out_defaults(
+    layout: ExampleLayout, defaults: Mapping[str, torch.Tensor]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of all defaults, and where that of each feature begins."""
+    starts = np.full(len(layout.names), -1, dtype=np.int64)
+    parts = [np.zeros(8, dtype=np.uint8)]
+    at = 8
+    for feature, name in enumerate(layout.names):
+        if name not in defaults:
+            continue
+        content = as_bytes(defaults[name])
+        if len(content) != layout.counts[feature] * layout.widths[feature]:
+            raise ValueError(f"the default of {name!r} must have the size of a row, but has {len(content)} bytes")
+        starts[feature] = at
+        parts += [content, np.zeros(align(len(content)) - len(content), dtype=np.uint8)]
+        at += align(len(content))
+    return np.concatenate(parts), starts
+
+
+def describe(problem: list[int], layout: ExampleLayout) -> ExampleProblem:
+    """Put a problem into words."""
+    code, record, place, feature, found = problem
+    if feature < 0:
+        return ExampleProblem(record, place, "the content is no tf.train.Example")
+    name, kind, count = layout.names[feature], layout.kinds[feature], layout.counts[feature]
+    kinds = {number: text for text, number in KINDS.items()}
+    texts = {
+        MALFORMED: "is malformed",
+        KIND: f"is a list of {kinds.get(found)}, and not of {kind}",
+        LENGTH: f"has {found} values, and not {count}",
+        WIDTH: f"has {found} bytes, and not {layout.widths[feature]}",
+        DOUBLE: "is there twice",
+        MISSING: "is missing",
+    }
+    return ExampleProblem(record, place, f"feature {name!r} {texts[code]}")

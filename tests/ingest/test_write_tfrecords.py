@@ -1,0 +1,73 @@
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ingest import write_tfrecords as write
+from tests import tfrecords
+
+COLUMNS = {
+    "id": torch.tensor([5, -1, 2**40]),
+    "pair": np.array([[1, 2], [3, 4], [5, 6]], dtype=np.int32),
+    "half": torch.tensor([0.5, 1.0, 2.0], dtype=torch.float16),
+    "flag": torch.tensor([True, False, True]),
+    "name": torch.tensor([list(b"ab"), list(b"cd"), list(b"ef")], dtype=torch.uint8),
+}
+ROWS: list[tfrecords.Example] = [
+    {"id": [5], "pair": [1, 2], "half": [0.5], "flag": [1], "name": [b"ab"]},
+    {"id": [-1], "pair": [3, 4], "half": [1.0], "flag": [0], "name": [b"cd"]},
+    {"id": [2**40], "pair": [5, 6], "half": [2.0], "flag": [1], "name": [b"ef"]},
+]
+
+
+def test_the_file_is_that_of_the_format(tmp_path: Path) -> None:
+    write(tmp_path / "plain", COLUMNS)
+    write(tmp_path / "packed", COLUMNS, compression="GZIP")
+    wanted = b"".join(tfrecords.record(tfrecords.example(row)) for row in ROWS)
+    assert (tmp_path / "plain").read_bytes() == wanted
+    assert gzip.decompress((tmp_path / "packed").read_bytes()) == wanted
+
+
+def test_the_same_rows_make_the_same_compressed_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name, COLUMNS, compression="gzip")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "text"),
+    [
+        ({"a": torch.zeros(2, dtype=torch.float64)}, TypeError, r"columns\['a'\] must be integers, float32 or bytes"),
+        ({"a": torch.zeros(2, 2, 2)}, ValueError, r"must have shape \(rows,\) or \(rows, k\), but has \(2, 2, 2\)"),
+        ({"a": torch.zeros(2, dtype=torch.uint8)}, ValueError, r"must have shape \(rows, length\)"),
+        ({"a": [1], "b": [1, 2]}, ValueError, "equally many rows, but have {'a': 1, 'b': 2}"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(
+    tmp_path: Path, columns: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        write(tmp_path / "file", columns)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_compression_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="compression must be 'gzip' or None, but is 'zlib'"):
+        write(tmp_path / "file", COLUMNS, compression="zlib")
+
+
+def test_a_file_that_could_not_be_finished_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "file", {"a": [1]})
+    before = (tmp_path / "file").read_bytes()
+
+    def fail(*arguments: Any) -> torch.Tensor:
+        raise OSError("no space left")
+
+    monkeypatch.setitem(write.__globals__, "write_examples", fail)
+    with pytest.raises(OSError, match="no space left"):
+        write(tmp_path / "file", COLUMNS)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == before
