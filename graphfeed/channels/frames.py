@@ -9,11 +9,10 @@ import socket
 import struct
 from math import prod
 
-import torch
 
 from graphfeed.channels.codec import DTYPES, SampleMessage, pack_tensors
 from graphfeed.loader.transport.thread_channel import Closed
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.buffers import as_bytes, empty
 
 TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 MAGIC = b"graphfeed channel 1\n"
@@ -105,7 +104,7 @@ def receive_frame(sock: socket.socket) -> tuple[int, SampleMessage]:
 
 
 def allocate(header: bytes, size: int) -> SampleMessage:
-    """Return uninitialised tensors, as a header describes them.
+    """Return uninitialised tensors in pooled memory, as a header describes them.
 
     Raises:
         ValueError: The header describes no tensors, or tensors that don't have `size` bytes together.
@@ -119,7 +118,7 @@ def allocate(header: bytes, size: int) -> SampleMessage:
         raise ValueError("what came is no sample: a shape is negative")
     if sum(prod(shape) * dtype.itemsize for _, dtype, shape in table) != size:
         raise ValueError(f"what came is no sample: its tensors don't have {size} bytes")
-    return {name: torch.empty(shape, dtype=dtype) for name, dtype, shape in table}
+    return {name: empty(tuple(shape), dtype) for name, dtype, shape in table}
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes:

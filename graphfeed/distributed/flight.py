@@ -6,6 +6,7 @@ pipeline first asks which mini-batches there are. Nothing is pickled.
 """
 
 import json
+import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,12 +21,16 @@ from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import Bytes
 
 MADE, REFUSED, FAILED = b"made", b"refused", b"failed"
 """What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
 
 ABOUT = b"about "
 """What a question about the server's pipeline begins with."""
+
+OFFSETS = struct.Struct("=qq")
+"""Where the one row of a column begins, and where it ends."""
 
 LARGEST_TICKET = 1 << 20
 """How many bytes a ticket may have; those of large pipelines have a few thousand."""
@@ -163,9 +168,10 @@ def to_batch(kind: bytes, value: Any) -> Any:
     arrow = import_optional("pyarrow", "a sampling server", "")
     tree, tensors = pack_minibatch(value)
     header, parts = pack_tensors(tensors)
+    kind_of_columns = arrow.large_binary()
     columns = [
         arrow.Array.from_buffers(
-            arrow.large_binary(), 1, [None, arrow.py_buffer(np.array([0, part.size])), arrow.py_buffer(part)]
+            kind_of_columns, 1, [None, arrow.py_buffer(OFFSETS.pack(0, part.size)), arrow.py_buffer(part)]
         )
         for part in parts
     ]
@@ -183,7 +189,7 @@ def to_batch(kind: bytes, value: Any) -> Any:
 def from_batch(batch: Any) -> tuple[bytes, Any]:
     """Return the kind of an answer, and its value, whose tensors are this process's own.
 
-    Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied.
+    Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
 
     Raises:
         ValueError: It is no answer of a sampling server.
@@ -191,8 +197,26 @@ def from_batch(batch: Any) -> tuple[bytes, Any]:
     metadata = batch.schema.metadata or {}
     if not metadata.keys() >= {b"kind", b"tree", b"tensors"} or batch.num_rows != 1:
         raise ValueError("what came is no answer of a sampling server")
-    parts = [column[0].as_buffer() for column in batch.columns if column.null_count == 0]
+    parts = [bytes_of(column) for column in batch.columns if column.null_count == 0]
     tensors = allocate(metadata[b"tensors"], sum(part.size for part in parts))
     for tensor, part in zip(tensors.values(), parts, strict=True):
-        as_bytes(tensor)[:] = np.frombuffer(part, dtype=np.uint8)
+        as_bytes(tensor)[:] = part
     return metadata[b"kind"], unpack_minibatch(json.loads(metadata[b"tree"]), tensors)
+
+
+def bytes_of(column: Any) -> Bytes:
+    """Return the bytes in the one row of a column, where they lie; `column[0]` would copy them.
+
+    Raises:
+        ValueError: The column has none.
+    """
+    buffers = column.buffers()
+    if len(buffers) != 3 or column.offset or str(column.type) != "large_binary":
+        raise ValueError(f"what came is no answer of a sampling server: a column of {column.type}")
+    begin, end = OFFSETS.unpack_from(buffers[1])
+    held = 0 if buffers[2] is None else buffers[2].size
+    if not 0 <= begin <= end <= held:
+        raise ValueError(f"what came is no answer of a sampling server: bytes {begin} to {end} of {held}")
+    if begin == end:
+        return np.empty(0, dtype=np.uint8)
+    return np.frombuffer(buffers[2], np.uint8, end - begin, begin)

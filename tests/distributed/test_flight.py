@@ -1,17 +1,24 @@
 """What servers and readers say to each other."""
 
 import json
+import struct
+from typing import Any
 
 import pytest
+import torch
 
+import graphfeed as gf
 from graphfeed.distributed.flight import (
     LARGEST_TICKET,
+    MADE,
+    bytes_of,
     check_token,
     describe_cut,
     from_batch,
     pack_cuts,
     read_question,
     read_ticket,
+    to_batch,
     unpack_cuts,
     write_question,
     write_ticket,
@@ -104,3 +111,31 @@ def test_the_cuts_of_a_server_arrive_as_they_are() -> None:
 def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
     with pytest.raises(ValueError, match="no answer of a sampling server"):
         unpack_cuts(packed)
+
+
+def test_the_bytes_of_an_answer_are_read_where_they_lie() -> None:
+    batch = to_batch(MADE, gf.MiniBatch(seeds=torch.arange(100_000), labels=torch.empty(0)))
+    seeds, labels = (batch.column(batch.schema.names.index(f"minibatch.{name}")) for name in ("seeds", "labels"))
+    assert bytes_of(seeds).ctypes.data == seeds.buffers()[2].address
+    assert bytes_of(labels).size == 0
+    kind, minibatch = from_batch(batch)
+    assert kind == MADE
+    assert minibatch.seeds.tolist() == list(range(100_000))
+    minibatch.seeds += 1  # tensors are this process's own
+    assert from_batch(batch)[1].seeds[0] == 0
+
+
+@pytest.mark.parametrize(
+    "offsets", [(-1, 4), (0, 9), (5, 4), (9, 9), (-(1 << 63), (1 << 63) - 1)], ids=lambda offsets: str(offsets)
+)
+def test_offsets_out_of_range_are_refused(offsets: tuple[int, int]) -> None:
+    memory = [None, arrow.py_buffer(struct.pack("=qq", *offsets)), arrow.py_buffer(b"12345678")]
+    column = arrow.Array.from_buffers(arrow.large_binary(), 1, memory)
+    with pytest.raises(ValueError, match=f"bytes {offsets[0]} to {offsets[1]} of 8"):
+        bytes_of(column)
+
+
+@pytest.mark.parametrize("column", [arrow.array([1]), arrow.array([b"1"]), arrow.array([[b"1"]])], ids=str)
+def test_a_column_of_another_type_is_refused(column: Any) -> None:
+    with pytest.raises(ValueError, match="a column of"):
+        bytes_of(column)
