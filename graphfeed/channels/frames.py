@@ -9,7 +9,6 @@ import socket
 import struct
 from math import prod
 
-
 from graphfeed.channels.codec import DTYPES, SampleMessage, pack_tensors
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.buffers import as_bytes, empty

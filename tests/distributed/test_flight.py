@@ -129,8 +129,9 @@ def test_the_bytes_of_an_answer_are_read_where_they_lie() -> None:
     "offsets", [(-1, 4), (0, 9), (5, 4), (9, 9), (-(1 << 63), (1 << 63) - 1)], ids=lambda offsets: str(offsets)
 )
 def test_offsets_out_of_range_are_refused(offsets: tuple[int, int]) -> None:
-    memory = [None, arrow.py_buffer(struct.pack("=qq", *offsets)), arrow.py_buffer(b"12345678")]
-    column = arrow.Array.from_buffers(arrow.large_binary(), 1, memory)
+    batch = arrow.record_batch([arrow.array([b"12345678"], arrow.large_binary())], names=["x"])
+    sent = batch.serialize().to_pybytes().replace(struct.pack("=qq", 0, 8), struct.pack("=qq", *offsets))
+    column = arrow.ipc.read_record_batch(arrow.py_buffer(sent), batch.schema).column(0)
     with pytest.raises(ValueError, match=f"bytes {offsets[0]} to {offsets[1]} of 8"):
         bytes_of(column)
 
