@@ -190,6 +190,7 @@ _NAMES = {
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
         numpy_save_aligned replace_dp traverse_dps""",
     "graphfeed.interop.networkx": "from_networkx to_networkx",
+    "graphfeed.interop.ogb": "read_ogb",
     "graphfeed.interop.scipy": "from_scipy to_scipy",
     "graphfeed.ops": "draw_key expand_indptr index_select indptr_edge_ids isin unique_and_compact",
     "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData ToPyGData",
@@ -242,6 +243,7 @@ if typing.TYPE_CHECKING:
     from graphfeed.interop.dgl import *
     from graphfeed.interop.graphbolt import *
     from graphfeed.interop.networkx import *
+    from graphfeed.interop.ogb import *
     from graphfeed.interop.scipy import *
     from graphfeed.ops import draw_key as draw_key
     from graphfeed.ops import expand_indptr as expand_indptr

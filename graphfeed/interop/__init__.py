@@ -1,4 +1,4 @@
-"""Other libraries: names that exist only for programs of GraphBolt's, and graphs of DGL, NetworkX and SciPy.
+"""Other libraries: names that exist only for programs of GraphBolt's, and graphs of DGL, NetworkX, OGB and SciPy.
 
 This room is optional, and nothing below it imports it. What is useful without the other library belongs to
 `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
@@ -9,6 +9,6 @@ import types
 
 
 def __getattr__(name: str) -> types.ModuleType:
-    if name in ("dgl", "graphbolt", "networkx", "scipy"):
+    if name in ("dgl", "graphbolt", "networkx", "ogb", "scipy"):
         return importlib.import_module(f"graphfeed.interop.{name}")
     raise AttributeError(f"module 'graphfeed.interop' has no attribute {name!r}")

@@ -1,0 +1,255 @@
+"""OGB: node property prediction from the files that its archives contain, without the package `ogb`."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.storage.datasets.dataset import Dataset
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.features.feature import TorchBasedFeature
+from graphfeed.storage.features.feature_store import BasicFeatureStore
+from graphfeed.storage.graph.from_coo import from_coo
+
+__all__ = ["read_ogb"]
+
+Array: TypeAlias = NDArray[Any]
+Triplet: TypeAlias = tuple[str, str, str]
+PARTS = ("train", "valid", "test")
+COUNTS = ("num-node-list", "num-edge-list", "num_nodes_list", "num_edges_list")
+EDGES = ("edge", "edge_index")
+LABELS = "node-label"
+BY_TYPE = "triplet-type-list.csv.gz"
+
+
+def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split: str | None = None) -> Dataset:
+    """Read a dataset of OGB's for node property prediction from its unpacked archive, such as `arxiv/` or `mag/`.
+
+    The folder has `raw/`, with CSV files or `data.npz`, and `split/`. Edge ids are OGB's: edges are numbered in the
+    order of the files. Node types and edge types are in alphabetical order. Features have the names of their files,
+    with underscores, but "feat" stands for "node_feat" and "edge_feat". Labels of one column are a vector, and those
+    that are whole numbers are int64. Everything is read into memory. Nothing is unpickled, and the folder isn't written
+    to.
+
+    Args:
+        root: The folder.
+        add_inverse_edge: Whether each edge is followed by its reverse, with the same features. OGB does so for
+            ogbn-products and ogbn-proteins, whose files have each edge once.
+        split: The name of the folder in `split/`; it may be None if there is only one.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ImportError: CSV files are read by pyarrow, which is not installed.
+        ValueError: A file is damaged, or the folder has several graphs, or tasks other than on nodes.
+
+    Example:
+        >>> read_ogb("datasets/arxiv").graph  # doctest: +SKIP
+        FusedCSCSamplingGraph(num_nodes=169343, num_edges=1166243)
+    """
+    raw = Path(root) / "raw"
+    if (raw / "edge_index_dict.npz").is_file():
+        raise ValueError(f"{raw} has a graph with types in .npz files, which are not read; use the CSV files")
+    typed = (raw / BY_TYPE).is_file()
+    parts = split_folder(Path(root) / "split", split)
+    read = read_typed if typed else read_untyped
+    edges, sizes, features = read(raw)
+    if add_inverse_edge:
+        edges = {kind: both_ways(kind, pairs) for kind, pairs in edges.items()}
+        for key, rows in features.items():
+            features[key] = rows.repeat(2, axis=0) if key[0] == "edge" else rows
+    check_rows(raw, edges, sizes, features)
+    lists: Any = {":".join(kind): (pairs[0], pairs[1]) for kind, pairs in edges.items() if kind is not None}
+    graph = from_coo(lists, sizes) if typed else from_coo((edges[None][0], edges[None][1]), sizes[None])
+    store = BasicFeatureStore({key: TorchBasedFeature(torch.from_numpy(rows)) for key, rows in features.items()})
+    train, valid, test = (item_set(raw, parts, part, sizes) for part in PARTS)
+    whole = {kind: ItemSet(count, names="seeds") for kind, count in sizes.items()}
+    return Dataset(
+        name=Path(root).name,
+        graph=graph,
+        feature=store,
+        train_set=train,
+        validation_set=valid,
+        test_set=test,
+        all_nodes_set=HeteroItemSet(whole) if typed else whole[None],
+        metadata={"split": parts.name},
+    )
+
+
+def split_folder(folder: Path, name: str | None) -> Path:
+    """Return the folder of a split of the nodes."""
+    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if name is None and len(found) == 1:
+        name = found[0]
+    if name is None or name not in found:
+        raise FileNotFoundError(f"{folder} has the splits {found}; split must be one of them, but is {name!r}")
+    if (folder / name / "train.pt").is_file():
+        raise ValueError(f"{folder / name} splits edges, but read_ogb reads splits of nodes; give another dataset")
+    return folder / name
+
+
+def read_untyped(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, Array]]:
+    """Return edges, numbers of nodes and features, by None, of a graph without types."""
+    if (raw / "data.npz").is_file():
+        tables: dict[str, Array] = dict(read_npz(raw / "data.npz"))
+        pairs = tables["edge_index"]
+    else:
+        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(raw)}
+        pairs = as_pairs(raw / "edge.csv.gz", tables)
+    counts = next((tables[name] for name in ("num_nodes_list", "num-node-list") if name in tables), None)
+    if counts is None or counts.size != 1:
+        found = "no number of nodes" if counts is None else f"{counts.size} graphs"
+        raise ValueError(f"{raw} has {found}; read_ogb reads one graph")
+    features = {(domain, None, name): rows for (domain, name), rows in named_features(tables)}
+    return {None: pairs}, {None: int(counts.reshape(-1)[0])}, features
+
+
+def read_typed(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, Array]]:
+    """Return edges, numbers of nodes and features by type."""
+    names, rows = read_header(raw / "num-node-dict.csv.gz")
+    if len(rows) != 1:
+        raise ValueError(f"{raw} has {len(rows)} graphs; read_ogb reads one graph")
+    sizes = {kind: int(count) for kind, count in sorted(zip(names, rows[0], strict=True))}
+    edges, features = {}, {}
+    for head, relation, tail in sorted(map(tuple, read_rows(raw / BY_TYPE))):
+        folder = raw / "relations" / inside("___".join((head, relation, tail)))
+        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(folder)}
+        edges[head, relation, tail] = as_pairs(folder / "edge.csv.gz", tables)
+        for (domain, name), values in named_features(tables):
+            features[domain, f"{head}:{relation}:{tail}", name] = values
+    for kind in sizes:
+        folder = raw / "node-feat" / inside(kind)
+        tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(folder)}
+        features.update({(domain, kind, name): values for (domain, name), values in named_features(tables)})
+    return edges, sizes, features
+
+
+def inside(name: str) -> str:
+    """Return the name of a folder that a file gives, or raise if it leads elsewhere."""
+    if name in ("", ".", "..") or "/" in name or os.sep in name:
+        raise ValueError(f"a type is called {name!r}, which is no name of a folder")
+    return name
+
+
+def csv_files(folder: Path) -> list[Path]:
+    """Return the tables of a folder that have a row for each node or edge, other than labels, or count them."""
+    kinds = "edge.", "edge-", "edge_", "node-", "node_", "num-"
+    found = (path for path in folder.glob("*.csv.gz") if path.name.startswith(kinds))
+    return sorted(path for path in found if path.name != f"{LABELS}.csv.gz")
+
+
+def named_features(tables: dict[str, Array]) -> Iterator[tuple[tuple[str, str], Array]]:
+    """Yield the tables that are features by domain and name."""
+    for table, values in tables.items():
+        name = table.replace("-", "_")
+        domain, _, rest = name.partition("_")
+        if table not in (*COUNTS, *EDGES) and domain in ("node", "edge") and rest:
+            rows = values if values.ndim > 1 else values[:, None]
+            yield (domain, "feat" if rest == "feat" else name), as_feature(rows)
+
+
+def as_feature(rows: Array) -> Array:
+    """Return rows as float32 or int64, as OGB does; those of other sizes in `.npz` files stay as they are."""
+    return np.ascontiguousarray(rows.astype(np.float32) if rows.dtype == np.float64 else rows)
+
+
+def as_pairs(path: Path, tables: dict[str, Array]) -> Array:
+    """Return edges as a row of sources and one of destinations."""
+    if "edge" not in tables:
+        raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
+    pairs = tables["edge"]
+    if pairs.ndim != 2 or (len(pairs) and pairs.shape[1] != 2) or pairs.dtype.kind not in "iu":
+        raise ValueError(f"{path} must have two columns of ids, but has {pairs.dtype} values of shape {pairs.shape}")
+    return np.ascontiguousarray(pairs.reshape(-1, 2).T.astype(np.int64))
+
+
+def both_ways(kind: Triplet | None, pairs: Array) -> Array:
+    """Return each edge followed by its reverse."""
+    if kind is not None and kind[0] != kind[2]:
+        raise ValueError(f"add_inverse_edge is True, but {kind} joins two node types; add reverse edge types instead")
+    both = pairs.repeat(2, axis=1)
+    both[:, 1::2] = pairs[::-1]
+    return both
+
+
+def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], features: dict[Any, Array]) -> None:
+    """Raise unless each feature has a row for each of its nodes or edges."""
+    counts = {None if kind is None else ":".join(kind): pairs.shape[1] for kind, pairs in edges.items()}
+    for (domain, kind, name), rows in features.items():
+        expected = (sizes if domain == "node" else counts)[kind]
+        if len(rows) != expected:
+            of_type = f" of {kind!r}" if kind else ""
+            raise ValueError(
+                f"{raw}: {domain} feature {name!r}{of_type} has {len(rows)} rows, but there are {expected} {domain}s"
+            )
+
+
+def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
+    """Return the nodes of a part of the split with their labels."""
+    if None in sizes:
+        binary = raw / f"{LABELS}.npz"
+        labels = dict(read_npz(binary))["node_label"] if binary.is_file() else read_csv(raw / f"{LABELS}.csv.gz")
+        return items(folder / f"{part}.csv.gz", labels, sizes[None])
+    sets = {}
+    for kind, count in sizes.items():
+        path = folder / inside(kind) / f"{part}.csv.gz"
+        if path.is_file():
+            sets[kind] = items(path, read_csv(raw / LABELS / kind / f"{LABELS}.csv.gz"), count)
+    if not sets:
+        raise FileNotFoundError(f"{folder} has no {part}.csv.gz for any of the node types {list(sizes)}")
+    return HeteroItemSet(sets)
+
+
+def items(path: Path, labels: Array, count: int) -> ItemSet:
+    """Return nodes with their labels."""
+    ids = read_csv(path).reshape(-1).astype(np.int64)
+    if len(labels) != count:
+        raise ValueError(f"{path}: there are {count} nodes, but {len(labels)} rows of labels")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < count:
+        raise ValueError(f"{path} has ids from {ids.min()} to {ids.max()}, but there are {count} nodes")
+    own = labels[ids]
+    own = own[:, 0] if own.ndim == 2 and own.shape[1] == 1 else own
+    if own.dtype.kind == "f" and bool(np.all(own == np.floor(own))):  # NaN, which is no label, equals nothing
+        own = own.astype(np.int64)
+    return ItemSet((torch.from_numpy(ids), torch.from_numpy(np.ascontiguousarray(own))), names=("seeds", "labels"))
+
+
+def read_npz(path: Path) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of a file by name, without unpickling."""
+    with np.load(path, allow_pickle=False) as file:
+        for name in file.files:
+            yield name, file[name]
+
+
+def read_csv(path: Path) -> Array:
+    """Return a table of numbers without a header, int64 if all are whole, else float64; shape (rows, columns)."""
+    columns = [column.to_numpy() for column in read_table(path, header=False).itercolumns()]
+    if any(column.dtype.kind not in "iufb" for column in columns):
+        raise ValueError(f"{path} must have numbers alone; unpack the archive again")
+    return np.stack(columns, axis=1) if columns else np.empty((0, 0), np.int64)
+
+
+def read_header(path: Path) -> tuple[list[str], list[list[Any]]]:
+    """Return the header and the rows of a small table."""
+    table = read_table(path, header=True)
+    return table.column_names, [list(row.values()) for row in table.to_pylist()]
+
+
+def read_rows(path: Path) -> list[list[str]]:
+    """Return the rows of a small table without a header."""
+    return [[str(value) for value in row.values()] for row in read_table(path, header=False).to_pylist()]
+
+
+def read_table(path: Path, header: bool) -> Any:
+    """Return a CSV file as an Arrow table."""
+    csv = import_optional("pyarrow.csv", "read_ogb()", "pip install pyarrow")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
+    try:
+        return csv.read_csv(path, read_options=csv.ReadOptions(autogenerate_column_names=not header))
+    except (OSError, ValueError) as error:  # ArrowInvalid is a ValueError
+        raise ValueError(f"{path} can't be read: {error}; unpack the archive again") from error
