@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
+    "ingest": "graphfeed.ingest.ingest_command",
     "partition": "graphfeed.distributed.partition_command",
     "plan-cluster": "graphfeed.distributed.plan_cluster",
     "serve": "graphfeed.distributed.serve_command",

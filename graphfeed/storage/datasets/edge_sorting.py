@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -62,6 +62,16 @@ class EdgeList:
         return np.arange(part.start, part.stop)
 
 
+class SortableEdges(Protocol):
+    """Edges of one type that are sorted part by part; what a part is, is their own affair."""
+
+    def parts(self) -> Iterator[Any]:
+        """Yield the parts in order."""
+
+    def destinations(self, part: Any) -> NDArray[np.int64]:
+        """Return the destinations of a part, as ids in the graph."""
+
+
 @dataclass(frozen=True)
 class EdgeArray:
     """An array of one row per edge, to be written in the order of the graph."""
@@ -69,7 +79,8 @@ class EdgeArray:
     path: Path
     dtype: np.dtype[Any]
     row: tuple[int, ...]
-    read: Callable[[EdgeList, slice], NDArray[Any]]
+    read: Callable[[Any, Any], NDArray[Any]]
+    """Returns the rows of a part of some edges."""
 
     @property
     def row_bytes(self) -> int:
@@ -156,7 +167,7 @@ def write_sorted(
 
 
 def sort_range(
-    lists: Sequence[EdgeList],
+    lists: Sequence[SortableEdges],
     indptr: NDArray[np.int64],
     arrays: Sequence[EdgeArray],
     columns: tuple[int, int],
@@ -175,5 +186,5 @@ def sort_range(
             places = ops.assign_slots(torch.from_numpy(ends[own] - first), starts).numpy()
             for block, array in zip(blocks, arrays, strict=True):
                 block[places] = array.read(edges, part)[own]
-            progress.update(part.stop - part.start)
+            progress.update(len(ends))
     return blocks

@@ -99,11 +99,11 @@ class OnDiskMetaData:
 class Section:
     """A mapping in the file with its key, so that every error names the key that is wrong."""
 
-    def __init__(self, value: Any, key: str = "") -> None:
-        self.key = key
+    def __init__(self, value: Any, key: str = "", file: str = FILE_NAME) -> None:
+        self.key, self.file = key, file
         if not isinstance(value, Mapping):
             raise ValueError(
-                f"{FILE_NAME}: {key or 'the file'} must be a mapping of keys to values, but is {brief(value)}"
+                f"{self.file}: {key or 'the file'} must be a mapping of keys to values, but is {brief(value)}"
             )
         self.values = dict(value)
         self.read: set[str] = set()
@@ -118,11 +118,11 @@ class Section:
         value = self.values.get(key)
         if value is None:
             if default is REQUIRED:
-                raise ValueError(f"{FILE_NAME}: {self.name(key)} is missing; give {KINDS[kind]}")
+                raise ValueError(f"{self.file}: {self.name(key)} is missing; give {KINDS[kind]}")
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             hint = "; put it in quotes" if kind is str else ""
-            raise ValueError(f"{FILE_NAME}: {self.name(key)} must be {KINDS[kind]}, but is {brief(value)}{hint}")
+            raise ValueError(f"{self.file}: {self.name(key)} must be {KINDS[kind]}, but is {brief(value)}{hint}")
         return value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> Any:
@@ -130,13 +130,16 @@ class Section:
         value = self.get(key, str)
         if value not in allowed:
             raise ValueError(
-                f"{FILE_NAME}: {self.name(key)} must be one of {', '.join(allowed)}, but is {brief(value)}"
+                f"{self.file}: {self.name(key)} must be one of {', '.join(allowed)}, but is {brief(value)}"
             )
         return value
 
     def sections(self, key: str) -> list["Section"]:
         """Return the entries of a list; none if it is missing."""
-        return [Section(value, f"{self.name(key)}[{place}]") for place, value in enumerate(self.get(key, list, []))]
+        return [
+            Section(value, f"{self.name(key)}[{place}]", self.file)
+            for place, value in enumerate(self.get(key, list, []))
+        ]
 
     def rest(self) -> dict[str, Any]:
         """Return the values that were not read."""
@@ -145,7 +148,7 @@ class Section:
     def end(self) -> None:
         """Warn about the values that were not read."""
         for key in self.rest():
-            warnings.warn(f"{FILE_NAME}: {self.name(key)} is not known and ignored; is it a typo?", stacklevel=2)
+            warnings.warn(f"{self.file}: {self.name(key)} is not known and ignored; is it a typo?", stacklevel=2)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -177,6 +180,7 @@ def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
     """Check the contents of `metadata.yaml`; a ValueError names the key that is wrong."""
     top = Section(data)
     top.read.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
+    top.read.update(("checksums", "ids", "skipped"))
     name = top.values.get("dataset_name")
     top.read.add("dataset_name")
     graph = top.get("graph", dict, None)

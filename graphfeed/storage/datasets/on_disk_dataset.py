@@ -11,6 +11,7 @@ import torch
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
 from graphfeed.storage.datasets.processed_graph import read_graph
@@ -108,6 +109,7 @@ class OnDiskDataset:
         self._tasks: list[OnDiskTask] = []
         self._feature: FeatureStore | None = None
         self._graph: FusedCSCSamplingGraph | None = None
+        self._ids: dict[str, OriginalIds] = {}
         self._no_graph: ValueError | None = None
 
     def load(self, tasks: str | list[str] | None = None) -> Self:
@@ -125,12 +127,17 @@ class OnDiskDataset:
         if chosen is not None and not isinstance(chosen, list):
             raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
         in_memory = [entry.get("in_memory", True) for entry in self._yaml_data.get("feature_data") or ()]
+        chosen_place = dict(self._yaml_data.get("graph_topology") or {}).get("in_memory")
         processed = read_yaml(self._prepare())
+        # Before anything is taken from the file: an edited one may hold any values anywhere.
+        metadata = parse_metadata(processed)
         for entry, own in zip(processed.get("feature_data") or (), in_memory, strict=False):
             entry["in_memory"] = own
         metadata = parse_metadata(processed)
         self._graph, self._no_graph = None, None
         topology = processed.get("graph_topology")
+        if topology is not None and chosen_place is not None:
+            topology["in_memory"] = chosen_place
         if topology is not None:
             try:
                 read = read_graph if "layout" in processed else read_graphbolt_graph
@@ -140,6 +147,11 @@ class OnDiskDataset:
                     raise
                 # Features and tasks can be used without the graph.
                 self._no_graph = error
+        whole = bool((topology or {}).get("in_memory", True))
+        self._ids = {
+            kind: read_ids(self._folder, files, f"ids.{kind}", whole)
+            for kind, files in (processed.get("ids") or {}).items()
+        }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
         self._tasks = []
         for place, task in enumerate(metadata.tasks):
@@ -165,7 +177,8 @@ class OnDiskDataset:
     def yaml_data(self) -> dict[str, Any]:
         """The contents of `metadata.yaml`; after `load()`, those of the preprocessed one.
 
-        Set `in_memory` of an entry of its `feature_data` before `load()` to choose whether a feature stays on disk.
+        Set `in_memory` of an entry of its `feature_data`, or of its `graph_topology`, before `load()` to choose whether
+        a feature stays on disk, or whether the graph is mapped rather than read into memory.
         """
         return self._yaml_data
 
@@ -194,6 +207,21 @@ class OnDiskDataset:
         if self._no_graph is not None:
             raise self._no_graph
         return self._graph
+
+    def ids(self, type: str | None = None) -> OriginalIds:
+        """Return the ids that the nodes of a type had in the tables that `graphfeed.ingest` made the dataset of.
+
+        Args:
+            type: The node type; None in a graph without types.
+
+        Raises:
+            KeyError: The nodes of the type have no other ids than their numbers.
+            RuntimeError: The dataset is not loaded yet.
+        """
+        self._check_loaded()
+        if (type or "") not in self._ids:
+            raise KeyError(f"the nodes of type {type!r} have no other ids than their numbers; {sorted(self._ids)} have")
+        return self._ids[type or ""]
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:

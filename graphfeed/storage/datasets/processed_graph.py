@@ -8,9 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.storage.datasets.array_files import ArrayWriter, open_array, progress_bar, read_csv_edges, write_array
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.array_files import (
+    ArrayWriter,
+    check_file,
+    open_array,
+    progress_bar,
+    read_csv_edges,
+    write_array,
+)
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, EdgeList, check_edges, count_in_degrees, write_sorted
-from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, stay_inside
+from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
@@ -167,22 +175,53 @@ def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict
 
 
 def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
-    """Read a graph that `write_graph` wrote. NumPy allocates the arrays because it asks for huge pages."""
-    place = stay_inside(folder, str(topology["path"]), "graph_topology.path")
+    """Read a graph that `write_graph` wrote, or map it if its metadata has `in_memory: false`.
 
-    def read(name: str) -> torch.Tensor:
-        path = stay_inside(folder, str(place / name), "graph_topology")
-        return torch.from_numpy(np.load(path, allow_pickle=False))
+    NumPy allocates the arrays because it asks for huge pages. Files are mapped copy-on-write: writes don't reach them.
 
-    offsets = topology["node_type_offset"]
-    indices = read("indices.npy")
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: The metadata or a file is wrong.
+    """
+    section = Section(topology, "graph_topology")
+    place = stay_inside(folder, section.get("path", str), "graph_topology.path")
+    mapped = not section.get("in_memory", bool, True)
+    numbers = {name: read_numbers(section, name) for name in ("node_type_to_id", "edge_type_to_id")}
+    offsets = section.get("node_type_offset", list, None)
+    if offsets is not None and not all(type(offset) is int and 0 <= offset < 1 << 62 for offset in offsets):
+        raise ValueError(f"{FILE_NAME}: graph_topology.node_type_offset must be whole numbers, but is {brief(offsets)}")
+
+    def read(name: Any, key: str) -> torch.Tensor:
+        path = stay_inside(folder, str(place / str(name)), f"graph_topology.{key}")
+        check_file(path, f"{FILE_NAME}: graph_topology.{key}")
+        try:
+            return torch.from_numpy(np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False))
+        except (TypeError, ValueError, EOFError, OSError) as error:
+            raise ValueError(f"graph_topology.{key}: {path} can't be read: {error}") from error
+
+    def read_all(key: str) -> dict[str, torch.Tensor]:
+        return {str(name): read(file, f"{key}.{name}") for name, file in section.get(key, dict, {}).items()}
+
+    indices = read("indices.npy", "path")
     return fused_csc_sampling_graph(
-        read("csc_indptr.npy"),
+        read("csc_indptr.npy", "path"),
         indices,
-        None if offsets is None else torch.tensor(offsets, dtype=indices.dtype),
-        None if offsets is None else read("type_per_edge.npy"),
-        topology["node_type_to_id"],
-        topology["edge_type_to_id"],
-        {name: read(file) for name, file in topology["node_attributes"].items()},
-        {name: read(file) for name, file in topology["edge_attributes"].items()},
+        None if offsets is None else torch.tensor(offsets, dtype=torch.int64).to(indices.dtype),
+        None if offsets is None else read("type_per_edge.npy", "path"),
+        numbers["node_type_to_id"],
+        numbers["edge_type_to_id"],
+        read_all("node_attributes"),
+        read_all("edge_attributes"),
     )
+
+
+def read_numbers(section: Section, key: str) -> dict[str, int] | None:
+    """Return the numbers of types."""
+    numbers = section.get(key, dict, None)
+    if numbers is not None and not all(
+        isinstance(name, str) and type(number) is int for name, number in numbers.items()
+    ):
+        raise ValueError(
+            f"{section.file}: {section.name(key)} must map types to whole numbers, but is {brief(numbers)}"
+        )
+    return None if numbers is None else dict(numbers)

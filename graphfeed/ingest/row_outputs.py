@@ -1,0 +1,246 @@
+"""What nodes and edges have alike: features, and the items of a task from labels, splits and times."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.columns import Batch, as_numpy, is_list, is_text
+from graphfeed.ingest.growing_array import GrowingArrays
+from graphfeed.ingest.spec import PARTS, Table
+from graphfeed.ingest.tables import arrow
+
+MOST_CLASSES = 10_000
+"""How many different texts a label may have."""
+
+
+class RowOutputs:
+    """Writes features and items of the rows of a table.
+
+    Args:
+        folder: Where the files go.
+        prefix: What their names begin with.
+        table: The table's entry of the specification.
+        spec_folder: Where the paths of arrays begin.
+        state: What `sync` returned, to go on from there.
+    """
+
+    def __init__(
+        self, folder: Path, prefix: str, table: Table, spec_folder: Path, state: dict[str, Any] | None = None
+    ) -> None:
+        self.prefix, self.table = prefix, table
+        state = state or {"rows": 0, "classes": [], "largest": -1, "arrays": None}
+        self.given = {ref: open_reference(ref, spec_folder) for ref in self.references()}
+        self.rows: int = state["rows"]
+        """How many rows were read."""
+        self.classes: dict[str, int] = {name: number for number, name in enumerate(state["classes"])}
+        self.largest: int = state["largest"]
+        self.out = GrowingArrays(folder, state["arrays"])
+
+    def references(self) -> list[str]:
+        """Return the arrays that the features name."""
+        return [name for names in self.table.features.values() for name in names if is_reference(name)]
+
+    def columns(self) -> list[str]:
+        """Return the columns that are read."""
+        names = [name for names in self.table.features.values() for name in names if not is_reference(name)]
+        split = self.table.splits
+        if self.table.label is not None:
+            names.append(self.table.label)
+        if split is not None:
+            names += [split.column] if split.column is not None else [part for _, part in parts_of(split)]
+        return names
+
+    def read(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """Return the features and the labels of all rows of a batch, and mark the rows that are wrong."""
+        stop = self.rows + len(batch)
+        found: dict[str, NDArray[Any]] = {}
+        for number, names in enumerate(self.table.features.values()):
+            parts = []
+            for name in names:
+                if is_reference(name):
+                    values = self.given[name][self.rows : stop]
+                    if len(values) < len(batch):
+                        raise ValueError(
+                            f"{name} has {len(self.given[name])} rows, but {batch.table.name} goes on; "
+                            "give a row for each of the table"
+                        )
+                    missing = self.table.missing
+                    if values.dtype.kind == "f":
+                        values = without_nan_in(batch, name, values, missing)
+                    parts.append(values)
+                else:
+                    parts.append(as_float32(batch.feature(name, self.table.missing)))
+            found[f"feature_{number}"] = joined(parts)
+        found |= self.split(batch)
+        if self.table.label is not None:
+            found["label"], labelled = self.labels(batch)
+            for part in PARTS:
+                if self.table.split is None:
+                    found[part] = labelled if part == "train" else np.zeros(len(batch), dtype=bool)
+                elif part in found:
+                    lacking = found[part] & ~labelled
+                    batch.refuse(self.table.label, lacking, f"but the row is for {part}", "missing")
+        self.rows = stop
+        return found
+
+    def write(self, batch: Batch, found: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+        """Write the rows that are kept.
+
+        Args:
+            batch: Knows which rows are kept.
+            found: What `read` returned.
+            items: What the items have beside labels, such as seeds, for the rows that are kept.
+        """
+        kept = {name: batch.keep(values) for name, values in found.items()}
+        for number in range(len(self.table.features)):
+            self.out.append(f"{self.prefix}_feature_{number}", kept[f"feature_{number}"])
+        for part in PARTS:
+            if part in kept:
+                for name, values in items.items():
+                    self.out.append(f"{self.prefix}_{part}_{name}", values[kept[part]])
+                if "label" in kept:
+                    self.out.append(f"{self.prefix}_{part}_labels", kept["label"][kept[part]])
+        if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
+            self.largest = max(self.largest, int(kept["label"].max()))
+
+    def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
+        """Return for each part whether a row belongs to it."""
+        pa, pc = arrow(), arrow("compute")
+        split = self.table.splits
+        if split is None:
+            return {}
+        if split.column is None:
+            masks = {part: batch.numbers(column, pa.float64(), 0.0) for part, column in parts_of(split)}
+            return {part: mask != 0 for part, mask in masks.items()}
+        texts = batch.texts(split.column)
+        return {part: as_numpy(pc.equal(texts, value).fill_null(False)) for part, value in parts_of(split)}
+
+    def labels(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return a label for each row, and whether it has one. Texts are numbered as they come, for now."""
+        pa = arrow()
+        column = self.table.label
+        assert column is not None
+        kind = batch.kind(column)
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if is_text(kind):
+            encoded = batch.texts(column).dictionary_encode()
+            numbers = [self.classes.setdefault(name, len(self.classes)) for name in encoded.dictionary.to_pylist()]
+            if len(self.classes) > MOST_CLASSES:
+                raise ValueError(
+                    f"{batch.table.name}: the label {column} has more than {MOST_CLASSES} different texts; "
+                    "save numbers in their place"
+                )
+            codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
+            return np.array([*numbers, -1], dtype=np.int64)[codes], codes >= 0
+        if is_list(kind):
+            values = batch.feature(column, self.table.missing)
+            return as_float32(values), np.ones(len(values), dtype=bool)
+        if pa.types.is_floating(kind):
+            floats = batch.numbers(column, pa.float32(), float("nan"))
+            return floats, ~np.isnan(floats)
+        integers = batch.numbers(column, pa.int64(), -1)
+        return integers, integers >= 0
+
+    def sync(self) -> dict[str, Any]:
+        """Bring all to the disk, and return what opens it again as it is now."""
+        classes = list(self.classes)
+        return {"rows": self.rows, "classes": classes, "largest": self.largest, "arrays": self.out.sync()}
+
+    def close(self) -> dict[str, Any]:
+        """Complete the files, and return how they are described."""
+        for reference, array in self.given.items():
+            if len(array) != self.rows:
+                raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
+        self.out.close()
+        if self.classes:
+            self.number_classes()
+        features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
+        items = {
+            part: {
+                name.removeprefix(f"{self.prefix}_{part}_"): f"{name}.npy"
+                for name in self.out.arrays
+                if name.startswith(f"{self.prefix}_{part}_")
+            }
+            for part in PARTS
+        }
+        features = {name: file for name, file in features.items() if file.removesuffix(".npy") in self.out.arrays}
+        return {
+            "features": features,
+            "items": {part: files for part, files in items.items() if files},
+            "classes": sorted(self.classes) or None,
+            "num_classes": len(self.classes) or self.largest + 1,
+        }
+
+    def number_classes(self) -> None:
+        """Number the texts of labels in alphabetical order, whatever the order that they came in."""
+        places = {name: number for number, name in enumerate(sorted(self.classes))}
+        order = np.array([*(places[name] for name in self.classes), -1], dtype=np.int64)
+        for part in PARTS:
+            array = self.out.arrays.get(f"{self.prefix}_{part}_labels")
+            if array is not None and array.rows:
+                values = np.load(array.path, mmap_mode="r+", allow_pickle=False)
+                values[:] = order[values]
+                values.flush()
+
+
+def parts_of(split: Any) -> list[tuple[str, str]]:
+    """Return the parts that a split has, with their values or columns."""
+    return [(part, getattr(split, part)) for part in PARTS if getattr(split, part) is not None]
+
+
+def is_reference(name: str) -> bool:
+    """Tell whether a feature is an array of its own, rather than a column."""
+    return name.partition("#")[0].endswith((".npy", ".npz"))
+
+
+def open_reference(reference: str, folder: Path) -> NDArray[Any]:
+    """Open an array that a feature names: `file.npy`, or `file.npz#name`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged, or has no such array, or something else than rows of numbers.
+    """
+    path, _, name = reference.partition("#")
+    if not (folder / path).is_file():
+        raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
+    array: NDArray[Any]
+    try:
+        if path.endswith(".npy"):
+            array = np.load(folder / path, mmap_mode="r", allow_pickle=False)
+        else:
+            with (folder / path).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                array = arrays[name]
+    except Exception as error:
+        raise ValueError(f"{reference} can't be read: {error}; write FILE.npz#NAME for an array of several") from error
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise ValueError(f"{reference} must have rows of numbers, but is {array.dtype} of shape {array.shape}")
+    return array
+
+
+def without_nan_in(batch: Batch, name: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
+    """Return rows of an array with a value in the place of NaN, or refuse rows with NaN."""
+    nan = np.isnan(values)
+    if not nan.any():
+        return values
+    if missing is not None:
+        return np.where(nan, values.dtype.type(missing), values)
+    batch.refuse(name, nan.reshape(len(nan), -1).any(axis=1), "`missing` can take its place", float("nan"))
+    return values
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[Any]:
+    """Return float64 as float32, and others as they are."""
+    return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns and vectors beside each other; always with two dimensions or more, as features have."""
+    wide = [part[:, None] if part.ndim == 1 else part for part in parts]
+    if len(wide) == 1:
+        return wide[0]
+    floats = any(part.dtype.kind == "f" for part in wide)
+    whole = np.concatenate([part.reshape(len(part), -1) for part in wide], axis=1)
+    return whole.astype(np.float32) if floats else whole

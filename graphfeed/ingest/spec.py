@@ -1,0 +1,360 @@
+"""What a data set is made of: which columns of which tables are ids, features, labels, times and splits."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import yaml
+
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.bounded_yaml import load_yaml
+from graphfeed.storage.datasets.metadata import Section
+
+PARTS = ("train", "validation", "test")
+UNTYPED = None
+"""The name of the only type of nodes or edges in a graph without types."""
+
+Files: TypeAlias = Any
+"""A path, a pattern with `*`, a data frame or an Arrow table, or a list of these."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which rows are for training, validation and testing.
+
+    With a `column`, the others are values of it. Without one, they are the names of columns of booleans.
+    """
+
+    column: str | None = None
+    train: str | None = None
+    validation: str | None = None
+    test: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("column", *PARTS):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, str(value).lower() if isinstance(value, bool) else str(value))
+        if self.column is None and not any(getattr(self, part) for part in PARTS):
+            raise ValueError("split must name a column, or columns of booleans for train, validation and test")
+        if self.column is not None and not any(getattr(self, part) for part in PARTS):
+            for part in PARTS:
+                object.__setattr__(self, part, part)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What node tables and edge tables have in common.
+
+    Args:
+        files: A path, a pattern with `*`, a data frame or an Arrow table, or a list of these, which are read one after
+            the other.
+        features: By name, a column or a list of columns, or an array: `file.npy`, or `file.npz#name`.
+        label: The column of the labels.
+        split: Which rows are for training, validation and testing. Without it, all rows with a label are for training.
+        missing: What takes the place of features that are NaN or missing. By default they are an error.
+        header: Whether the first row of CSV files has the names of the columns. Without it, these are 0, 1, 2, ...
+    """
+
+    files: Files = None
+    features: Mapping[str, Any] = field(default_factory=dict)
+    label: str | None = None
+    split: Split | str | None = None
+    missing: float | None = None
+    header: bool = True
+
+    def __post_init__(self) -> None:
+        files = self.files
+        if files is None:
+            files = ()
+        elif not isinstance(files, (list, tuple)):
+            files = (files,)
+        own = {name: as_columns(columns) for name, columns in dict(self.features).items()}
+        object.__setattr__(self, "files", tuple(files))
+        object.__setattr__(self, "features", own)
+        if isinstance(self.split, (str, int)):
+            object.__setattr__(self, "split", Split(str(self.split)))
+        elif self.split is not None and not isinstance(self.split, Split):
+            raise TypeError(f"split must be a Split or the name of a column, but is {brief(self.split)}")
+
+    @property
+    def splits(self) -> Split | None:
+        """The split; never a name alone."""
+        assert not isinstance(self.split, str)
+        return self.split
+
+
+@dataclass(frozen=True)
+class NodeTable(Table):
+    """The nodes of a type.
+
+    Args:
+        id: The column of the ids by which edges name the nodes. Without it, edges name them by row, from 0.
+        count: The number of nodes, where there are no files.
+        time: The column of the times, or one number for all nodes.
+    """
+
+    id: str | None = None
+    count: int | None = None
+    time: str | float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count is not None and (isinstance(self.count, bool) or self.count < 0):
+            raise ValueError(f"count must be a whole number from 0, but is {brief(self.count)}")
+        if self.count is not None and self.files:
+            raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
+        if not self.files and (self.id or isinstance(self.time, str) or self.split is not None):
+            raise ValueError("id, time and split are columns, but there are no files; name them in files")
+
+
+@dataclass(frozen=True)
+class EdgeTable(Table):
+    """The edges of a type.
+
+    Args:
+        source: The column of the ids of the sources.
+        destination: The column of the ids of the destinations.
+        weight: The column of the weights, or one number for all edges.
+        time: The column of the times, or one number for all edges.
+        time_sorted: Whether to make sure that times never go back from row to row. The in-edges of each node are then
+            in the order of time, and temporal sampling needs no index.
+    """
+
+    source: str = "source"
+    destination: str = "destination"
+    weight: str | float | None = None
+    time: str | float | None = None
+    time_sorted: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "source", str(self.source))
+        object.__setattr__(self, "destination", str(self.destination))
+        if not self.files:
+            raise ValueError("files is missing; name the files of the edges")
+        if self.time_sorted and not isinstance(self.time, str):
+            raise ValueError("time_sorted is about a column, but time names none")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a data set is made of.
+
+    Args:
+        edges: The edges, by type "source:relation:destination". A single entry whose name has no colon makes a graph
+            without types.
+        nodes: The nodes, by type. The nodes of a type that is left out are those that its edges name.
+        name: The name of the data set.
+        folder: Where paths begin; by default the working folder.
+
+    Raises:
+        ValueError: Types that don't fit together.
+
+    Example:
+        >>> edges = EdgeTable("likes.parquet", source="user", destination="item", time="at")
+        >>> spec = Spec({"user:likes:item": edges}, {"user": NodeTable("users.parquet", id="name")})
+        >>> list(spec.node_tables)
+        ['item', 'user']
+    """
+
+    edges: Mapping[str, EdgeTable]
+    nodes: Mapping[str, NodeTable] = field(default_factory=dict)
+    name: str = ""
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        if not self.edges:
+            raise ValueError("edges is empty; give at least one edge type")
+        if len(self.edges) == 1 and not any(":" in kind for kind in (*self.edges, *self.nodes)):
+            if len(self.nodes) > 1:
+                raise ValueError(
+                    f"the edge type {brief(next(iter(self.edges)))} names no node types, but nodes has "
+                    f"{list(self.nodes)}; write it 'source:relation:destination'"
+                )
+            return
+        for kind in self.nodes:
+            if ":" in kind or not kind:
+                raise ValueError(f"a node type must be a name without ':', but is {kind!r}")
+        for kind in self.edges:
+            parts = kind.split(":")
+            if len(parts) != 3 or not all(parts):
+                raise ValueError(f"an edge type must be 'source:relation:destination', but is {kind!r}")
+        unknown = set(self.nodes) - {end for kind in self.edges for end in kind.split(":")[::2]}
+        unknown = {kind for kind in unknown if not self.nodes[kind].files and self.nodes[kind].count is None}
+        if unknown:
+            raise ValueError(f"no edge type has the node types {sorted(unknown)}, and they have no files and no count")
+
+    @property
+    def typed(self) -> bool:
+        """Whether nodes and edges have types."""
+        return ":" in next(iter(self.edges))
+
+    @property
+    def node_tables(self) -> dict[str | None, NodeTable]:
+        """All node types, in alphabetical order; the only one of a graph without types is None."""
+        if not self.typed:
+            return {UNTYPED: next(iter(self.nodes.values()), NodeTable())}
+        names = {*self.nodes, *(end for kind in self.edges for end in kind.split(":")[::2])}
+        return {name: self.nodes.get(name, NodeTable()) for name in sorted(names)}
+
+    @property
+    def edge_tables(self) -> dict[str | None, EdgeTable]:
+        """All edge types, in alphabetical order; the only one of a graph without types is None."""
+        if not self.typed:
+            return {UNTYPED: next(iter(self.edges.values()))}
+        return {kind: self.edges[kind] for kind in sorted(self.edges)}
+
+    def ends(self, kind: str | None) -> tuple[str | None, str | None]:
+        """Return the node types that an edge type joins."""
+        if kind is None:
+            return UNTYPED, UNTYPED
+        source, _, destination = kind.split(":")
+        return source, destination
+
+    def to_yaml(self) -> str:
+        """Return the specification as YAML, without what is as by default. Frames can't be written."""
+        data: dict[str, Any] = {"name": self.name} if self.name else {}
+        for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
+            if tables:
+                data[key] = {kind: as_entry(table) for kind, table in tables.items()}
+        return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100))
+
+    @classmethod
+    def from_mapping(cls, data: Any, file: str = "the specification", folder: Path = Path()) -> Self:
+        """Make a specification of what a YAML file holds.
+
+        Raises:
+            ValueError: A key that is unknown or wrong; the error names it.
+        """
+        top = Section(data, file=file)
+        name = top.get("name", str, "")
+        tables: dict[str, dict[str, Any]] = {"nodes": {}, "edges": {}}
+        for key, kind in (("nodes", NodeTable), ("edges", EdgeTable)):
+            for entry, values in top.get(key, dict, {}).items():
+                section = Section(values, f"{key}.{entry}", file)
+                tables[key][str(entry)] = read_table(section, kind)
+        refuse_rest(top)
+        try:
+            return cls(tables["edges"], tables["nodes"], name, folder)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+
+
+def as_columns(columns: Any) -> tuple[str, ...]:
+    """Return the names of one or more columns."""
+    if isinstance(columns, (list, tuple)):
+        return tuple(str(column) for column in columns)
+    return (str(columns),)
+
+
+def as_entry(table: Table) -> dict[str, Any]:
+    """Return what a table has other than by default, as plain values."""
+    entry: dict[str, Any] = {}
+    for own in dataclasses.fields(table):
+        value = getattr(table, own.name)
+        default = own.default_factory() if own.default_factory is not dataclasses.MISSING else own.default
+        if isinstance(value, Split):
+            value = {key: part for key, part in dataclasses.asdict(value).items() if part is not None}
+        elif isinstance(value, tuple):
+            value = [os.fspath(part) for part in value]
+            value = value[0] if len(value) == 1 else value or None
+        elif isinstance(value, dict):
+            value = {name: list(part) if len(part) > 1 else part[0] for name, part in value.items()}
+        if value != default or own.name in {"source", "destination"}:
+            entry[own.name] = value
+    return entry
+
+
+def read_table(section: Section, kind: type[Table]) -> Table:
+    """Read one entry of nodes or edges."""
+    texts = {"id", "label", "source", "destination"}
+    values: dict[str, Any] = {}
+    for own in dataclasses.fields(kind):
+        value = section.values.get(own.name)
+        section.read.add(own.name)
+        if value is None:
+            continue
+        key = section.name(own.name)
+        if own.name == "split":
+            value = read_split(section, value)
+        elif own.name == "files":
+            paths = value if isinstance(value, list) else [value]
+            if not paths or not all(isinstance(path, str) for path in paths):
+                raise ValueError(f"{section.file}: {key} must be a path or a list of paths, but is {brief(value)}")
+        elif own.name == "features":
+            value = read_features(section)
+        elif own.name in texts and not is_column(value):
+            raise ValueError(f"{section.file}: {key} must be the name of a column, but is {brief(value)}")
+        elif own.name in {"time_sorted", "header"}:
+            value = section.get(own.name, bool)
+        elif own.name == "count":
+            value = section.get(own.name, int)
+        elif own.name == "missing" and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ValueError(f"{section.file}: {key} must be a number, but is {brief(value)}")
+        elif own.name in {"time", "weight"} and (isinstance(value, bool) or not isinstance(value, (str, int, float))):
+            raise ValueError(f"{section.file}: {key} must be the name of a column or a number, but is {brief(value)}")
+        values[own.name] = str(value) if own.name in texts else value
+    refuse_rest(section)
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise ValueError(f"{section.file}: {section.key}: {error}") from error
+
+
+def read_split(section: Section, value: Any) -> Split:
+    """Read a split: the name of a column, or a mapping."""
+    if is_column(value):
+        return Split(str(value))
+    own = Section(value, section.name("split"), section.file)
+    names = ("column", *PARTS)
+    for name in names:
+        own.read.add(name)
+        if isinstance(own.values.get(name), (dict, list)):
+            raise ValueError(
+                f"{own.file}: {own.name(name)} must be a name or a value, but is {brief(own.values[name])}"
+            )
+    refuse_rest(own)
+    try:
+        return Split(**{name: own.values[name] for name in names if own.values.get(name) is not None})
+    except ValueError as error:
+        raise ValueError(f"{own.file}: {own.key}: {error}") from error
+
+
+def read_features(section: Section) -> dict[str, tuple[str, ...]]:
+    """Read the columns of the features by name."""
+    features = section.get("features", dict)
+    for name, columns in features.items():
+        parts = columns if isinstance(columns, list) else [columns]
+        if not parts or not all(is_column(part) for part in parts):
+            raise ValueError(
+                f"{section.file}: {section.name('features')}.{name} must be a column or a list of columns, "
+                f"but is {brief(columns)}"
+            )
+    return {str(name): as_columns(columns) for name, columns in features.items()}
+
+
+def is_column(value: Any) -> bool:
+    """Tell whether a value may be the name of a column."""
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def refuse_rest(section: Section) -> None:
+    """Raise if a section has keys that are not known."""
+    for key in section.rest():
+        known = ", ".join(sorted(section.read))
+        raise ValueError(f"{section.file}: {section.name(str(key))} is not known; the keys are {known}")
+
+
+def read_spec(path: str | os.PathLike[str]) -> Spec:
+    """Read a specification from a YAML file. Paths in it begin in its folder.
+
+    Raises:
+        FileNotFoundError: The file doesn't exist.
+        ValueError: It is not YAML, or a key is unknown or wrong; the error names it.
+    """
+    place = Path(path)
+    return Spec.from_mapping(load_yaml(place), str(place), place.resolve().parent)

@@ -1,0 +1,124 @@
+"""The ids that nodes had where they came from, by the ids that they have in the graph."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.checks import check_ids
+from graphfeed.storage.datasets.array_files import write_array
+from graphfeed.storage.datasets.metadata import stay_inside
+
+
+class OriginalIds:
+    """The original ids of the nodes of a type: texts or integers, at the position of each node.
+
+    Args:
+        values: The integers; or of texts the bytes in UTF-8, one behind the other.
+        offsets: Where each text begins and, at last, where all end.
+
+    Example:
+        >>> ids = OriginalIds(np.frombuffer(b"anneben", dtype=np.uint8), np.array([0, 4, 7]))
+        >>> ids[1], ids[torch.tensor([1, 0])], len(ids)
+        ('ben', ['ben', 'anne'], 2)
+        >>> ids.find(["ben"])
+        tensor([1])
+    """
+
+    def __init__(self, values: NDArray[Any], offsets: NDArray[Any] | None = None) -> None:
+        if values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8):
+            raise ValueError(f"the original ids must be integers or bytes, but are {values.dtype} {values.shape}")
+        if offsets is not None and (offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) == 0):
+            raise ValueError(f"the offsets of ids must be int64, but are {offsets.dtype} of shape {offsets.shape}")
+        self._values, self._offsets = values, offsets
+        self._positions: dict[str | int, int] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._values) if self._offsets is None else len(self._offsets) - 1
+
+    def __getitem__(self, nodes: Any) -> Any:
+        """Return the original id of a node, or a list of those of several.
+
+        Args:
+            nodes: The id of a node in its type; or a tensor or a list of them, or a slice.
+
+        Raises:
+            IndexError: There is no such node.
+        """
+        if isinstance(nodes, slice):
+            return [self._get(node) for node in range(*nodes.indices(len(self)))]
+        if hasattr(nodes, "__index__") and not (isinstance(nodes, torch.Tensor) and nodes.dim()):
+            node = nodes.__index__()
+            if not -len(self) <= node < len(self):
+                raise IndexError(f"there is no node {node}; there are {len(self)}")
+            return self._get(node % len(self))
+        ids = as_ids("nodes", nodes)
+        check_ids("nodes", ids, len(self), IndexError)
+        return [self._get(node) for node in ids.tolist()]
+
+    def __iter__(self) -> Iterator[str | int]:
+        """Yield the original id of each node."""
+        return (self._get(node) for node in range(len(self)))
+
+    def _get(self, node: int) -> str | int:
+        if self._offsets is None:
+            return int(self._values[node])
+        start, stop = int(self._offsets[node]), int(self._offsets[node + 1])
+        if not 0 <= start <= stop <= len(self._values):
+            raise ValueError(f"the id of node {node} lies at {start} to {stop} of {len(self._values)} bytes")
+        return bytes(self._values[start:stop]).decode("utf-8")
+
+    def find(self, ids: Iterable[str | int]) -> torch.Tensor:
+        """Return the nodes that had these ids. The first call makes a dict of all ids.
+
+        Raises:
+            KeyError: No node had one of them.
+        """
+        if self._positions is None:
+            self._positions = {one: node for node, one in enumerate(self)}
+        found = []
+        for one in ids:
+            if one not in self._positions:
+                raise KeyError(f"no node had the id {brief(one)}")
+            found.append(self._positions[one])
+        return torch.tensor(found, dtype=torch.int64)
+
+    def __repr__(self) -> str:
+        """Return the number of ids, and what they are."""
+        return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"
+
+
+def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:
+    """Write the original ids of a type into a folder, and return the names of the files."""
+    files = {"values": f"{name}.npy"}
+    write_array(folder / files["values"], values)
+    if offsets is not None:
+        files["offsets"] = f"{name}_offsets.npy"
+        write_array(folder / files["offsets"], offsets)
+    return files
+
+
+def read_ids(folder: Path, files: Any, key: str, in_memory: bool) -> OriginalIds:
+    """Read or map the original ids of a type.
+
+    Raises:
+        ValueError: The files hold something else.
+    """
+    if not isinstance(files, Mapping) or not {"values"} <= set(files) <= {"values", "offsets"}:
+        raise ValueError(f"{key} must name the files `values` and `offsets`, but is {brief(files)}")
+
+    def read(name: str) -> NDArray[Any] | None:
+        if name not in files:
+            return None
+        path = stay_inside(folder, str(files[name]), f"{key}.{name}")
+        array: NDArray[Any] = np.load(path, mmap_mode=None if in_memory else "r", allow_pickle=False)
+        return array
+
+    values = read("values")
+    assert values is not None
+    return OriginalIds(values, read("offsets"))

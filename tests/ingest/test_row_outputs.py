@@ -1,0 +1,94 @@
+"""Features and items that tables and arrays give, with the errors about them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest.row_outputs import joined, open_reference
+
+EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
+
+
+def build(folder: Path, columns: dict[str, Any], on_error: Any = "raise", **options: Any) -> Any:
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(arrays, **options)}, folder=folder)
+    return build_dataset(spec, on_error=on_error)
+
+
+def test_columns_and_arrays_stand_beside_each_other(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(3, 2))
+    np.savez(tmp_path / "b.npz", x=np.array([0.5, 1.5, 2.5]))
+    dataset = build(
+        tmp_path, {"u": [7, 8, 9]}, features={"all": ["u", "a.npy", "b.npz#x"], "whole": ["u", "a.npy"], "u": "u"}
+    )
+    assert dataset.feature.read("node", "n", "all").tolist() == [[7, 0, 1, 0.5], [8, 2, 3, 1.5], [9, 4, 5, 2.5]]
+    assert str(dataset.feature.read("node", "n", "all").dtype) == "torch.float32"
+    assert str(dataset.feature.read("node", "n", "whole").dtype) == "torch.int64"
+    assert dataset.feature.read("node", "n", "u").tolist() == [[7], [8], [9]]
+
+
+@pytest.mark.parametrize(("rows", "message"), [(2, "has 2 rows, but"), (4, "has 4 rows, but its table has 3")])
+def test_an_array_of_another_length_is_refused(tmp_path: Path, rows: int, message: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(rows))
+    with pytest.raises(ValueError, match=rf"a\.npy {message}"):
+        build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"})
+
+
+def test_nan_in_an_array_is_named_or_replaced(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1.0], [np.nan], [3.0]]))
+    with pytest.raises(ValueError, match=r"frame 0, row 1: a\.npy is nan, `missing` can take its place"):
+        build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"})
+    dataset = build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"}, missing=0)
+    assert dataset.feature.read("node", "n", "a").tolist() == [[1], [0], [3]]
+
+
+def test_arrays_that_cannot_be_features_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array(["t"]))
+    with pytest.raises(ValueError, match=r"a\.npz can't be read: .*write FILE\.npz#NAME"):
+        open_reference("a.npz", tmp_path)
+    with pytest.raises(ValueError, match=r"a\.npz#x must have rows of numbers, but is <U1"):
+        open_reference("a.npz#x", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"b\.npy, which a feature names"):
+        open_reference("b.npy", tmp_path)
+
+
+def test_texts_are_classes_in_alphabetical_order_whatever_their_order(tmp_path: Path) -> None:
+    labels = ["b", "c", "a", "c"]
+    (task,) = build(tmp_path, {"y": labels}, label="y").tasks
+    assert task.metadata == {"name": "node_classification", "num_classes": 3, "class_names": ["a", "b", "c"]}
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 1, 2, 3], [1, 2, 0, 2]]
+
+
+def test_integers_below_0_and_nan_are_no_labels(tmp_path: Path) -> None:
+    (task,) = build(tmp_path, {"y": [3, -1, 0]}, label="y").tasks
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 2], [3, 0]]
+    assert task.metadata["num_classes"] == 4
+    (task,) = build(tmp_path, {"y": [0.5, np.nan, 2.5]}, label="y").tasks
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 2], [0.5, 2.5]]
+    assert "num_classes" not in task.metadata
+
+
+def test_masks_and_values_split_the_rows(tmp_path: Path) -> None:
+    masks = {"tr": [True, False, True], "te": [False, True, False]}
+    (task,) = build(tmp_path, masks, split=Split(train="tr", test="te")).tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0, 2]
+    assert task.validation_set is None
+    (task,) = build(tmp_path, {"s": ["train", "x", "validation"]}, split="s").tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0]
+    assert task.validation_set._itemsets["n"][:].tolist() == [2]
+
+
+def test_too_many_classes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the label y has more than 10000 different texts"):
+        build(tmp_path, {"y": [str(number) for number in range(10_001)]}, label="y")
+
+
+def test_whole_numbers_stay_whole_beside_each_other() -> None:
+    assert joined([np.array([1, 2]), np.array([3, 4], dtype=np.int8)]).dtype == np.int64
+    assert joined([np.array([1, 2]), np.array([0.5, 4.0])]).dtype == np.float32

@@ -1,0 +1,111 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, read_spec
+
+WHOLE = """
+name: shop
+nodes:
+  user:
+    files: [a.csv, b.csv]
+    features: {feat: [x, y], text: emb.npy}
+    label: kind
+    split: {column: part, train: 0, validation: 1}
+    missing: 0.5
+    header: false
+    id: 0
+    time: since
+  item: {count: 7, time: 3}
+edges:
+  user:buys:item: {files: c.parquet, source: u, destination: 1, weight: w, time: at, time_sorted: true}
+"""
+
+
+def parse(text: str, folder: Path) -> Spec:
+    (folder / "spec.yaml").write_text(text)
+    return read_spec(folder / "spec.yaml")
+
+
+def test_yaml_says_the_same_as_python(tmp_path: Path) -> None:
+    spec = parse(WHOLE, tmp_path)
+    user = NodeTable(
+        ["a.csv", "b.csv"],
+        features={"feat": ["x", "y"], "text": "emb.npy"},
+        label="kind",
+        split=Split("part", train="0", validation="1"),
+        missing=0.5,
+        header=False,
+        id="0",
+        time="since",
+    )
+    buys = EdgeTable("c.parquet", source="u", destination="1", weight="w", time="at", time_sorted=True)
+    nodes = {"user": user, "item": NodeTable(count=7, time=3)}
+    assert spec == Spec({"user:buys:item": buys}, nodes, "shop", tmp_path.resolve())
+    assert parse(spec.to_yaml(), tmp_path) == spec
+
+
+def test_types_are_in_alphabetical_order_and_those_of_edges_need_no_entry() -> None:
+    spec = Spec({"b:r:c": EdgeTable("x.csv"), "a:r:b": EdgeTable("y.csv")}, {"c": NodeTable(count=1)})
+    assert list(spec.node_tables) == ["a", "b", "c"]
+    assert list(spec.edge_tables) == ["a:r:b", "b:r:c"]
+    assert spec.node_tables["a"] == NodeTable()
+    assert spec.ends("b:r:c") == ("b", "c")
+
+
+def test_a_single_entry_without_colons_has_no_types() -> None:
+    spec = Spec({"links": EdgeTable("x.csv")}, {"page": NodeTable(count=3)})
+    assert not spec.typed
+    assert list(spec.node_tables.items()) == [(None, NodeTable(count=3))]
+    assert spec.ends(None) == (None, None)
+
+
+def test_a_split_by_a_name_or_by_columns_of_booleans(tmp_path: Path) -> None:
+    text = "edges: {e: {files: x.csv, split: SPLIT}}"
+    assert parse(text.replace("SPLIT", "part"), tmp_path).edges["e"].splits == Split(
+        "part", train="train", validation="validation", test="test"
+    )
+    assert parse(text.replace("SPLIT", "{train: yes_1}"), tmp_path).edges["e"].splits == Split(train="yes_1")
+    assert parse(text.replace("SPLIT", "{column: p, train: true}"), tmp_path).edges["e"].splits == Split(
+        "p", train="true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "the file must be a mapping"),
+        ("nodes: {a: {count: 1}}", "edges is empty"),
+        ("edges: {e: {}}", r"edges\.e: files is missing"),
+        ("edges: {e: {files: 3}}", r"edges\.e\.files must be a path or a list of paths, but is 3"),
+        ("edges: {e: {files: a.csv, sorce: u}}", r"edges\.e\.sorce is not known; the keys are .*source"),
+        ("edges: {e: {files: a.csv, source: [u]}}", r"edges\.e\.source must be the name of a column"),
+        ("edges: {e: {files: a.csv, weight: []}}", r"edges\.e\.weight must be the name of a column or a number"),
+        ("edges: {e: {files: a.csv, missing: x}}", r"edges\.e\.missing must be a number"),
+        ("edges: {e: {files: a.csv, time_sorted: true}}", "time_sorted is about a column"),
+        ("edges: {e: {files: a.csv, features: {x: {}}}}", r"edges\.e\.features\.x must be a column or a list"),
+        ("edges: {e: {files: a.csv, split: {column: {}}}}", r"edges\.e\.split\.column must be a name"),
+        ("edges: {e: {files: a.csv, split: {}}}", r"split must name a column"),
+        ("edges: {e: {files: a.csv, split: {trian: x}}}", r"split\.trian is not known"),
+        ("edges: {'a:b': {files: a.csv}}", "an edge type must be 'source:relation:destination', but is 'a:b'"),
+        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1}, b: {count: 1}}", "names no node types"),
+        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: -1}}", "count must be a whole number from 0, but is -1"),
+        ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, files: x.csv}}", "count is for nodes without files"),
+        ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, time and split are columns"),
+        ("edges: {'a:r:b': {files: a.csv}}\nnodes: {c: {}}", r"no edge type has the node types \['c'\]"),
+        ("edges: {'a:r:b': {files: a.csv}}\nnodes: {'a:': {count: 1}}", "a node type must be a name without ':'"),
+        ("more: 1\nedges: {e: {files: a.csv}}", "more is not known; the keys are edges, name, nodes"),
+        ("edges: [", "can't be read as YAML"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        parse(text, tmp_path)
+    assert "spec.yaml" in str(caught.value)
+
+
+def test_a_split_must_be_one() -> None:
+    wrong: Any = 3.5
+    with pytest.raises(TypeError, match=r"split must be a Split or the name of a column, but is 3\.5"):
+        EdgeTable("x.csv", split=wrong)

@@ -1,0 +1,141 @@
+"""Tables of each format, whole and damaged."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from graphfeed.ingest.tables import TableSource, as_table, find_sources, suffix_of
+from tests.ingest.tables import SUFFIXES, USERS, write
+
+
+def source(path: Path, **options: Any) -> TableSource:
+    return TableSource(path, str(path), **options)
+
+
+def rows(table: TableSource, columns: list[str], most_rows: int = 2) -> list[dict[str, Any]]:
+    return [row for batch in table.batches(columns, most_rows) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_come_in_batches_with_the_columns_that_are_asked_for(tmp_path: Path, suffix: str) -> None:
+    table = source(write(tmp_path / f"t{suffix}", USERS))
+    assert table.schema().names == ["name", "age", "split"]
+    found = rows(table, ["split", "name"])
+    texts = ".csv" in suffix or ".tsv" in suffix
+    assert [row["name"] for row in found] == USERS["name"]
+    assert [int(row["split"]) if texts else row["split"] for row in found] == USERS["split"]
+    assert all(len(batch) <= 2 for batch in table.batches(["name"], 2))
+    assert table.num_rows() in {4, None}
+
+
+def test_arrays_are_tables_of_their_columns(tmp_path: Path) -> None:
+    np.save(tmp_path / "pairs.npy", np.array([[1, 2, 3], [4, 5, 6]]))
+    assert rows(source(tmp_path / "pairs.npy", pairs=True), ["0", "1"])[1] == {"0": 2, "1": 5}
+    assert rows(source(tmp_path / "pairs.npy"), ["2"]) == [{"2": 3}, {"2": 6}]
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([7, 8]))
+    assert rows(source(tmp_path / "a.npz"), ["x", "y"])[1] == {"x": [0, 1], "y": 8}
+    np.savez(tmp_path / "b.npz", x=np.eye(2), y=np.array([7]))
+    with pytest.raises(ValueError, match=r"b\.npz can't be read as \.npz: its arrays must have one row count"):
+        source(tmp_path / "b.npz").schema()
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"objects\.npy can't be read"):
+        source(tmp_path / "objects.npy").schema()
+
+
+def test_streams_of_arrow_are_read_too(tmp_path: Path) -> None:
+    with pa.ipc.new_stream(tmp_path / "t.arrow", pa.table(USERS).schema) as file:
+        file.write_table(pa.table(USERS))
+    assert [row["name"] for row in rows(source(tmp_path / "t.arrow"), ["name"])] == USERS["name"]
+
+
+def test_csv_without_a_header_and_with_texts_that_look_missing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,null\n2,NA\n3,\n")
+    assert rows(source(tmp_path / "t.csv", header=False), ["1"]) == [{"1": "null"}, {"1": "NA"}, {"1": None}]
+
+
+def test_lines_with_the_wrong_number_of_values_are_named_or_told_of(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4,5\n6,7\n")
+    with pytest.raises(ValueError, match=r"t\.csv can't be read as \.csv: row 1 has 3 values instead of 2: '3,4,5'"):
+        rows(source(tmp_path / "t.csv"), ["a"])
+    told: list[str] = []
+    batches = source(tmp_path / "t.csv").batches(["a"], 9, lambda _, text: told.append(text))
+    assert [row["a"] for batch in batches for row in batch.to_pylist()] == ["1", "6"]
+    assert told == ["3,4,5"]
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".npy"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path, suffix: str, share: float) -> None:
+    columns = {"a": np.arange(1000), "b": np.arange(1000)}
+    path = write(tmp_path / f"t{suffix}", columns)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    if suffix in {".csv", ".tsv", ".ndjson"} and share:
+        # Such a file is complete if it ends with a line: only a line that is cut can be noticed.
+        path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n3" + b'{"a":' * (suffix == ".ndjson"))
+    with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \."):
+        rows(source(path), ["0" if suffix == ".npy" else "a"])
+
+
+def test_checksums_of_parquet_pages_are_verified(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", {"a": np.random.default_rng(0).integers(0, 1 << 40, 1000)})
+    damaged = bytearray(path.read_bytes())
+    damaged[300] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"t\.parquet can't be read as \.parquet: .*checksum"):
+        rows(source(path), ["a"], 1000)
+
+
+def test_offsets_of_arrow_files_are_validated(tmp_path: Path) -> None:
+    path = tmp_path / "t.arrow"
+    table = pa.table({"a": pa.array(["ab", "cd", "ef"])})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    data = bytearray(path.read_bytes())
+    place = data.find(np.array([0, 2, 4, 6], np.int32).tobytes())
+    data[place + 4 : place + 8] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"t\.arrow can't be read as \.arrow"):
+        rows(source(path), ["a"])
+
+
+def test_names_of_columns_are_checked(tmp_path: Path) -> None:
+    table = source(write(tmp_path / "t.parquet", USERS))
+    with pytest.raises(ValueError, match=r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]"):
+        rows(table, ["nam"])
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(ValueError, match=r"t\.csv has two columns 'a'; rename one"):
+        source(tmp_path / "t.csv").schema()
+
+
+def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "c.txt"):
+        (tmp_path / name).write_text("x\n")
+    for pattern in ("*.csv", str(tmp_path / "*.csv")):
+        found = find_sources([pattern], tmp_path, header=True, pairs=False)
+        assert [Path(table.name).name for table in found] == ["a.csv", "b.csv"]
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*d\*\.csv"):
+        find_sources(["d*.csv"], tmp_path, header=True, pairs=False)
+    with pytest.raises(ValueError, match=r"c\.txt has no suffix of a known format"):
+        find_sources(["c.txt"], tmp_path, header=True, pairs=False)
+
+
+def test_suffixes_say_the_format() -> None:
+    assert suffix_of(Path("a.b.CSV.gz")) == ".csv"
+    assert suffix_of(Path("a.pq")) == ".pq"
+    with pytest.raises(ValueError, match="no suffix of a known format"):
+        suffix_of(Path("a.parquet.gz"))
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(TypeError, match="a table must be a path, a data frame, an Arrow table or a dict of arrays"):
+        as_table(3)
+
+
+def test_compressed_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"a\tb\n1\t2\n"))
+    assert rows(source(tmp_path / "t.tsv.gz"), ["b"]) == [{"b": "2"}]

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids
+
+TEXTS = ["anne", "", "Jürgen", "x"]
+
+
+def texts() -> OriginalIds:
+    parts = [text.encode() for text in TEXTS]
+    offsets = np.cumsum([0, *map(len, parts)])
+    return OriginalIds(np.frombuffer(b"".join(parts), dtype=np.uint8), offsets)
+
+
+def test_ids_of_nodes_are_found_both_ways() -> None:
+    ids = texts()
+    assert len(ids) == 4
+    assert list(ids) == TEXTS
+    assert (ids[2], ids[-1], ids[torch.tensor(0)]) == ("Jürgen", "x", "anne")
+    assert ids[1:3] == TEXTS[1:3]
+    assert ids[torch.tensor([3, 0], dtype=torch.int32)] == ids[[3, 0]] == ["x", "anne"]
+    assert ids.find(["x", "anne"]).tolist() == [3, 0]
+    numbers = OriginalIds(np.array([30, 10, 20]))
+    assert numbers[[1, 0]] == [10, 30]
+    assert numbers.find([20]).tolist() == [2]
+    assert repr(numbers) == "OriginalIds(3 integers)"
+
+
+def test_nodes_and_ids_that_are_not_there_are_errors() -> None:
+    ids = texts()
+    for node in (4, -5):
+        with pytest.raises(IndexError, match=f"there is no node {node}; there are 4"):
+            ids[node]
+    with pytest.raises(IndexError, match="nodes"):
+        ids[torch.tensor([4])]
+    with pytest.raises(KeyError, match="no node had the id 'bob'"):
+        ids.find(["bob"])
+
+
+def test_they_are_the_same_from_files(tmp_path: Path) -> None:
+    offsets = np.array([0, 2, 3])
+    files = write_ids(tmp_path, "ids", np.frombuffer(b"abc", dtype=np.uint8), offsets)
+    for in_memory in (True, False):
+        assert read_ids(tmp_path, files, "ids.a", in_memory)[:] == ["ab", "c"]
+
+
+@pytest.mark.parametrize("files", [None, {}, {"values": "a.npy", "more": "b.npy"}, {"values": "../a.npy"}])
+def test_files_must_be_named_and_inside(tmp_path: Path, files: object) -> None:
+    with pytest.raises(ValueError, match=r"ids\.a"):
+        read_ids(tmp_path, files, "ids.a", True)
+
+
+def test_other_arrays_are_refused() -> None:
+    with pytest.raises(ValueError, match="the original ids must be integers or bytes, but are float64"):
+        OriginalIds(np.zeros(3))
+    with pytest.raises(ValueError, match="the offsets of ids must be int64, but are float64"):
+        OriginalIds(np.zeros(3, dtype=np.uint8), np.zeros(3))
+    with pytest.raises(ValueError, match=r"the id of node 0 lies at 2 to 9 of 3 bytes"):
+        OriginalIds(np.zeros(3, dtype=np.uint8), np.array([2, 9]))[0]
