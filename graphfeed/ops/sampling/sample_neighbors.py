@@ -68,9 +68,10 @@ def make_table(largest_fanout: int) -> torch.Tensor:
 
 def make_table_for(offsets: torch.Tensor, fanouts: torch.Tensor) -> torch.Tensor:
     """Return the hash table for the picks of one hop, which start at `offsets`; on a GPU each column has its own."""
-    if on_gpu(offsets) or offsets.numel() == 1:
+    largest = int(fanouts.max()) if fanouts.numel() else 0
+    if on_gpu(offsets) or offsets.numel() == 1 or largest <= MAX_LOOK_BACK:
         return NO_TABLE
-    return make_table(min(int(fanouts.max()) if fanouts.numel() else 0, int(offsets.diff().max())))
+    return make_table(min(largest, int(offsets.diff().max())))
 
 
 def sample_neighbors(

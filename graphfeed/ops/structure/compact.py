@@ -7,8 +7,13 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
-from graphfeed.ops.checks import bounds, check_ids, check_vector
+from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_vector
 from graphfeed.ops.structure.csc import check_columns
+
+SMALL_MAP = 1 << 22
+"""Below this largest id, a dense map is used although nobody says how many nodes there are; it takes 16 MB at most."""
+FEW = 1 << 12
+"""Fewer neighbours than this are hashed then, because a new map would cost more."""
 
 
 class Compacted(NamedTuple):
@@ -42,7 +47,7 @@ def compact(
         seed_starts: int64: where each node type's seeds start; None for one type. This and the next two lie on the CPU.
         neighbor_starts: int64: where each edge type's neighbours start, one longer than there are edge types.
         sources: int64: node type of each edge type's neighbours.
-        num_nodes: An upper bound of the ids; None hashes. A GPU does not check ids.
+        num_nodes: An upper bound of the ids; with None, large ids are hashed. A GPU does not check ids.
 
     Raises:
         TypeError: Ids are neither int32 nor int64, or of two dtypes.
@@ -60,8 +65,9 @@ def compact(
         seed_starts = torch.tensor([0, seeds.numel()])
         neighbor_starts = torch.tensor([0, neighbors.numel()])
         sources = torch.zeros(1, dtype=torch.int64)
-    check_parts(seeds, neighbors, seed_starts, neighbor_starts, sources)
-    check_nodes(seeds, neighbors, num_nodes)
+    else:
+        check_parts(seeds, neighbors, seed_starts, neighbor_starts, sources)
+    largest = check_nodes(seeds, neighbors, num_nodes)
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     if on_gpu(seeds):
         return compact_on_gpu(module, seeds, neighbors, seed_starts, neighbor_starts, sources)
@@ -69,19 +75,24 @@ def compact(
     rows = buffers.empty(seeds.numel() + size, seeds.dtype)
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
     local = buffers.empty(size, seeds.dtype)
-    found = buffers.empty(size, seeds.dtype)
-    found_types = buffers.empty(size, torch.int32)
-    with buffers.NODE_MAPS.borrow(0 if num_nodes is None else num_nodes) as node_map:
-        keys = torch.empty(0, dtype=torch.int64)
-        if node_map is None or num_nodes is None:
-            keys = make_keys(seeds, neighbors)
+    map_size = size_of_map(num_nodes, largest, size)
+    with buffers.NODE_MAPS.borrow(map_size or 0) as node_map:
+        hashes = node_map is None or map_size is None
+        keys = make_keys(seeds, neighbors) if hashes else torch.empty(0, dtype=torch.int64)
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32).numpy()
         module.compact(
             seeds.contiguous().numpy(), seed_starts.numpy(), neighbors.contiguous().numpy(), neighbor_starts.numpy(),
-            sources.numpy(), keys.numpy(), hashed if keys.numel() else node_map, found.numpy(), found_types.numpy(),
+            sources.numpy(), keys.numpy(), hashed if keys.numel() else node_map,
             rows.numpy(), row_starts.numpy(), local.numpy(),
         )  # fmt: skip
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
+
+
+def size_of_map(num_nodes: int | None, largest: int, num_neighbors: int) -> int | None:
+    """Return how many nodes a dense map should have; None if ids are hashed."""
+    if num_nodes is None and num_neighbors >= FEW and largest < SMALL_MAP:
+        return 1 << (largest + 1).bit_length()
+    return num_nodes
 
 
 def check_parts(
@@ -103,13 +114,17 @@ def check_parts(
         )
 
 
-def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> None:
-    """Raise unless all ids are 0 or more, and below a number if there is one; a GPU is not waited for."""
+def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:
+    """Return the largest id, or raise unless all are 0 or more and below a number; a GPU is not waited for."""
+    largest = -1
     for name, ids in (("seeds", seeds), ("neighbors", neighbors)) if seeds.is_cpu else ():
+        low, high = bounds(ids) if ids.numel() else (0, -1)
         if num_nodes is not None:
-            check_ids(name, ids, num_nodes)
-        elif ids.numel() and bounds(ids)[0] < 0:
-            raise ValueError(f"{name} must be ids of 0 or more, but hold {bounds(ids)[0]}")
+            check_bounds(name, (low, high), num_nodes, ValueError)
+        elif low < 0:
+            raise ValueError(f"{name} must be ids of 0 or more, but hold {low}")
+        largest = max(largest, high)
+    return largest
 
 
 def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
@@ -133,6 +148,6 @@ def compact_on_gpu(
     ids = as_kernel_args(seeds, seeds, neighbors)
     keys = make_keys(seeds, neighbors)
     module.compact(
-        ids[0], seed_starts, ids[1], neighbor_starts, sources, keys, None, None, None, rows, row_starts, local
+        ids[0], seed_starts, ids[1], neighbor_starts, sources, keys, None, rows, row_starts, local
     )  # fmt: skip
     return Compacted(rows[: int(row_starts[-1])], row_starts, local)

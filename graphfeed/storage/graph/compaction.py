@@ -107,10 +107,11 @@ def merge_sources(
     """
     rows: dict[str, torch.Tensor] = {}
     local: dict[str, torch.Tensor] = {}
+    met = [name for name, csc in cscs.items() if len(csc.indices) > 0]
     # The ids of a graph fit side by side into one range, so one call does. Others may not, so each type has a call.
     for kinds in [[kind] for kind in seeds] if num_nodes is None else [list(num_nodes)]:
         sizes = list(accumulate(() if num_nodes is None else num_nodes.values(), initial=0))
-        own = {name: kinds.index(source) for name in cscs if (source := etype_str_to_tuple(name)[0]) in kinds}
+        own = {name: kinds.index(source) for name in met if (source := etype_str_to_tuple(name)[0]) in kinds}
         ids = [shift(seeds[kind], size) for kind, size in zip(kinds, sizes, strict=False)]
         neighbors = [shift(cscs[name].indices, sizes[source]) for name, source in own.items()] or [ids[0][:0]]
         for part in (*ids, *neighbors) if num_nodes is None else ():
@@ -127,7 +128,8 @@ def merge_sources(
         found = torch.split(result.rows, result.row_starts.diff().tolist())
         rows.update((kind, shift(part, -size)) for kind, part, size in zip(kinds, found, sizes, strict=False))
         local.update(zip(own, torch.split(result.local, list(map(len, neighbors))), strict=False))
-    return rows, {name: CSCFormatBase(csc.indptr, local[name]) for name, csc in cscs.items()}
+    # An edge type without edges keeps its indices, for there are none to relabel.
+    return rows, {name: CSCFormatBase(csc.indptr, local.get(name, csc.indices)) for name, csc in cscs.items()}
 
 
 def shift(ids: torch.Tensor, distance: int) -> torch.Tensor:

@@ -98,8 +98,9 @@ def sample_one_hop_by_type(
     cscs, original = {}, {}
     for kind, number in graph.edge_type_to_id.items():
         own = slice(bounds[number], bounds[number + 1])
-        indptr = typed.indptr[rows[number] : rows[number + 1]]
-        cscs[kind] = CSCFormatBase(indptr, sources[own] - offsets[kind.split(":")[0]])
+        indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
+        first_id = offsets[kind.split(":")[0]] if len(ids) else 0
+        cscs[kind] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
         original[kind] = edge_ids[own]
     return SampledSubgraph(cscs, seeds, None, original), picks
 

@@ -1,5 +1,6 @@
 import random
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from graphfeed.ops import buffers
 from tests import reference
 from tests.ops.graphs import ID_DTYPES, strided
 
+MODULE = import_module("graphfeed.ops.structure.compact")
+"""By its name, for `ops.compact` is the function."""
 NUM_NODES = 60
 Typed = tuple[list[list[int]], list[list[int]], list[int]]
 
@@ -101,6 +104,21 @@ def test_large_batches(num_nodes: int | None) -> None:
     (rows,), (local,) = reference.compact([ids[:1000].tolist()], [ids[1000:].tolist()], [0])
     assert result.rows.tolist() == rows
     assert result.local.tolist() == local
+
+
+@pytest.mark.parametrize("largest", [50_000, MODULE.SMALL_MAP - 1, MODULE.SMALL_MAP, 2**40])
+def test_without_a_number_of_nodes_small_ids_need_no_hashing(largest: int) -> None:
+    maps = buffers.NODE_MAPS.used_bytes, {size: len(own) for size, own in buffers.NODE_MAPS.idle.items()}
+    seeds, neighbors = torch.randperm(40_000)[:500], torch.randint(0, 50_000, (MODULE.FEW,))
+    neighbors[-1] = largest
+    found = ops.compact(seeds, neighbors)
+    (rows,), (local,) = reference.compact([seeds.tolist()], [neighbors.tolist()], [0])
+    assert (found.rows.tolist(), found.local.tolist()) == (rows, local)
+    size = 1 << (largest + 1).bit_length()
+    if largest < MODULE.SMALL_MAP:
+        assert (buffers.NODE_MAPS.idle[size][-1] == -1).all()
+    else:
+        assert maps == (buffers.NODE_MAPS.used_bytes, {size: len(own) for size, own in buffers.NODE_MAPS.idle.items()})
 
 
 def test_maps_are_clean_afterwards() -> None:

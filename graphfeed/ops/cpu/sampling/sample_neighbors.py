@@ -4,7 +4,9 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
 from graphfeed.ops.cpu.random import node_state, typed_state
+from graphfeed.ops.cpu.sampling.edge_types import count_kinds, list_kinds, sort_picks, split_picks
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment
+from graphfeed.ops.cpu.sampling.sample_hops import fill_plain
 
 
 @kernel
@@ -29,6 +31,14 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     last = seeds.size - 1
     by_type = fanouts.size > 1
+    if cumulative.size == 0 and not by_type and not replace:
+        starts, degrees = np.empty(seeds.size, np.int64), np.empty(seeds.size, np.int64)
+        for column in range(seeds.size):
+            prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
+            starts[column] = indptr[seeds[column]]
+            degrees[column] = np.int64(indptr[seeds[column] + 1]) - starts[column]
+        fill_plain(seeds, np.empty(0, np.int64), key, starts, degrees, offsets, table, positions)
+        return
     for column in range(seeds.size):
         prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
         if offsets[column] == offsets[column + 1]:
@@ -62,25 +72,11 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
         indptr: Written: for each edge type the running count of its columns' edges.
         grouped: Written: the edges, type by type.
     """
-    indptr[:] = 0
-    columns = offsets.size - 1
-    for kind in range(column_starts.size - 1):
-        for column in range(column_starts[kind], column_starts[kind + 1]):
-            low, high = offsets[column], offsets[column + 1]
-            positions[low:high].sort()
-            for place in range(low, high):
-                edge_type = np.int64(types[positions[place]])
-                indptr[bounds[edge_type] + column - column_starts[kind] + 1] += 1
-    if columns == 0:
-        return
-    starts = np.zeros(destinations.size, dtype=np.int64)
-    total = np.int64(0)
-    for edge_type in range(destinations.size):
-        starts[edge_type] = total
-        for row in range(bounds[edge_type] + 1, bounds[edge_type + 1]):
-            indptr[row] += indptr[row - 1]
-        total += indptr[bounds[edge_type + 1] - 1]
-    for place in range(offsets[columns]):
-        edge_type = np.int64(types[positions[place]])
-        grouped[starts[edge_type]] = positions[place]
-        starts[edge_type] += 1
+    sort_picks(offsets, positions)
+    kinds, starts = np.empty(positions.size, np.int32), np.zeros(destinations.size, np.int64)
+    counts = np.zeros(destinations.size, np.int64)
+    count_kinds(types, positions, kinds, counts)
+    for edge_type in range(1, destinations.size):
+        starts[edge_type] = starts[edge_type - 1] + counts[edge_type - 1]
+    listed, begins = list_kinds(destinations, counts >= 0, column_starts.size - 1)
+    split_picks(positions, kinds, offsets, column_starts, listed, begins, bounds, starts, indptr, grouped)

@@ -13,8 +13,6 @@ def compact(
     sources,
     keys,
     node_map,
-    found,
-    found_types,
     rows,
     row_starts,
     local,
@@ -32,13 +30,11 @@ def compact(
         sources: Node type of each edge type's neighbours; on the CPU.
         keys: The hash table's keys, all -1.
         node_map: Not used.
-        found: Not used.
-        found_types: Not used.
         rows: Written: row ids, one node type after the other.
         row_starts: Written: where each node type begins; on the CPU.
         local: Written: positions of the neighbours.
     """
-    del node_map, found, found_types
+    del node_map
     count, edges, device = seeds.numel(), neighbors.numel(), seeds.device
     size, width = count + edges, seeds.itemsize
     slots = torch.empty(size, dtype=torch.int64, device=device)
