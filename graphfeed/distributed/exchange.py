@@ -1,6 +1,6 @@
 """Ask each part for what it owns, and put the answers back in the order of the questions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ COUNTS = "counts"
 
 def ask_owners(
     peers: Peers, name: str, answer: Answer, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
-) -> list[tuple[torch.Tensor, Tensors]]:
-    """Ask the owner of each question, all at once; this rank answers its own meanwhile.
+) -> Iterator[tuple[torch.Tensor, Tensors]]:
+    """Ask the owner of each question, all at once; whoever goes through the answers waits for them.
 
     Args:
         peers: The ranks.
@@ -31,10 +31,11 @@ def ask_owners(
         questions: One row per question.
 
     Returns:
-        For each rank that was asked: the positions of the questions, ascending, and its answer.
+        For each rank that was asked: the positions of the questions, ascending, and its answer. This rank's own comes
+        first, and is computed while the others are on their way.
     """
     if peers.world_size == 1:
-        return [(torch.arange(owners.numel()), answer(options, questions))]
+        return iter([(torch.arange(owners.numel()), answer(options, questions))])
     # NumPy sorts small integers by counting.
     order = torch.from_numpy(np.argsort(owners.numpy(), kind="stable"))
     parts = torch.split(order, torch.bincount(owners, minlength=peers.world_size).tolist())
@@ -42,8 +43,14 @@ def ask_owners(
     split = {rank: {key: take_rows(values, parts[rank]) for key, values in questions.items()} for rank in asked}
     own = split.pop(peers.rank, None)
     futures = peers.ask(name, options, split)
-    answers = [] if own is None else [(parts[peers.rank], answer(options, own))]
-    return answers + [(parts[rank], peers.wait(rank, future)) for rank, future in futures.items()]
+
+    def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
+        if own is not None:
+            yield parts[peers.rank], answer(options, own)
+        for rank, future in futures.items():
+            yield parts[rank], peers.wait(rank, future)
+
+    return answers()
 
 
 def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty: torch.Tensor) -> torch.Tensor:

@@ -74,21 +74,21 @@ class PartitionedFeature(Feature):
         return rows if unique.numel() == ids.numel() else take_rows(rows, places)
 
     def _gather(self, ids: torch.Tensor, owners: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """Return rows: those of some ranks from memory, the others from their owners."""
+        """Return rows: those of some ranks from memory, while the others are on their way from their owners."""
         if not here:
             answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": ids})
-            return merge_rows(answers, "rows", self._no_rows())
+            return merge_rows(list(answers), "rows", self._no_rows())
         out = buffers.empty((ids.numel(), *self.size()), next(iter(here.values())).dtype)
         known = torch.zeros(self.book.num_parts, dtype=torch.bool)
         known[list(here)] = True
-        away = find(~known[owners.long()]) if len(here) < self.book.num_parts else owners[:0].long()
-        if away.numel():
-            asked = {"ids": take_rows(ids, away)}
-            for places, tensors in ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), {}, asked):
-                copy_rows(tensors["rows"], torch.arange(places.numel()), out, take_rows(away, places), distinct=True)
+        away = find(~known[owners.long()]) if len(here) < self.book.num_parts else find(known[:0])
+        asked = {"ids": take_rows(ids, away)}
+        answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), {}, asked)
         for rank, rows in here.items():
             at = find(owners == rank)
             copy_rows(rows, self.book.places_of(take_rows(ids, at)).long(), out, at, distinct=True)
+        for places, tensors in answers:
+            copy_rows(tensors["rows"], torch.arange(places.numel()), out, take_rows(away, places), distinct=True)
         return out
 
     def size(self) -> torch.Size:

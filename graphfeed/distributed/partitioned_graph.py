@@ -200,7 +200,7 @@ class PartitionedGraph(SamplingGraph):
             check_ids("seeds", ids, columns.total_num_nodes)
             owners = self._here.find_ranks(ids)
             questions = {"ids": ids, **(timed or {})}
-            answers = ask_owners(self.peers, self._name, self._answer, owners, options, questions)
+            answers = list(ask_owners(self.peers, self._name, self._answer, owners, options, questions))
             asked.append(merge_columns(answers, edges_at(columns, torch.empty(0, dtype=torch.int64), request)))
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])

@@ -185,7 +185,7 @@ class Peers:
         with self._changed:
             if self._lost is not None and messages:
                 raise self._lost
-            self.traffic.exchanges += 1
+            self.traffic.exchanges += bool(messages)
             for rank, number, message in messages:
                 futures[rank] = self._mail.expected[number] = Future()
                 self._mail.outgoing[rank].append(message)

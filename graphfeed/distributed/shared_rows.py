@@ -38,7 +38,7 @@ class SharedRows:
         self._name = peers.serve("rows", self._answer, takes_long=True)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
-        """Return the rows in memory, unless these are but this rank's; the first call waits for the ranks here.
+        """Return the rows in memory; nothing for a single rank. The first call waits for the ranks here.
 
         Raises:
             RankLostError: A rank was lost.
@@ -49,8 +49,8 @@ class SharedRows:
             with self._opening:
                 if self._others is None:
                     self._others = self._open()
-        own = self._tensor()
-        return self._others if own is None or not self._others else {**self._others, self.peers.rank: own}
+        own = None if self.peers.world_size == 1 else self._tensor()
+        return self._others if own is None else {**self._others, self.peers.rank: own}
 
     def _tensor(self) -> torch.Tensor | None:
         """Return the rows that this rank owns, if they lie in memory."""

@@ -56,11 +56,17 @@ def assign(num_ids: int, how: str, salt: int = 90) -> PartBook:
     Args:
         num_ids: The number of ids.
         how: "range": ranks own ranges. "random": they own any ids. "empty": the same, but the last rank owns none.
+            "stored": they own clusters of ids and odd ones, of sizes that differ, as METIS finds them in a real graph.
         salt: Another number gives other random parts.
     """
     world_size = find_place()[1]
     if how == "range":
         return PartBook.from_bounds([part * num_ids // world_size for part in range(world_size + 1)])
+    if how == "stored":
+        clusters = numbers(50, world_size, salt)[torch.arange(num_ids) * 50 // num_ids]
+        return PartBook.from_assignment(
+            torch.where(numbers(num_ids, 10, salt) == 0, numbers(num_ids, world_size, salt), clusters), world_size
+        )
     owning = max(1, world_size - (how == "empty"))
     return PartBook.from_assignment(numbers(num_ids, owning, salt), world_size)
 

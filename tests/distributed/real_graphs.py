@@ -9,7 +9,7 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
-from graphfeed.distributed.peers import find_place
+from graphfeed.distributed.peers import SHARED, find_place
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.golden_pipelines import numbers
@@ -88,15 +88,21 @@ def edits(folder: Path) -> int:
     )
 
 
-def compare(data: str) -> dict[str, int]:
+def compare(data: str, share_memory: bool) -> dict[str, int]:
     """Return how many mini-batches of each graph were equal."""
     path = Path(data)
+    SHARED[distributed.group.WORLD] = Peers(share_memory=share_memory)
     return {
         "cora": citations(path, "cora", "ldg"),
         "musae_github": citations(path, "musae_github", "hash"),
         "wordnet": wordnet(),
         "wikipedia_temporal": edits(path),
     }
+
+
+def compare_metis(data: str) -> int:
+    """Return how many mini-batches were equal where METIS assigned the nodes."""
+    return citations(Path(data), "cora", "metis")
 
 
 def count_traffic(share_memory: bool) -> dict[str, int]:

@@ -30,6 +30,7 @@ def share_all() -> dict[str, Any]:
         "attributes": disagree_on_attributes(),
         "update": update_rows(),
         "disk": read_from_some_disks(),
+        "cache": [read_often(cache_bytes) for cache_bytes in (0, 1 << 14)],
     }
     distributed.barrier()
     return found
@@ -137,6 +138,21 @@ def read_from_some_disks() -> bool:
     equal = all(torch.equal(feature.read(given), VALUES[given]) for given in (ids, ids.int(), ids[:0]))
     distributed.barrier()
     return equal
+
+
+def read_often(cache_bytes: int) -> list[Any]:
+    """Return whether rows are right in ten reads of much the same ids, and how many bytes this rank sent for them."""
+    peers = Peers(share_memory=False)
+    feature: gf.Feature = feature_in_parts(VALUES, "random", 0, peers)
+    if cache_bytes:
+        feature = gf.cpu_cached_feature(feature, cache_bytes)
+    equal = True
+    for number in range(10):
+        ids = torch.tensor([*range(60), 90 + number])
+        equal &= torch.equal(feature.read(ids), VALUES[ids])
+    peers.close()
+    peers.join()
+    return [equal, peers.traffic.bytes_sent]
 
 
 def leave_nothing() -> list[int]:

@@ -1,4 +1,5 @@
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -42,3 +43,15 @@ def test_updates_and_other_processes_are_refused_with_what_to_do() -> None:
         feature.update(VALUES)
     with pytest.raises(TypeError, match="worker='thread'"):
         pickle.dumps(feature)
+
+
+@pytest.mark.slow
+def test_rows_that_are_often_read_are_kept_in_a_cache_and_not_sent_again(shared: list[Any]) -> None:
+    plain, cached = ([found["cache"][number] for found in shared] for number in range(2))
+    assert [equal for equal, _ in plain + cached] == [True] * 6
+    row_bytes, remote = 4 * 4, 2 / 3
+    least = row_bytes * remote * (60 + 10)
+    sent = [sum(num_bytes for _, num_bytes in found) / 3 for found in (plain, cached)]
+    # Each message has a head of its own, here larger than the rows.
+    assert sent[0] - sent[1] > 9 * row_bytes * remote * 60 * 0.8
+    assert sent[1] > least

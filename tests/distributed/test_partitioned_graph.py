@@ -37,6 +37,11 @@ def test_mini_batches_of_all_samplers_are_those_of_the_whole_graph(
 
 
 @pytest.mark.slow
+def test_eight_parts_as_metis_finds_them_make_no_difference(tmp_path: Path) -> None:
+    check_equal(tmp_path, 8, ["features", "typed", "weighted, int64"], how="stored", share_memory="some")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("share_memory", ["yes", "no"])
 def test_threads_ask_at_the_same_time(tmp_path: Path, share_memory: str) -> None:
     names = ["features", "typed", "LABOR, int64", "weighted, int64"]
@@ -89,11 +94,21 @@ def test_seeds_outside_of_the_graph_and_unknown_names_are_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_mini_batches_of_real_graphs_are_those_of_the_whole_graph(
-    tmp_path: Path, shared_data: Path, world_size: int
+def test_mini_batches_of_parts_that_metis_assigns_are_those_of_the_whole_graph(
+    tmp_path: Path, shared_data: Path
 ) -> None:
-    for found in run_ranks("tests.distributed.real_graphs:compare", world_size, tmp_path, data=str(shared_data)):
+    pytest.importorskip("pymetis")
+    for found in run_ranks("tests.distributed.real_graphs:compare_metis", 3, tmp_path, data=str(shared_data)):
+        assert found == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("world_size", "share_memory"), [(2, True), (3, False)])
+def test_mini_batches_of_real_graphs_are_those_of_the_whole_graph(
+    tmp_path: Path, shared_data: Path, world_size: int, share_memory: bool
+) -> None:
+    options = {"data": str(shared_data), "share_memory": share_memory}
+    for found in run_ranks("tests.distributed.real_graphs:compare", world_size, tmp_path, **options):
         assert found == dict.fromkeys(("cora", "musae_github", "wordnet", "wikipedia_temporal"), 6)
 
 
