@@ -20,6 +20,10 @@ SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
 IDLE_BYTES = 1 << 30
 """The most memory that the pool keeps while nobody uses it."""
+NUMPY_DTYPES: dict[torch.dtype, Any] = {
+    torch.int64: np.int64, torch.int32: np.int32, torch.uint8: np.uint8, torch.float32: np.float32,
+}  # fmt: skip
+"""Of the tensors that are made most often; those of other dtypes are views of bytes, which takes longer."""
 MAP_BYTES = 1 << 30
 """The most memory for all dense node maps together; beyond it, ids are hashed."""
 
@@ -165,4 +169,7 @@ def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device
     size = prod(shape) * dtype.itemsize
     if size == 0 or device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
+    known = NUMPY_DTYPES.get(dtype)
+    if known is not None:
+        return torch.from_numpy(POOL.empty(shape, known))
     return torch.from_numpy(POOL.empty(size, np.uint8)).view(dtype).reshape(shape)

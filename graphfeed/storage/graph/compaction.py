@@ -1,14 +1,15 @@
 """Relabel sampled columns; samplers of a user's own call these functions."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import CompletedFuture, compact, expand_indptr
+from graphfeed.ops import CompletedFuture, expand_indptr
 from graphfeed.ops.checks import bounds
 from graphfeed.ops.completed_future import check_one_rank
+from graphfeed.ops.structure.compact import compact_parts
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
@@ -117,15 +118,16 @@ def merge_sources(
         for part in (*ids, *neighbors) if num_nodes is None else ():
             if part.numel() and bounds(part)[0] < 0:
                 raise ValueError(f"ids must be 0 or more, but there is {bounds(part)[0]}")
-        result = compact(
+        result = compact_parts(
             join(ids),
             join(neighbors),
-            seed_starts=torch.tensor([0, *map(len, ids)]).cumsum(0),
-            neighbor_starts=torch.tensor([0, *map(len, neighbors)]).cumsum(0),
-            sources=torch.tensor(list(own.values()) or [0]),
-            num_nodes=sizes[-1] or None,
+            torch.tensor(list(accumulate(map(len, ids), initial=0))),
+            torch.tensor(list(accumulate(map(len, neighbors), initial=0))),
+            torch.tensor(list(own.values()) or [0]),
+            sizes[-1] or None,
         )
-        found = torch.split(result.rows, result.row_starts.diff().tolist())
+        starts = result.row_starts.tolist()
+        found = [result.rows[low:high] for low, high in pairwise(starts)]
         rows.update((kind, shift(part, -size)) for kind, part, size in zip(kinds, found, sizes, strict=False))
         local.update(zip(own, torch.split(result.local, list(map(len, neighbors))), strict=False))
     # An edge type without edges keeps its indices, for there are none to relabel.
