@@ -179,8 +179,8 @@ __all__ = [
 _NAMES = {
     "graphfeed.channels": """ChannelBase Closed EndOfEpoch MpChannel PeerError QueueTimeoutError SampleMessage
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
-    "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PipelineGraph SamplePerLayer
-        TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
+    "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler PipelineGraph
+        SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
     "graphfeed.distributed": """DistContext DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook
         PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel
         SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
@@ -194,9 +194,9 @@ _NAMES = {
     "graphfeed.interop.scipy": "from_scipy to_scipy",
     "graphfeed.ops": "draw_key expand_indptr index_select indptr_edge_ids isin unique_and_compact",
     "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData ToPyGData",
-    "graphfeed.storage": """CANONICAL_ETYPE_DELIMITER CPUFeatureCache GPUFeatureCache ORIGINAL_EDGE_ID
-        OnDiskFeatureData bytes_to_number_of_items compact_csc_format convert_to_hetero etype_str_to_tuple
-        etype_tuple_to_str load_from_shared_memory revert_to_homo seed_type_str_to_ntypes
+    "graphfeed.storage": """CANONICAL_ETYPE_DELIMITER CPUFeatureCache GPUFeatureCache NegativeQuery NodeWeights
+        ORIGINAL_EDGE_ID OnDiskFeatureData bytes_to_number_of_items compact_csc_format convert_to_hetero
+        etype_str_to_tuple etype_tuple_to_str load_from_shared_memory revert_to_homo seed_type_str_to_ntypes
         unique_and_compact_csc_formats wrap_with_cached_feature""",
 }
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -251,7 +251,9 @@ if typing.TYPE_CHECKING:
     from graphfeed.ops import indptr_edge_ids as indptr_edge_ids
     from graphfeed.ops import isin as isin
     from graphfeed.ops import unique_and_compact as unique_and_compact
-    from graphfeed.pyg import *
+    from graphfeed.pyg import PyGLayerData as PyGLayerData
+    from graphfeed.pyg import PyGLayerHeteroData as PyGLayerHeteroData
+    from graphfeed.pyg import ToPyGData as ToPyGData
     from graphfeed.storage import *
 else:
     # Hidden from type checkers: they would take any name for one that is there.

@@ -48,6 +48,12 @@ MORE_PARAMETERS = {
         "temporal_sample_neighbors",
     },
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
+    # PyG's programs bring these with them.
+    "graphfeed/pyg/link_loader.py": {"__init__"},
+    "graphfeed/pyg/link_neighbor_loader.py": {"__init__"},
+    "graphfeed/pyg/neighbor_loader.py": {"__init__"},
+    "graphfeed/pyg/neighbor_sampler.py": {"__init__"},
+    "graphfeed/pyg/node_loader.py": {"__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sampling/labor_sample_hops.py": {"labor_sample_hops"},
     "graphfeed/ops/sampling/labor_sample_neighbors.py": {"labor_sample_neighbors"},

@@ -104,9 +104,13 @@ BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
     gf.LayerNeighborSampler: lambda: items().sample_layer_neighbor(graph(), [2, 3], batch_dependency=2),
     gf.MiniBatchTransformer: lambda: items().transform(add_degree),
     gf.NeighborSampler: lambda: items().sample_neighbor(graph(), [2, 3], prob_name="w"),
+    gf.PairNegativeSampler: lambda: edge_items().sample_negative_pairs(
+        graph(), "binary", 1.5, gf.NegativeQuery(strict=True)
+    ),
     gf.PrefetcherIterDataPipe: lambda: items().transform(add_degree).prefetch(2),
     gf.SamplePerLayer: lambda: one_layer(),
     gf.SeedEdgesExcluder: lambda: edge_items().sample_neighbor(graph(), [4, 4]).exclude_seed_edges(True),
+    gf.SubgraphInducer: lambda: items().sample_neighbor(graph(), [2], only_new=True).induce_subgraph(graph()),
     gf.TemporalLayerNeighborSampler: lambda: timed_items().temporal_sample_layer_neighbor(
         graph(), [2, 3], edge_timestamp_attr_name="time"
     ),

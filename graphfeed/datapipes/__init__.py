@@ -21,6 +21,7 @@ from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.minibatcher import ItemNameWarning, minibatcher_default
 from graphfeed.datapipes.negative_sampler import NegativeSampler, with_negatives
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.pair_negative_sampler import PairNegativeSampler
 from graphfeed.datapipes.pipeline.pipeline_graph import (
     PipelineGraph,
     to_graph,
@@ -29,6 +30,7 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
+from graphfeed.datapipes.subgraph_inducer import SubgraphInducer
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
@@ -40,9 +42,9 @@ from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 __all__ = [
     "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler", "FanoutSampler", "FeatureFetcher",
     "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource", "LayerNeighborSampler", "MiniBatch",
-    "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "PipelineGraph", "Placement", "SamplePerLayer",
-    "SeedEdgesExcluder", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
-    "TemporalSampler", "Transform", "UniformNegativeSampler", "exclude_seed_edges", "find", "minibatcher_default",
-    "replace", "to_graph", "traverse", "with_negatives",
+    "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
+    "SamplePerLayer", "SeedEdgesExcluder", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",
+    "TemporalNeighborSampler", "TemporalSampler", "Transform", "UniformNegativeSampler", "exclude_seed_edges", "find",
+    "minibatcher_default", "replace", "to_graph", "traverse", "with_negatives",
 ]
 # fmt: on

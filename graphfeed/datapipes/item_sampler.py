@@ -79,12 +79,15 @@ class ItemSampler(Datapipe):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
         size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
-        seed = self.seed or 0
-        key = fold(seed, self.epoch, SHUFFLE)
+        key = fold(self.seed or 0, self.epoch, SHUFFLE)
         places = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
+        return self.minibatch_of(places, index)
+
+    def minibatch_of(self, places: torch.Tensor, index: int) -> Any:
+        """Return the mini-batch of the items at some places, with the key that belongs to an index."""
         minibatch = self.minibatcher(self.item_set[places], self.item_set.names)
         if isinstance(minibatch, MiniBatch):
-            minibatch.key = Key(seed, self.epoch, index)
+            minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch
 
     def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":

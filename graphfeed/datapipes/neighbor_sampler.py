@@ -17,7 +17,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a
     mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
 
-    The last five options are those of samplers on GPUs. Values that would change the result are refused.
+    The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. Values that would change the
+    result are refused.
 
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
@@ -46,6 +47,11 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     """Only False: each rank samples for its own seeds."""
     asynchronous: bool = False
     """Has no effect."""
+    only_new: bool = False
+    """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once, as by PyG's
+    `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
+    disjoint: bool = False
+    """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Implies `only_new`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,6 +64,8 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
             deduplicate=self.deduplicate,
             num_gpu_cached_edges=self.num_gpu_cached_edges,
             gpu_cache_threshold=self.gpu_cache_threshold,
+            only_new=self.only_new or self.disjoint,
+            disjoint=self.disjoint,
         )
 
     def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:

@@ -1,9 +1,10 @@
 """Sample neighbours of the seeds that existed before the seeds' times, hop by hop."""
 
+from dataclasses import replace
 from typing import Literal
 
 from graphfeed.datapipes.temporal_sampler import TemporalSampler
-from graphfeed.storage.graph.sampling_request import Strategy
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
@@ -41,6 +42,20 @@ class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
 
     strategy: Literal["uniform", "latest"] = "uniform"
     """"uniform" draws at random; "latest" takes the most recent edges, among equal times those that come last."""
+    inclusive: bool = False
+    """Whether both ends of the time between `time - pre_time_window` and `time` are part of it."""
+    disjoint: bool = False
+    """Whether nodes are merged inside the tree of each seed, and each hop samples only the nodes that the hop before
+    found, as by PyG's `NeighborLoader`; otherwise, each edge has a row of its own."""
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        request = super().make_request()
+        if self.inclusive and request.temporal is not None:
+            request = replace(request, temporal=replace(request.temporal, inclusive=True))
+        if not self.disjoint:
+            return request
+        return replace(request, deduplicate=True, only_new=True, disjoint=True)
 
     @property
     def chosen_by(self) -> Strategy:

@@ -161,7 +161,8 @@ class PartitionedGraph(SamplingGraph):
         """Sample all hops in time, as `SamplingGraph.temporal_sample_hops` says."""
         if (whole := self._whole()) is not None:
             return whole.temporal_sample_hops(seeds, seeds_timestamp, request, keys)
-        return temporal_sample_hop_by_hop(self._sample_in_time, seeds, seeds_timestamp, request, keys)
+        sample = self._sample_in_time
+        return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
         """Return the whole graph if all its parts lie on this machine, in memory that its ranks share."""

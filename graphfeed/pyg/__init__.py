@@ -1,10 +1,67 @@
-"""PyG: mini-batches and sampled subgraphs as its data objects.
+"""PyG: its loaders on this package's pipelines, and mini-batches and sampled subgraphs as its data objects.
 
 This room is optional, and needs `torch_geometric` only when it is used. Nothing here samples or fetches; that is done
-by the same stages as for everyone else, in `graphfeed.datapipes`.
+by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg.md says what each argument means.
 """
 
-from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
-from graphfeed.pyg.to_pyg_data import ToPyGData
+import importlib
+import typing
 
-__all__ = ["PyGLayerData", "PyGLayerHeteroData", "ToPyGData"]
+from graphfeed.pyg.fill_data import FillData
+from graphfeed.pyg.init_worker import InitWorker
+from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
+from graphfeed.pyg.link_loader import LinkLoader
+from graphfeed.pyg.link_neighbor_loader import LinkNeighborLoader
+from graphfeed.pyg.link_seeds import LinkSeeds
+from graphfeed.pyg.negative_sampling import NegativeSampling
+from graphfeed.pyg.neighbor_loader import NeighborLoader
+from graphfeed.pyg.node_loader import NodeLoader
+from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
+from graphfeed.pyg.sample_with import SampleWith
+from graphfeed.pyg.to_pyg_data import ToPyGData
+from graphfeed.pyg.to_sampler_output import ToSamplerOutput
+from graphfeed.pyg.transform_output import TransformOutput
+
+if typing.TYPE_CHECKING:
+    from graphfeed.pyg.neighbor_sampler import NeighborSampler as NeighborSampler
+
+    HeteroSamplerOutput: typing.Any
+    NumNeighbors: typing.Any
+    SamplerOutput: typing.Any
+else:
+    # These derive from PyG's classes, or are PyG's own.
+    _FOUND_IN = {
+        "HeteroSamplerOutput": "torch_geometric.sampler",
+        "NeighborSampler": "graphfeed.pyg.neighbor_sampler",
+        "NumNeighbors": "torch_geometric.sampler",
+        "SamplerOutput": "torch_geometric.sampler",
+    }
+
+    def __getattr__(name: str) -> typing.Any:
+        if name in _FOUND_IN:
+            importlib.import_module("graphfeed.pyg.to_sampler_output").import_pyg("torch_geometric.sampler", name)
+            return getattr(importlib.import_module(_FOUND_IN[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "FillData",
+    "HeteroSamplerOutput",
+    "InitWorker",
+    "LinkLoader",
+    "LinkNeighborLoader",
+    "LinkSeeds",
+    "NegativeSampling",
+    "NeighborLoader",
+    "NeighborSampler",
+    "NodeLoader",
+    "NumNeighbors",
+    "OrderedItemSampler",
+    "PyGLayerData",
+    "PyGLayerHeteroData",
+    "SampleWith",
+    "SamplerOutput",
+    "ToPyGData",
+    "ToSamplerOutput",
+    "TransformOutput",
+]

@@ -30,6 +30,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
     fused_csc_sampling_graph,
 )
 from graphfeed.storage.graph.load_graph import load_from_shared_memory, load_graph
+from graphfeed.storage.graph.negatives import NegativeQuery, NodeWeights
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.reverse_edges import add_reverse_edges
 from graphfeed.storage.graph.sampled_subgraph import (
@@ -66,6 +67,8 @@ __all__ = [
     "GPUFeatureCache",
     "HeteroItemSet",
     "ItemSet",
+    "NegativeQuery",
+    "NodeWeights",
     "OnDiskDataset",
     "OnDiskFeatureData",
     "OnDiskTask",

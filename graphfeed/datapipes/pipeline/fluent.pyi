@@ -20,13 +20,15 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negative_sampler import NegativeSampler
 from graphfeed.datapipes.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.pair_negative_sampler import PairNegativeSampler
 from graphfeed.datapipes.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
+from graphfeed.datapipes.subgraph_inducer import SubgraphInducer
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.storage import FeatureStore, SampledSubgraph, SamplingGraph
+from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
 FLUENT: dict[str, type]
@@ -65,6 +67,10 @@ class Fluent:
         overlap_fetch: bool = True,
         cooperative: bool = False,
     ) -> FeatureFetcher: ...
+    def induce_subgraph(
+        self,
+        graph: SamplingGraph,
+    ) -> SubgraphInducer: ...
     def mark_end(self) -> Datapipe: ...
     def mark_feature_fetcher_start(self) -> Datapipe: ...
     def prefetch(
@@ -95,6 +101,13 @@ class Fluent:
         self,
         negative_ratio: int,
     ) -> NegativeSampler: ...
+    def sample_negative_pairs(
+        self,
+        graph: SamplingGraph,
+        mode: Literal["binary", "triplet"],
+        amount: float = 1,
+        query: NegativeQuery | None = None,
+    ) -> PairNegativeSampler: ...
     def sample_neighbor(
         self,
         graph: SamplingGraph,
@@ -107,6 +120,8 @@ class Fluent:
         gpu_cache_threshold: int = 1,
         cooperative: bool = False,
         asynchronous: bool = False,
+        only_new: bool = False,
+        disjoint: bool = False,
     ) -> NeighborSampler: ...
     def sample_per_layer(
         self,
@@ -145,6 +160,8 @@ class Fluent:
         pre_time_window: int | None = None,
         hop_time: HopTime = "seed",
         strategy: Literal["uniform", "latest"] = "uniform",
+        inclusive: bool = False,
+        disjoint: bool = False,
     ) -> TemporalNeighborSampler: ...
     def to_pyg_data(
         self,

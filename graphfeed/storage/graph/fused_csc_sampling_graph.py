@@ -330,7 +330,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
         """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
         one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
-        return one_type and request.deduplicate and gpu_cache_for(self, seeds, request) is None
+        merged = request.deduplicate and not request.only_new
+        return one_type and merged and gpu_cache_for(self, seeds, request) is None
 
     def _sample_hop(
         self,

@@ -12,6 +12,7 @@ from graphfeed.ops.checks import check_ids, check_seed
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.compaction import compact_hop
 from graphfeed.storage.graph.former_names import check_former_names
+from graphfeed.storage.graph.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
@@ -249,16 +250,22 @@ def sample_hop_by_hop(
 ) -> list[SampledSubgraph]:
     """Sample hop after hop, each from the rows of the one before, and relabel each.
 
+    With `only_new`, each samples only the rows that the one before added.
+
     Args:
         graph: The graph.
         seeds: Node ids; by node type if the graph has types.
-        request: The fan-outs, and whether nodes are deduplicated.
+        request: The fan-outs, which nodes each hop samples, and which nodes are merged.
         draws: What the randomness of each hop comes from, the seeds' own hop first.
         sample: Samples one hop around some nodes, by a fan-out and the hop's draw; with the ids of the graph.
 
     Returns:
         One subgraph per hop, the outermost first.
     """
+    if request.only_new:
+        return sample_new_hop_by_hop(
+            graph.num_nodes, seeds, request, draws, lambda nodes, _, fanout, draw: sample(nodes, fanout, draw)
+        )
     hops: list[SampledSubgraph] = []
     for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
         hop = sample(seeds, fanout, draw)

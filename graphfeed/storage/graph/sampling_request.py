@@ -44,6 +44,11 @@ class SamplingRequest:
     """For how many edges of a pinned graph a GPU keeps copies; 0: no cache."""
     gpu_cache_threshold: int = 1
     """After how many requests for a node its in-edges are copied; 1: at once."""
+    only_new: bool = False
+    """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once; otherwise,
+    all nodes found so far."""
+    disjoint: bool = False
+    """Whether each seed has nodes of its own: nodes are merged inside the tree of a seed alone. Needs `only_new`."""
 
     def __post_init__(self) -> None:
         strategies = ("uniform", "latest", "labor")
@@ -55,6 +60,16 @@ class SamplingRequest:
             )
         if self.strategy == "latest" and self.temporal is None:
             raise ValueError("strategy='latest' needs timestamps; give a TemporalQuery")
+        if self.disjoint and not self.only_new:
+            raise ValueError("disjoint needs only_new=True, as a node in a tree is sampled once; set both")
+        if self.only_new and not self.deduplicate:
+            raise ValueError("only_new merges nodes, so that each is sampled once; leave out deduplicate=False")
+        if self.only_new and self.temporal is not None and not self.disjoint:
+            raise ValueError("only_new in time needs disjoint=True, as each seed has a time of its own; set both")
+        if self.disjoint and self.temporal is not None and self.temporal.hop_time != "seed":
+            raise ValueError(
+                "disjoint needs hop_time='seed': a node in the tree of a seed is one, whichever edge leads to it"
+            )
         if self.num_gpu_cached_edges < 0:
             raise ValueError(f"num_gpu_cached_edges must be 0 (no cache) or more, but is {self.num_gpu_cached_edges}")
         if self.gpu_cache_threshold < 1:

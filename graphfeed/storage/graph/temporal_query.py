@@ -30,6 +30,8 @@ class TemporalQuery:
     """How far back a node may look from its time: for all seeds, or one value per seed; None: without limit."""
     hop_time: HopTime = "seed"
     """The time at which the next hop looks at a sampled neighbour: its seed's, or that of the edge to it."""
+    inclusive: bool = False
+    """Whether what has the time of the seed itself exists for it already, and what is as old as the window still."""
 
     def __post_init__(self) -> None:
         if self.hop_time not in ("seed", "edge"):

@@ -12,6 +12,7 @@ from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
+from graphfeed.storage.graph.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.one_hop import Draws, EdgeArrays, Pick, check_seeds, sample_one_hop, subgraphs_of
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -28,19 +29,23 @@ def temporal_sample_hops(
 ) -> list[SampledSubgraph]:
     """Sample all hops, in one call that releases the GIL if there is a kernel for them.
 
-    With types, with a window per seed, or with a window where both nodes and edges have times: hop after hop.
+    With types, with a window per seed, with a window where both nodes and edges have times, or with nodes of its own
+    for each seed: hop after hop.
     """
     query = query_of(request)
     window, fanouts = query.pre_time_window, request.fanouts
     one_type = graph.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts)
     one_time = query.node_timestamp_attr_name is None or query.edge_timestamp_attr_name is None
-    if not (one_type and (window is None or (one_time and isinstance(window, int)))):
+    has_kernel = one_type and (window is None or (one_time and isinstance(window, int)))
+    if request.disjoint or not has_kernel:
         sample = partial(temporal_sample_one_hop, graph)
-        return temporal_sample_hop_by_hop(sample, seeds, seeds_timestamp, request, keys)
+        return temporal_sample_hop_by_hop(graph.num_nodes, sample, seeds, seeds_timestamp, request, keys)
     times = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds)
     columns, counts = timed_columns(graph, request), [int(fanout) for fanout in reversed(fanouts)]
     ids = check_seeds(graph, seeds)
     assert window is None or isinstance(window, int)
+    if query.inclusive:
+        times, window = later(times), None if window is None else window + 2
     if request.strategy == "labor":
         pairs = [(key, key) for key in keys]
         layers = ops.temporal_labor_sample_hops(
@@ -55,17 +60,27 @@ def temporal_sample_hops(
 
 
 def temporal_sample_hop_by_hop(
-    sample: SampleInTime, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    num_nodes: int | Mapping[str, int],
+    sample: SampleInTime,
+    seeds: ByType,
+    seeds_timestamp: ByType,
+    request: SamplingRequest,
+    keys: Sequence[int],
 ) -> list[SampledSubgraph]:
     """Sample hop after hop, each from all rows found so far; every edge makes a row.
 
+    With `disjoint`, each samples the rows that the one before added, and nodes are merged in the tree of each seed.
+
     Args:
+        num_nodes: Of the graph; by node type if it has types.
         sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
         seeds: Node ids; by node type if the graph has types.
         seeds_timestamp: The time of each seed.
         request: All else.
         keys: The key of each hop, the seeds' own hop first.
     """
+    if request.disjoint:
+        return temporal_sample_trees(num_nodes, sample, seeds, seeds_timestamp, request, keys)
     layers: list[SampledSubgraph] = []
     nodes: Any = seeds
     times: Any = seeds_timestamp
@@ -84,6 +99,55 @@ def temporal_sample_hop_by_hop(
         times = row_times
         layers.append(SampledSubgraph(csc, columns, nodes, hop.original_edge_ids))
     return layers[::-1]
+
+
+def temporal_sample_trees(
+    num_nodes: int | Mapping[str, int],
+    sample: SampleInTime,
+    seeds: ByType,
+    seeds_timestamp: ByType,
+    request: SamplingRequest,
+    keys: Sequence[int],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from the rows that the one before added, all rows of a tree at the time of its seed.
+
+    Args:
+        num_nodes: Of the graph; by node type if it has types.
+        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
+        seeds: Node ids; by node type if the graph has types.
+        seeds_timestamp: The time of each seed.
+        request: All else.
+        keys: The key of each hop, the seeds' own hop first.
+    """
+    query = query_of(request)
+    kinds = [] if isinstance(num_nodes, int) else list(num_nodes)
+    times = join_by_type(kinds, seeds_timestamp)
+    window = query.pre_time_window
+    windows = None if window is None or isinstance(window, int) else join_by_type(kinds, window)
+
+    def sample_at_time(nodes: ByType, trees: ByType | None, fanout: torch.Tensor, key: int) -> SampledSubgraph:
+        assert trees is not None
+        own = request
+        if windows is not None:
+            own = replace(request, temporal=replace(query, pre_time_window=take_by_type(windows, trees)))
+        return sample(nodes, take_by_type(times, trees), fanout, ((key, key), 0), own)[0]
+
+    return sample_new_hop_by_hop(num_nodes, seeds, request, keys, sample_at_time)
+
+
+def join_by_type(kinds: Sequence[str], values: ByType) -> torch.Tensor:
+    """Return one value per seed, node type after node type."""
+    if isinstance(values, torch.Tensor):
+        return values
+    none = no_times(values)
+    return torch.cat([as_tensor(f"times of {kind!r}", values.get(kind, none)) for kind in kinds])
+
+
+def take_by_type(values: torch.Tensor, places: ByType) -> ByType:
+    """Return the values at some places, by type if the places are."""
+    if isinstance(places, torch.Tensor):
+        return values[places]
+    return {kind: values[part] for kind, part in places.items()}
 
 
 def temporal_sample_one_hop(
@@ -121,13 +185,20 @@ def stack_queries(
     graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the time of each seed, and its window if there are windows, node type after node type."""
-    times = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds)
-    window = query_of(request).pre_time_window
-    if window is None:
-        return times, None
+    times, query = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds), query_of(request)
+    window, windows = query.pre_time_window, None
     if isinstance(window, int):
-        return times, torch.full_like(times, window)
-    return times, stack_times(graph, "seeds_pre_time_window", window, seeds)
+        windows = torch.full_like(times, window)
+    elif window is not None:
+        windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
+    if query.inclusive:
+        times, windows = later(times), None if windows is None else later(later(windows))
+    return times, windows
+
+
+def later(times: torch.Tensor) -> torch.Tensor:
+    """Return the times by one later, so that what has these times exists; the last one of int64 stays."""
+    return times.clamp(max=torch.iinfo(torch.int64).max - 1) + 1
 
 
 def pick_in_time(

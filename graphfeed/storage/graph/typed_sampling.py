@@ -20,9 +20,10 @@ def typed_sample_hops(
 ) -> list[SampledSubgraph] | None:
     """Sample all hops, the outermost first; None if there is no kernel for them, or not enough memory for its map.
 
-    Kernels for all hops merge nodes, and work on the CPU.
+    Kernels for all hops merge nodes, sample all nodes found so far, and work on the CPU.
     """
-    if graph.node_type_to_id is None or not request.deduplicate or not graph.indices.is_cpu:
+    merged = request.deduplicate and not request.only_new
+    if graph.node_type_to_id is None or not merged or not graph.indices.is_cpu:
         return None
     own = check_typed_seeds(graph, seeds)
     check_edits(graph)

@@ -124,9 +124,8 @@ def test_one_call_gives_what_hop_after_hop_does(names: Any, strategy: Any, windo
     fanouts, keys = [torch.tensor([2]), torch.tensor([3]), torch.tensor([-1])], [1, 2, 3]
     request = SamplingRequest(fanouts, False, weights, strategy, temporal=query)
     layers = GRAPH.temporal_sample_hops(SEEDS, MOMENTS, request, keys)
-    assert_same(
-        layers, temporal_sample_hop_by_hop(partial(temporal_sample_one_hop, GRAPH), SEEDS, MOMENTS, request, keys)
-    )
+    sample = partial(temporal_sample_one_hop, GRAPH)
+    assert_same(layers, temporal_sample_hop_by_hop(GRAPH.num_nodes, sample, SEEDS, MOMENTS, request, keys))
     if window is not None:
         each = replace(request, temporal=replace(query, pre_time_window=torch.full_like(SEEDS, window)))
         assert_same(layers, GRAPH.temporal_sample_hops(SEEDS, MOMENTS, each, keys))

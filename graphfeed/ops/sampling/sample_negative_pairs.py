@@ -1,0 +1,145 @@
+"""Sample pairs of nodes that stand for missing edges: strictly, in time, by weight."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
+
+NOTHING = torch.empty(0, dtype=torch.int64)
+NO_TYPES = torch.empty(0, dtype=torch.uint8)
+
+
+class Population(NamedTuple):
+    """The nodes that one end of a pair is drawn from."""
+
+    size: int
+    """They are 0 .. size - 1."""
+    cumulative: torch.Tensor = NOTHING
+    """int64: running sums of their weights, as `cumulate_weights` makes them of one column; nothing: all are alike."""
+    times: torch.Tensor = NOTHING
+    """int64: when each begins to exist; nothing: always."""
+
+
+class KnownEdges(NamedTuple):
+    """The edges that a pair must not be."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    types: torch.Tensor = NO_TYPES
+    """The type of each edge; nothing: there are no types."""
+    num_types: int = 1
+    kind: int = 0
+    """The type in question."""
+    first_source: int = 0
+    """The id in the graph of source 0."""
+    first_destination: int = 0
+
+
+NO_EDGES = KnownEdges(NOTHING, NOTHING)
+
+
+def sample_negative_pairs(
+    count: int,
+    key: int,
+    sources: Population | torch.Tensor,
+    destinations: Population,
+    *,
+    limits: torch.Tensor = NOTHING,
+    edges: KnownEdges = NO_EDGES,
+) -> torch.Tensor:
+    """Return pairs of a source and a destination, each drawn until it is right.
+
+    A pair is right if both nodes exist at its time and it is none of some edges. The probability of each that is right
+    is in proportion to the product of its nodes' weights, as long as a right one comes up in 32 draws. Where almost all
+    are wrong, all destinations of one source are looked at, which costs a pass over the nodes and their in-edges.
+
+    Pair `i` is a function of the key and of `i` alone. The look for an edge costs a read of the destination's in-edges.
+
+    Args:
+        count: How many pairs.
+        key: Key of the draws (`Key.at`).
+        sources: What the sources are drawn from; or the source of each pair, int64.
+        destinations: What the destinations are drawn from.
+        limits: int64: the time of each pair; nothing: times don't matter.
+        edges: What a pair must not be.
+
+    Returns:
+        int64, shape (count, 2).
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: Lengths that don't match, ids out of range, or no pair is right.
+
+    Example:
+        >>> pairs = sample_negative_pairs(4, 7, torch.tensor([0, 0, 1, 1]), Population(10))
+        >>> pairs[:, 0].tolist(), bool((pairs[:, 1] < 10).all())
+        ([0, 0, 1, 1], True)
+    """
+    check_count("count", count, 0)
+    fixed = sources if isinstance(sources, torch.Tensor) else NOTHING
+    drawn = Population(0) if isinstance(sources, torch.Tensor) else sources
+    check_wanted(count, sources, destinations, limits)
+    check_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
+    out = buffers.empty((count, 2), torch.int64, destinations.cumulative.device)
+    module = kernels("sampling.sample_negative_pairs", destinations.cumulative, limits=limits)
+    ends = [(end.size, *as_kernel_args(out, end.cumulative, end.times)) for end in (drawn, destinations)]
+    columns = as_kernel_args(out, edges.indptr, edges.indices, edges.types)
+    given, times, made = as_kernel_args(out, fixed.contiguous(), limits.contiguous(), out)
+    known = (*columns, edges.kind, edges.first_source, edges.first_destination)
+    module.sample_negative_pairs(*ends, given, times, known, np.uint64(key), made)
+    if count and int(out.min()) < 0:
+        place = int((out[:, 1] < 0).nonzero()[0])
+        raise ValueError(
+            f"there is no negative for pair {place}: every pair of nodes that exist at its time, with weights above 0, "
+            "is an edge; allow more nodes, or edges as negatives"
+        )
+    return out
+
+
+def check_wanted(
+    count: int, sources: Population | torch.Tensor, destinations: Population, limits: torch.Tensor
+) -> None:
+    """Raise unless there are nodes for each end, and sources and times, if given, for each pair."""
+    check_population("destinations", destinations)
+    if isinstance(sources, Population):
+        check_population("sources", sources)
+    given = [("limits", limits)] if limits.numel() else []
+    given += [("sources", sources)] if isinstance(sources, torch.Tensor) else []
+    for name, part in given:
+        check_vector(name, part, (torch.int64,))
+        if part.numel() != count:
+            raise ValueError(f"{name} must have {count} values, one for each pair, but has {part.numel()}")
+    if isinstance(sources, torch.Tensor) and sources.numel() and int(sources.min()) < 0:
+        raise ValueError(f"sources must be ids of 0 or more, but hold {int(sources.min())}")
+
+
+def check_population(name: str, nodes: Population) -> None:
+    """Raise unless there are nodes, with as many weights and times, if any."""
+    check_count(f"size of {name}", nodes.size, 1)
+    for part, values in (("weights", nodes.cumulative), ("times", nodes.times)):
+        check_vector(f"{part} of {name}", values, (torch.int64,))
+        if values.numel() not in (0, nodes.size):
+            raise ValueError(f"{part} of {name} must have {nodes.size} values, one per node, but has {values.numel()}")
+    if nodes.cumulative.numel() and (int(nodes.cumulative[-1]) <= 0 or bool((nodes.cumulative.diff() < 0).any())):
+        raise ValueError(f"weights of {name} must be running sums that never fall and end above 0")
+
+
+def check_edges(edges: KnownEdges, num_sources: int, num_destinations: int) -> None:
+    """Raise unless the edges are those of a graph that has the nodes of both ends."""
+    if edges.indptr.numel() == 0:
+        return
+    ensure_csc(edges.indptr, edges.indices)
+    if edges.types.numel():
+        ensure_edge_types(edges.indptr, edges.types, edges.num_types)
+    total = edges.indptr.numel() - 1
+    for name, first, size in (
+        ("sources", edges.first_source, num_sources),
+        ("destinations", edges.first_destination, num_destinations),
+    ):
+        if not 0 <= first <= total - size:
+            raise ValueError(f"{name} {first} .. {first + size - 1} are not in a graph of {total} nodes")

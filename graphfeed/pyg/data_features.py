@@ -1,0 +1,125 @@
+"""What PyG's data hold of nodes and edges: features to fetch, and what is left when these are taken out."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.data import HOMOGENEOUS
+from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
+from graphfeed.storage.graph.type_names import type_name
+
+EDGES = "edge_index"
+NOT_FETCHED = (EDGES, "num_nodes")
+FLAT = -1
+"""Stands for the dimension of values of one dimension, which a feature holds as rows of one number."""
+
+
+@dataclass(frozen=True, eq=False)
+class DataFeatures:
+    """The features that mini-batches get, and the object that they are filled into.
+
+    Example:
+        >>> from graphfeed import BasicFeatureStore, TorchBasedFeature
+        >>> store = BasicFeatureStore({("node", None, "x"): TorchBasedFeature(torch.eye(3))})
+        >>> DataFeatures(store, node_names={"": ["x"]}).typed
+        False
+    """
+
+    store: FeatureStore
+    node_names: dict[str, list[str]] = field(default_factory=dict)
+    """The names of node features by type; of a graph without types, by ""."""
+    edge_names: dict[str, list[str]] = field(default_factory=dict)
+    """The names of edge features by type."""
+    template: Any = None
+    """A `Data` or `HeteroData` that each mini-batch begins as, without the features; None: an empty one."""
+    dims: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The dimension of nodes or edges, by type and name, where it is not the first; `FLAT` where it is the only one."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether the graph has types."""
+        return HOMOGENEOUS not in self.node_names
+
+    def keys(self, names: dict[str, list[str]]) -> Any:
+        """Return names as `fetch_feature` takes them."""
+        return names if self.typed else names.get(HOMOGENEOUS, [])
+
+
+def read_features(data: Any) -> DataFeatures:
+    """Return the features of a PyG `Data` or `HeteroData`, which share its memory.
+
+    Raises:
+        TypeError: A feature is neither a tensor nor an array.
+    """
+    template = copy.copy(data)
+    features: dict[Any, Any] = {}
+    dims: dict[tuple[str, str], int] = {}
+    typed = not hasattr(data, "_store")
+    kinds = kinds_of(data, typed=typed)
+    node_names: dict[str, list[str]] = {kind: [] for kind in kinds[0]}
+    edge_names: dict[str, list[str]] = {kind: [] for kind in kinds[1]}
+    stores = data.stores if typed else [data._store]
+    for own, empty in zip(stores, template.stores if typed else [template._store], strict=True):
+        kind = HOMOGENEOUS if own._key is None else type_name(own._key)
+        for name, value in own.items():
+            domain = domain_of(own, name)
+            if domain is None:
+                continue
+            place = kind or "", name
+            rows, dim = as_rows(value, f"{name!r} of {kind!r}" if kind else repr(name), dim_of(own, name, value))
+            if dim:
+                dims[place] = dim
+            features[domain, kind or None, name] = TorchBasedFeature(rows)
+            (node_names if domain == "node" else edge_names)[kind].append(name)
+            empty._mapping[name] = None  # keeps its place among the attributes
+        for name in NOT_FETCHED:
+            if name in own:
+                empty._mapping[name] = None
+    return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
+
+
+def kinds_of(data: Any, *, typed: bool) -> tuple[list[str], list[str]]:
+    """Return the node types and the edge types."""
+    if not typed:
+        return [HOMOGENEOUS], [HOMOGENEOUS]
+    return list(data.node_types), [type_name(kind) for kind in data.edge_types]
+
+
+def domain_of(store: Any, name: str) -> str | None:
+    """Tell whether a value of one of PyG's stores belongs to nodes or to edges; None if to neither."""
+    if name in NOT_FETCHED:
+        return None
+    if name in ("adj", "adj_t"):
+        raise TypeError(f"data has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
+    if store.is_node_attr(name):
+        return "node"
+    return "edge" if store.is_edge_attr(name) else None
+
+
+def dim_of(store: Any, name: str, value: Any) -> int:
+    """Return the dimension of a value in which nodes or edges are counted."""
+    dim = store._parent().__cat_dim__(name, value, store)
+    return dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
+
+
+def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
+    """Return a value with one row per node or edge, and the dimension that the rows were."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} has one value for each node or edge, but is {brief(value)}; make it a tensor")
+    plain = value.as_subclass(torch.Tensor).detach()
+    if plain.dim() == 1:
+        return plain[:, None], FLAT
+    return plain.movedim(dim, 0), dim
+
+
+def as_given(rows: torch.Tensor, dim: int) -> torch.Tensor:
+    """Return rows that were read in the shape that the data have."""
+    if dim == FLAT:
+        return rows.squeeze(1)
+    return rows.movedim(0, dim) if dim else rows

@@ -1,0 +1,119 @@
+"""The graph of PyG's data."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.storage import FusedCSCSamplingGraph, from_coo
+from graphfeed.storage.graph.type_names import type_name
+
+ALWAYS = torch.iinfo(torch.int64).min
+"""The time of what has none: it exists at all times."""
+
+
+class DataGraph(NamedTuple):
+    """A graph, and which of its attributes hold times and weights."""
+
+    graph: FusedCSCSamplingGraph
+    node_time: str | None
+    edge_time: str | None
+    weight: str | None
+
+
+def read_graph(
+    data: Any, time_attr: str | None = None, weight_attr: str | None = None, *, reverse: bool = False
+) -> DataGraph:
+    """Return the graph of a PyG `Data` or `HeteroData`. The id of each edge is its column in `edge_index`.
+
+    Args:
+        data: The data.
+        time_attr: The name of times of nodes or of edges, whole numbers; types without it exist at all times.
+        weight_attr: The name of weights of edges; edge types without it have the weight 1.
+        reverse: Whether edges lead from destination to source.
+
+    Raises:
+        ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
+    """
+    is_typed = not hasattr(data, "_store")
+    stores = {type_name(store._key): store for store in data.edge_stores} if is_typed else data._store
+    nodes = {store._key: store for store in data.node_stores} if is_typed else data._store
+    node_time = edge_time = None
+    if time_attr is not None:
+        node_time, edge_time = find_times(nodes, stores, time_attr)
+    edge_names = [name for name in (edge_time, weight_attr) if name is not None]
+    if is_typed:
+        counts = {kind: int(store.num_nodes) for kind, store in nodes.items()}
+        edges: Any = {reverse_name(kind, reverse): ends_of(store, kind, reverse) for kind, store in stores.items()}
+        lengths = {kind: int(store.edge_index.shape[1]) for kind, store in stores.items()}
+        attributes: Any = {
+            name: {
+                reverse_name(kind, reverse): part for kind, part in collect(name, stores, lengths, edge_time).items()
+            }
+            for name in edge_names
+        }
+        node_attributes: Any = {} if node_time is None else {node_time: collect(node_time, nodes, counts, node_time)}
+        graph = from_coo(edges, counts, node_attributes=node_attributes, edge_attributes=attributes)
+    else:
+        attributes = {name: column(stores, name, is_weight=name == weight_attr) for name in edge_names}
+        node_attributes = {} if node_time is None else {node_time: column(nodes, node_time)}
+        count = int(data.num_nodes)
+        graph = from_coo(
+            ends_of(stores, "data", reverse), count, node_attributes=node_attributes, edge_attributes=attributes
+        )
+    return DataGraph(graph, node_time, edge_time, weight_attr)
+
+
+def reverse_name(kind: str, reverse: bool) -> str:
+    """Return the name of an edge type, with source and destination exchanged if its edges are."""
+    return ":".join(kind.split(":")[::-1]) if reverse else kind
+
+
+def ends_of(store: Any, kind: str, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and destinations of a type's edges."""
+    index = store.get("edge_index") if isinstance(store, Mapping) else getattr(store, "edge_index", None)
+    if index is None:
+        hint = "leave out ToSparseTensor()" if "adj_t" in store else "set it, shape (2, E)"
+        raise ValueError(f"{kind} has no edge_index; {hint}")
+    source, destination = index.as_subclass(torch.Tensor).detach().cpu()
+    return (destination, source) if reverse else (source, destination)
+
+
+def find_times(nodes: Any, edges: Any, name: str) -> tuple[str | None, str | None]:
+    """Return the name as that of a node attribute, or as that of an edge attribute."""
+    if isinstance(nodes, dict):
+        of_nodes = any(name in store for store in nodes.values())
+        of_edges = any(name in store for store in edges.values())
+        if of_nodes and of_edges:
+            raise ValueError(f"time_attr {name!r} is there for nodes and for edges; rename one of them")
+    else:
+        of_nodes = name in nodes and nodes.is_node_attr(name)
+        of_edges = name in edges and not of_nodes and edges.is_edge_attr(name)
+    if not of_nodes and not of_edges:
+        raise ValueError(f"time_attr is {brief(name)}, but neither nodes nor edges of data have that attribute")
+    return (name, None) if of_nodes else (None, name)
+
+
+def column(store: Any, name: str, *, is_weight: bool = False) -> torch.Tensor:
+    """Return an attribute with one value per node or edge."""
+    if name not in store:
+        raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, store.keys()))}")
+    values: torch.Tensor = torch.as_tensor(store[name]).detach().cpu()
+    if is_weight and not values.is_floating_point():
+        values = values.to(torch.float64)
+    if values.dim() == 2 and values.shape[1] == 1:
+        values = values.squeeze(1)
+    return values
+
+
+def collect(name: str, stores: Mapping[str, Any], lengths: Mapping[str, int], time: str | None) -> dict[str, Any]:
+    """Return an attribute of all types; those without it have the value that changes nothing."""
+    known = {kind: column(store, name, is_weight=name != time) for kind, store in stores.items() if name in store}
+    if not known:
+        raise ValueError(f"no type of data has the attribute {name!r}")
+    dtype = next(iter(known.values())).dtype
+    dtype = torch.int64 if name == time and not dtype.is_floating_point else dtype
+    value = ALWAYS if name == time else 1
+    rest = {kind: torch.full((count,), value, dtype=dtype) for kind, count in lengths.items() if kind not in known}
+    return {kind: known[kind].to(dtype) if kind in known else rest[kind] for kind in lengths}

@@ -1,0 +1,158 @@
+"""A sampler's output and the features of it as PyG's data: the end of a loader's pipeline."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
+from graphfeed.pyg.data import HOMOGENEOUS
+from graphfeed.pyg.data_features import EDGES, DataFeatures, as_given
+from graphfeed.pyg.sampled_minibatch import SampledMiniBatch
+from graphfeed.pyg.to_sampler_output import edge_index_of, import_pyg
+from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
+
+
+class FillData(Transform):
+    """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
+
+    Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to
+    neither nodes nor edges is there too.
+
+    Raises:
+        ImportError: When it runs: PyG is not installed.
+    """
+
+    features: DataFeatures
+    function: Callable[[Any], Any] | None = None
+    """A function of the data, whose result takes their place. What it draws from the global generators of torch, NumPy
+    and Python is seeded for each mini-batch, as for every stage from outside of this package (`Transform`)."""
+
+    @property
+    def foreign(self) -> bool:  # type: ignore[override]
+        """Whether there is a function, which may draw from generators that it does not own."""
+        return self.function is not None
+
+    def __call__(self, minibatch: SampledMiniBatch) -> Any:
+        """Return the data, or what the function makes of them."""
+        data = self.fill_in(minibatch)
+        return data if self.function is None else self.function(data)
+
+    def fill_in(self, minibatch: SampledMiniBatch) -> Any:
+        """Return the data."""
+        output, given = minibatch.output, self.features.template
+        typed = isinstance(output.node, dict)
+        if given is None:
+            module = import_pyg("torch_geometric.data", "FillData")
+            given = module.HeteroData() if typed else module.Data()
+        data = copy.copy(given)
+        if typed:
+            self.fill_types(data, minibatch)
+        else:
+            store = data._store
+            self.fill_nodes(store, minibatch, HOMOGENEOUS)
+            self.fill_edges(store, minibatch, HOMOGENEOUS)
+            put(store, {"batch": output.batch, **counts_of(output)})
+            if output.orig_row is not None and output.orig_col is not None:
+                store["_orig_edge_index"] = edge_index_of(output.orig_row, output.orig_col)
+        for kind, values in (minibatch.of_seeds or {}).items():
+            put(data[kind] if typed else data._store, values)
+        return data
+
+    def fill_types(self, data: Any, minibatch: SampledMiniBatch) -> None:
+        """Fill in what belongs to the nodes and edges of each type."""
+        output = minibatch.output
+        nodes = dict.fromkeys([*data.node_types, *output.node])
+        edges = dict.fromkeys([*data.edge_types, *output.row])
+        for kind in nodes:
+            self.fill_nodes(data[kind], minibatch, kind)
+        for kind in edges:
+            self.fill_edges(data[kind], minibatch, type_name(kind))
+        for kind in nodes:
+            own = {"batch": take(output.batch, kind), "num_sampled_nodes": take(output.num_sampled_nodes, kind)}
+            put(data[kind], own)
+        for kind in edges:
+            put(data[kind], {"num_sampled_edges": take(output.num_sampled_edges, kind)})
+            if output.orig_row is not None and output.orig_col is not None and kind in output.orig_row:
+                data[kind]["_orig_edge_index"] = edge_index_of(output.orig_row[kind], output.orig_col[kind])
+
+    def fill_nodes(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
+        """Fill in the features of the nodes of a type, and their ids."""
+        ids = take(minibatch.output.node, kind)
+        if ids is None:
+            ids = torch.empty(0, dtype=torch.int64)
+        had_count = "num_nodes" in store._mapping
+        self.fill(store, minibatch.node_features or {}, self.features.node_names.get(kind, ()), kind, ids)
+        if had_count:
+            store["num_nodes"] = len(ids)
+        if store._mapping.get("n_id") is None:
+            store["n_id"] = ids
+
+    def fill_edges(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
+        """Fill in the edges of a type, their features and their ids."""
+        key = etype_str_to_tuple(kind) if kind else HOMOGENEOUS
+        output = minibatch.output
+        row, col, edge = take(output.row, key), take(output.col, key), take(output.edge, key)
+        if row is None:
+            row = col = edge = torch.empty(0, dtype=torch.int64)
+        store[EDGES] = edge_index_of(row, col)
+        if edge is None:
+            for name in self.features.edge_names.get(kind, ()):
+                store._mapping.pop(name, None)
+            return
+        features = minibatch.edge_features[0] if minibatch.edge_features else {}
+        self.fill(store, features, self.features.edge_names.get(kind, ()), kind, edge)
+        if store._mapping.get("e_id") is None:
+            store["e_id"] = edge
+
+    def fill(self, store: Any, features: Any, names: Any, kind: str, ids: torch.Tensor) -> None:
+        """Fill in the features of a type: those that were fetched, or no rows of those that were not."""
+        for name in names:
+            rows = features.get((kind, name) if kind else name)
+            if rows is None:
+                rows = self.features.store.read("node" if ":" not in kind else "edge", kind or None, name, ids[:0])
+            store[name] = as_given(rows, self.features.dims.get((kind, name), 0))
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the input, which is about that of the result."""
+        return before
+
+
+def take(values: Any, kind: Any) -> Any:
+    """Return what belongs to a type."""
+    return values.get(kind) if isinstance(values, dict) else values
+
+
+def put(store: Any, values: dict[str, Any]) -> None:
+    """Set values of one of PyG's stores, except those that are None."""
+    for name, value in values.items():
+        if value is not None:
+            store[name] = value
+
+
+def counts_of(output: Any) -> dict[str, Any]:
+    """Return how many nodes and edges each hop adds."""
+    return {"num_sampled_nodes": output.num_sampled_nodes, "num_sampled_edges": output.num_sampled_edges}
+
+
+def fetch_and_fill(
+    pipe: Datapipe,
+    features: DataFeatures,
+    runs_in: Placement = Placement.AUTO,
+    transform: Callable[[Any], Any] | None = None,
+) -> Datapipe:
+    """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`.
+
+    Args:
+        pipe: Its last stage is a `ToSamplerOutput`, or another one that gives such mini-batches.
+        features: What to fetch, and what to fill in.
+        runs_in: Where features are fetched; by default, the loader decides.
+        transform: A function of the data.
+    """
+    nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
+    fetched = pipe.fetch_feature(features.store, nodes, edges)
+    return FillData(fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in), features, transform)

@@ -1,0 +1,42 @@
+"""A function that is called once in each worker."""
+
+import itertools
+import threading
+from collections.abc import Callable
+from multiprocessing import current_process, parent_process
+from typing import Any
+from weakref import WeakSet
+
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
+
+
+class InitWorker(Transform):
+    """Calls a function in each worker before its first mini-batch; outside of workers, not at all, as torch does."""
+
+    function: Callable[[int], Any]
+
+    foreign = False
+
+    def __call__(self, minibatch: Any) -> Any:
+        """Return the mini-batch."""
+        done = LOCAL.__dict__.setdefault("done", WeakSet())
+        if self.function not in done:
+            done.add(self.function)
+            if parent_process() is not None or threading.current_thread() is not threading.main_thread():
+                self.function(next(NUMBERS) if parent_process() is None else number_of_process())
+        return minibatch
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the input."""
+        return before
+
+
+LOCAL = threading.local()
+NUMBERS = itertools.count()
+
+
+def number_of_process() -> int:
+    """Return the number of a worker process."""
+    digits = "".join(filter(str.isdigit, current_process().name))
+    return int(digits) if digits else 0

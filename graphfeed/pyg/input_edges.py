@@ -1,0 +1,91 @@
+"""The seeds of a link loader, as PyG's `edge_label_index` gives them."""
+
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.pyg.negative_sampling import NegativeSampling
+from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage.graph.type_names import type_name
+
+
+class InputEdges(NamedTuple):
+    """What a user says about the seeds."""
+
+    index: Any = None
+    """Shape (2, N); None is all edges. With types: an edge type, or (edge type, one of these)."""
+    labels: torch.Tensor | None = None
+    times: torch.Tensor | None = None
+    ids: torch.Tensor | None = None
+    """What is reported of each seed in place of its position."""
+
+
+class LinkItems(NamedTuple):
+    """The seeds as items."""
+
+    items: ItemSet | HeteroItemSet
+    kind: tuple[str, str, str] | None
+    """The edge type; None if there are no types."""
+
+
+def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> LinkItems:
+    """Return the seeds as items named seeds, input_id and, if there are any, labels and timestamp.
+
+    With binary negatives, whole labels that begin with 0 are raised by one, as 0 stands for negatives.
+
+    Raises:
+        ValueError: Seeds without a type for data with types, labels for triplets, other lengths, or no seeds.
+    """
+    kind, index, labels = None, given.index, given.labels
+    if not hasattr(data, "_store"):
+        kind, index = split_kind(data, index)
+    if index is None:
+        index = data.edge_index if kind is None else data[kind].edge_index
+    pairs = as_tensor("edge_label_index", index).detach().cpu().as_subclass(torch.Tensor)
+    if pairs.dim() != 2 or pairs.shape[0] != 2:
+        raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")
+    count = pairs.shape[1]
+    if count == 0:
+        raise ValueError("edge_label_index is empty; give at least one edge")
+    if labels is not None and negatives is not None:
+        if negatives.is_triplet():
+            raise ValueError(
+                "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
+                "dst_neg_index tell what is positive"
+            )
+        if int(labels.min()) == 0:
+            labels = labels + 1
+    # One copy in the layout of this package, a row an edge, rather than one for each mini-batch.
+    members = {
+        "seeds": pairs.to(torch.int64).t().contiguous(),
+        "input_id": torch.arange(count) if given.ids is None else as_tensor("input_id", given.ids).cpu(),
+    }
+    for name, values in (("labels", labels), ("timestamp", given.times)):
+        if values is not None:
+            members[name] = as_tensor(NAMES[name], values).cpu()
+    for name, values in members.items():
+        if len(values) != count:
+            raise ValueError(f"{NAMES.get(name, name)} must have {count} values, one per edge, but has {len(values)}")
+    items = ItemSet(tuple(members.values()), names=tuple(members))
+    return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
+
+
+NAMES = {"labels": "edge_label", "timestamp": "edge_label_time"}
+
+
+def split_kind(data: Any, given: Any) -> tuple[tuple[str, str, str], Any]:
+    """Return the edge type and the edges."""
+    if isinstance(given, (tuple, list)) and given and all(isinstance(part, str) for part in given):
+        kind, index = given, None
+    elif isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], (tuple, list)):
+        kind, index = given
+    else:
+        raise ValueError(
+            f"edge_label_index must name an edge type, for data has {list(data.edge_types)}, but is {brief(given)}; "
+            "give a type or (type, edges)"
+        )
+    known = data._to_canonical(*kind)
+    if known not in data.edge_types:
+        raise ValueError(f"edge_label_index has the edge type {kind}, but data has {list(data.edge_types)}")
+    return known, index

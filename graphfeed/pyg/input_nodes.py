@@ -1,0 +1,101 @@
+"""The seeds of a loader, as PyG's `input_nodes` gives them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+class InputNodes(NamedTuple):
+    """What a user says about the seeds."""
+
+    nodes: Any = None
+    """Ids or a mask; None is all nodes. With types: a type, (type, one of these), or a dict of these by type."""
+    times: Any = None
+    """The time of each seed; by type if the nodes are."""
+    ids: Any = None
+    """What is reported of each seed in place of its position; by type if the nodes are."""
+    node_times: Any = None
+    """The times of all nodes, which those of the seeds are taken from where there are none."""
+
+
+class Seeds(NamedTuple):
+    """The seeds as items."""
+
+    items: ItemSet | HeteroItemSet
+    input_type: str | None
+    """The node type; None if there are no types, or seeds of several."""
+
+
+def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
+    """Return the seeds as items named seeds, input_id and, if there are times, timestamp.
+
+    The `input_id` of a seed is its position, or its id if a mask tells the seeds, as in PyG.
+
+    Raises:
+        TypeError: Seeds that are no ids.
+        ValueError: Seeds without a type for data with types, or no seeds.
+    """
+    if hasattr(data, "_store"):
+        if isinstance(given.nodes, (str, Mapping)):
+            raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
+        return Seeds(make_items(given, int(data.num_nodes), "input_nodes"), None)
+    by_type = given.nodes
+    if isinstance(by_type, str):
+        by_type = {by_type: None}
+    elif isinstance(by_type, (tuple, list)) and len(by_type) == 2 and isinstance(by_type[0], str):
+        by_type = {by_type[0]: by_type[1]}
+    if not isinstance(by_type, Mapping) or not by_type:
+        raise ValueError(
+            f"input_nodes must name a node type, for data has {list(data.node_types)}, but is {brief(given.nodes)}; "
+            "give a type, (type, ids) or {type: ids}"
+        )
+    unknown = [kind for kind in by_type if kind not in data.node_types]
+    if unknown:
+        raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.node_types)}")
+    items = {}
+    for kind, nodes in by_type.items():
+        own = InputNodes(nodes, of_type(given.times, kind), of_type(given.ids, kind), of_type(given.node_times, kind))
+        if given.node_times is not None and own.node_times is None:
+            own = own._replace(node_times=torch.full((int(data[kind].num_nodes),), torch.iinfo(torch.int64).max))
+        items[kind] = make_items(own, int(data[kind].num_nodes), f"input_nodes of {kind!r}")
+    return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
+
+
+def of_type(values: Any, kind: str) -> Any:
+    """Return what belongs to a type."""
+    return values.get(kind) if isinstance(values, Mapping) else values
+
+
+def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
+    """Return the seeds of one type as items."""
+    nodes, ids = given.nodes, given.ids
+    nodes = torch.arange(num_nodes) if nodes is None else as_tensor(name, nodes).cpu()
+    if nodes.dtype == torch.bool:
+        if nodes.shape != (num_nodes,):
+            raise ValueError(f"{name} is a mask of shape {tuple(nodes.shape)}, but there are {num_nodes} nodes")
+        nodes = nodes.nonzero().squeeze(1)
+        ids = nodes if ids is None else ids
+    if nodes.dim() != 1 or nodes.is_floating_point():
+        raise ValueError(f"{name} must be ids, shape (N,), or a mask, but is {brief(given.nodes)}")
+    nodes = nodes.to(torch.int64)
+    if len(nodes) == 0:
+        raise ValueError(f"{name} is empty; give at least one seed")
+    if int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes:
+        raise ValueError(f"{name} must lie in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
+    members = {
+        "seeds": nodes,
+        "input_id": torch.arange(len(nodes)) if ids is None else as_tensor("input_id", ids).cpu(),
+    }
+    if given.times is not None:
+        members["timestamp"] = as_tensor("input_time", given.times).cpu()
+    elif given.node_times is not None:
+        members["timestamp"] = given.node_times[nodes]
+    for member, values in members.items():
+        if len(values) != len(nodes):
+            what = {"timestamp": "input_time"}.get(member, member)
+            raise ValueError(f"{what} must have {len(nodes)} values, one for each seed, but has {len(values)}")
+    return ItemSet(tuple(members.values()), names=tuple(members))

@@ -1,0 +1,131 @@
+"""This package's sampler behind the interface of PyG's: for loaders of both."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.iterable_source import IterableSource
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.pyg.data_graph import read_graph
+from graphfeed.pyg.link_seeds import LinkSeeds
+from graphfeed.pyg.negative_sampling import NegativeSampling
+from graphfeed.pyg.neighborhoods import Neighborhoods
+from graphfeed.pyg.to_sampler_output import import_pyg
+from graphfeed.storage.graph.type_names import type_name
+
+BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
+
+
+class NeighborSampler(BaseSampler):  # type: ignore[misc]
+    """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
+
+    PyG's own `NodeLoader` and `LinkLoader` take it too. There, its draws come from torch's default generator; in a
+    loader of this package, from the mini-batch's key. Edge ids are those of the data, so there is no permutation.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`.
+        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
+            `NumNeighbors`.
+        subgraph_type: "directional", "bidirectional" or "induced".
+        replace: Whether an edge may be chosen more than once.
+        disjoint: Whether each seed has nodes of its own.
+        temporal_strategy: "uniform" or "last".
+        time_attr: The name of times of nodes or edges.
+        weight_attr: The name of weights of edges.
+        is_sorted: Has no effect: edges are grouped by destination by counting, which keeps their order.
+        share_memory: Has no effect: a graph moves to shared memory when processes need it.
+        directed: False stands for `subgraph_type="induced"`.
+        sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of those from
+            it.
+
+    Raises:
+        ValueError: Arguments that don't fit the data or each other.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        subgraph_type: Any = "directional",
+        replace: bool = False,
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        is_sorted: bool = False,
+        share_memory: bool = False,
+        directed: bool = True,
+        sample_direction: str = "forward",
+    ) -> None:
+        del is_sorted, share_memory
+        if sample_direction not in ("forward", "backward"):
+            raise ValueError(f"sample_direction must be 'forward' or 'backward', but is {sample_direction!r}")
+        found = read_graph(data, time_attr, weight_attr, reverse=sample_direction == "backward")
+        self.neighborhoods = Neighborhoods(
+            found.graph, num_neighbors, replace, subgraph_type if directed else "induced", disjoint,
+            temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
+        )  # fmt: skip
+        self.graph = found.graph
+
+    @property
+    def node_times(self) -> Any:
+        """The times of all nodes, by type if the graph has types; None if nodes have none."""
+        name, graph = self.neighborhoods.node_time, self.graph
+        if name is None:
+            return None
+        times = graph.node_attribute(name)
+        sizes = graph.num_nodes
+        if isinstance(sizes, int):
+            return times
+        return dict(zip(sizes, torch.split(times, list(sizes.values())), strict=True))
+
+    def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
+        """Return a pipeline of seeds with the stages behind it that sample."""
+        return self.neighborhoods.append_to(pipe, report_time)
+
+    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        own = self.neighborhoods
+        if negatives is not None:
+            query = negatives.query(own.node_time)
+            pipe = pipe.sample_negative_pairs(own.graph, negatives.mode, negatives.amount, query)
+        triplets = negatives is not None and negatives.is_triplet()
+        return own.append_to(LinkSeeds(pipe, own.is_disjoint, triplets))
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
+        del kwargs
+        times = index.time
+        if times is None and self.node_times is not None:
+            own = self.node_times
+            times = (own[index.input_type] if isinstance(own, Mapping) else own)[index.node]
+        minibatch = by_type({"seeds": index.node, "timestamp": times}, index.input_type)
+        output = run(self.append_to(IterableSource([minibatch])))
+        output.metadata = (index.input_id, index.time)
+        return output
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
+        values = {"seeds": torch.stack([index.row, index.col], dim=1), "labels": index.label, "timestamp": index.time}
+        kind = None if index.input_type is None else type_name(index.input_type)
+        minibatch = by_type(values, kind)
+        minibatch.input_id = index.input_id  # type: ignore[attr-defined]
+        return run(self.append_links_to(IterableSource([minibatch]), NegativeSampling.cast(neg_sampling)))
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: the ids of edges are those of the data."""
+        return None
+
+
+def by_type(values: dict[str, Any], kind: str | None) -> MiniBatch:
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return MiniBatch(**(given if kind is None else {name: {kind: value} for name, value in given.items()}))
+
+
+def run(pipe: Datapipe) -> Any:
+    """Return the sampler's output for the one mini-batch of a pipeline."""
+    return next(iter(pipe)).output

@@ -1,0 +1,77 @@
+"""PyG's `NodeLoader`: mini-batches around nodes, by any sampler."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.fill_data import fetch_and_fill
+from graphfeed.pyg.input_nodes import InputNodes, read_input_nodes
+from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.sample_with import SampleWith
+from graphfeed.pyg.to_sampler_output import import_pyg
+from graphfeed.pyg.torch_options import TorchOptions
+from graphfeed.pyg.transform_output import TransformOutput
+
+
+class NodeLoader(PyGLoader):
+    """Makes mini-batches around nodes with any of PyG's samplers, or this package's (`graphfeed.pyg.NeighborSampler`).
+
+    The arguments, their order and the batches are those of `torch_geometric.loader.NodeLoader`; docs/from-pyg.md has a
+    table. A `NeighborSampler` of this package becomes stages of the pipeline. Any other sampler is a stage that calls
+    its `sample_from_nodes`; what it draws from torch's, NumPy's and Python's generators is seeded for each mini-batch.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`.
+        node_sampler: The sampler.
+        input_nodes: The seeds: ids or a mask; None is all nodes. With types: a node type, a tuple of one and ids, a
+            mask or None, or a dict of these by node type.
+        input_time: The time of each seed.
+        transform: A function of each `Data`.
+        transform_sampler_output: A function of each sampler's output, before features are fetched.
+        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
+        custom_cls: Only None.
+        input_id: What `input_id` says of each seed, in place of its position.
+        kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
+            `graphfeed.DataLoader`. `TorchOptions` says what each means.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: An argument that there is not.
+        ValueError: Arguments that don't fit together, or no seeds.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        node_sampler: Any,
+        input_nodes: Any = None,
+        input_time: torch.Tensor | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool | None = None,
+        custom_cls: Any = None,
+        input_id: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        import_pyg("torch_geometric.data", type(self).__name__)
+        if custom_cls is not None:
+            raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        is_own = getattr(node_sampler, "neighborhoods", None) is not None
+        own_times = node_sampler.node_times if is_own and input_time is None else None
+        nodes = read_input_nodes(data, InputNodes(input_nodes, input_time, input_id, own_times))
+        pipe = options.source(nodes.items)
+        if not is_own:
+            pipe = SampleWith(pipe, node_sampler, nodes.input_type, input_time is not None)
+        else:
+            pipe = node_sampler.append_to(pipe, input_time is not None)
+        if transform_sampler_output is not None:
+            pipe = TransformOutput(pipe, transform_sampler_output)
+        pipe = fetch_and_fill(pipe, read_features(data), PLACEMENTS[filter_per_worker], transform)
+        super().__init__(options.end(pipe), **options.loader())
+        self.data, self.node_sampler, self.transform = data, node_sampler, transform
+        self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
+        self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

@@ -1,0 +1,164 @@
+"""Sampled hops as what PyG's samplers return."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import expand_indptr
+from graphfeed.pyg.data_graph import reverse_name
+from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
+from graphfeed.storage.graph.new_nodes import trees_of_rows
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+REMEDY = "pip install 'graphfeed[pyg]'"
+
+
+def import_pyg(module: str, purpose: str) -> Any:
+    """Import a module of PyG; what other packages warn of on import is not the caller's affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_optional(module, purpose, REMEDY)
+
+
+class ToSamplerOutput(Transform):
+    """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
+
+    The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,
+    the seeds first; so are the edges, those to the seeds first.
+
+    Raises:
+        ImportError: When it runs: PyG is not installed.
+        ValueError: When it runs: a mini-batch that was not sampled.
+    """
+
+    disjoint: bool = False
+    """Whether each seed has nodes of its own, so that `batch` says to which seed a node belongs."""
+    report_time: bool = False
+    """Whether the data hold the times of the seeds, beside their `input_id`."""
+    subgraph_type: str = "directional"
+    """"bidirectional" adds the reverse of each edge that lacks it. "induced": the subgraph is one hop of all edges."""
+    backward: bool = False
+    """Whether the edges of the hops are those of the data the other way around."""
+
+    def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
+        """Return the mini-batch with the sampler's output."""
+        if not minibatch.sampled_subgraphs:
+            raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before ToSamplerOutput")
+        sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")
+        hops = minibatch.sampled_subgraphs[::-1]
+        typed = isinstance(hops[0].sampled_csc, dict)
+        output = (sampler.HeteroSamplerOutput if typed else sampler.SamplerOutput)(
+            **join_hops(hops, backward=self.backward)
+        )
+        if self.subgraph_type != "directional":
+            output.num_sampled_nodes = output.num_sampled_edges = None
+        if self.subgraph_type == "bidirectional":
+            output = to_bidirectional(output)
+        result = as_sampled(minibatch, report_time=self.report_time)
+        if self.disjoint:
+            output.batch = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
+        output.metadata = result.metadata
+        result.output, result.sampled_subgraphs = output, None
+        return result
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the input, which is about that of the result."""
+        return before
+
+
+class Edges(NamedTuple):
+    """The edges of one type in all hops."""
+
+    row: torch.Tensor
+    col: torch.Tensor
+    edge: torch.Tensor | None
+    counts: list[int]
+    """How many each hop has."""
+
+
+def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dict[str, Any]:
+    """Return the fields of a sampler's output.
+
+    Args:
+        hops: The innermost first. The rows of each begin with those of the one before it.
+        backward: Whether their edges are those of the data the other way around.
+    """
+    seeds: Any = hops[0].original_column_node_ids
+    rows: list[Any] = [seeds, *(hop.original_row_node_ids for hop in hops)]
+    ids: list[Any] = [hop.original_edge_ids for hop in hops]
+    cscs: list[Any] = [hop.sampled_csc for hop in hops]
+    if isinstance(cscs[0], CSCFormatBase):
+        edges = join_edges(cscs, ids, backward=backward)
+        return {**edge_fields(edges), "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
+    by_type = {
+        etype_str_to_tuple(reverse_name(kind, backward)): join_edges(
+            [csc[kind] for csc in cscs], [own and own[kind] for own in ids], backward=backward
+        )
+        for kind in cscs[0]
+    }
+    fields = {kind: edge_fields(edges) for kind, edges in by_type.items()}
+    names = ("row", "col", "edge", "num_sampled_edges")
+    sizes = {kind: [len(own.get(kind, ())) for own in rows] for kind in rows[-1]}
+    return {
+        **{name: {kind: own[name] for kind, own in fields.items()} for name in names},
+        "node": {kind: part.long() for kind, part in rows[-1].items()},
+        "num_sampled_nodes": {kind: added(counts) for kind, counts in sizes.items()},
+    }
+
+
+def added(sizes: list[int]) -> list[int]:
+    """Return how many rows the seeds are, and how many each hop adds."""
+    return [after - before for before, after in pairwise([0, *sizes])]
+
+
+def edge_fields(edges: Edges) -> dict[str, Any]:
+    """Return the fields of a sampler's output about edges."""
+    return {"row": edges.row, "col": edges.col, "edge": edges.edge, "num_sampled_edges": edges.counts}
+
+
+def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> Edges:
+    """Return the edges of all hops, hop after hop; row and column are the two rows of one tensor."""
+    counts = [len(csc.indices) for csc in cscs]
+    index = torch.empty((2, sum(counts)), dtype=torch.int64, device=cscs[0].indices.device)
+    columns = [
+        expand_indptr(csc.indptr, dtype=torch.int64, output_size=count) for csc, count in zip(cscs, counts, strict=True)
+    ]
+    torch.cat([csc.indices.long() for csc in cscs], out=index[int(backward)])
+    torch.cat(columns, out=index[1 - int(backward)])
+    known = [part for part in ids if part is not None]
+    return Edges(index[0], index[1], torch.cat(known).long() if len(known) == len(cscs) else None, counts)
+
+
+def to_bidirectional(output: Any) -> Any:
+    """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination.
+
+    An edge that was sampled keeps its id, the first one of parallel edges; one that is only there as the reverse of
+    another has the id of that one. With types, ids get lost where edges of two types are joined, as in PyG.
+    """
+    if isinstance(output.row, dict):
+        return output.to_bidirectional()
+    row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
+    names, places = torch.sort(col * len(output.node) + row, stable=True)
+    is_first = torch.ones_like(names, dtype=torch.bool)
+    torch.ne(names[1:], names[:-1], out=is_first[1:])
+    places = places[is_first]
+    edge = None if output.edge is None else output.edge[places % max(len(output.row), 1)]
+    return replace(output, row=row[places], col=col[places], edge=edge)
+
+
+def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+    """Return rows and columns as one tensor, shape (2, E): that of which they are the rows, if there is one."""
+    both = row._base
+    is_one = both is not None and both is col._base and both.shape == (2, len(row)) and both.is_contiguous()
+    if both is not None and is_one and (row.data_ptr(), col.data_ptr()) == (both[0].data_ptr(), both[1].data_ptr()):
+        return both
+    return torch.stack([row, col])

@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.to_sampler_output import import_pyg
+from tests.pyg.neighborhood import heterogeneous, homogeneous
+
+
+def test_what_belongs_to_nodes_and_edges_is_fetched_and_the_rest_stays() -> None:
+    data = homogeneous()
+    found = read_features(data)
+    assert found.node_names == {"": ["x", "y", "time", "train_mask"]}
+    assert found.edge_names == {"": ["edge_attr", "weight", "edge_time"]}
+    assert found.template.name == "random"
+    assert found.template.x is None
+    assert data.x is not None
+
+
+def test_memory_is_shared_with_the_data() -> None:
+    data = homogeneous()
+    rows = read_features(data).store["node", None, "x"].read()
+    assert rows.data_ptr() == data.x.data_ptr()
+
+
+def test_with_types() -> None:
+    found = read_features(heterogeneous())
+    assert found.typed
+    assert found.node_names == {"user": ["x", "time", "y"], "item": ["x", "time"]}
+    assert found.edge_names["user:likes:item"] == ["edge_attr"]
+
+
+def test_values_may_be_arrays_or_have_nodes_in_another_dimension() -> None:
+    data = homogeneous()
+    data.array = np.arange(60)
+    data.some_index = torch.arange(120).view(2, 60)
+    found = read_features(data)
+    assert found.store.read("node", None, "array", torch.tensor([7])).tolist() == [[7]]
+    assert found.store.read("node", None, "some_index", torch.tensor([7])).tolist() == [[7, 67]]
+    assert found.dims["", "some_index"] == 1
+
+
+def test_lists_and_sparse_adjacency_are_refused() -> None:
+    data = homogeneous()
+    data.names = [str(place) for place in range(60)]
+    with pytest.raises(TypeError, match="'names' has one value for each node or edge, but is"):
+        read_features(data)
+    sparse = import_pyg("torch_geometric.data", "tests").Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse())
+    with pytest.raises(TypeError, match="'adj_t'"):
+        read_features(sparse)

@@ -1,0 +1,50 @@
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg.data_graph import read_graph
+from tests.pyg.neighborhood import heterogeneous, homogeneous
+
+
+def test_an_edge_has_the_id_of_its_column() -> None:
+    data = homogeneous()
+    hop: Any = read_graph(data).graph.in_subgraph(torch.arange(60))
+    csc = hop.sampled_csc
+    ends = torch.repeat_interleave(torch.arange(60), csc.indptr.diff())
+    assert torch.equal(torch.stack([csc.indices, ends]), data.edge_index[:, hop.original_edge_ids])
+
+
+def test_times_are_those_of_nodes_or_of_edges() -> None:
+    data = homogeneous()
+    assert read_graph(data, "time")[1:3] == ("time", None)
+    assert read_graph(data, "edge_time")[1:3] == (None, "edge_time")
+    with pytest.raises(ValueError, match="time_attr is 'name', but neither"):
+        read_graph(data, "name")
+    typed = heterogeneous()
+    typed["user", "likes", "item"].time = torch.arange(120)
+    with pytest.raises(ValueError, match="there for nodes and for edges"):
+        read_graph(typed, "time")
+
+
+def test_types_without_a_time_are_always_there_and_those_without_weights_weigh_1() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    data["user", "knows", "user"].weight = torch.arange(90)
+    found = read_graph(data, "time", "weight")
+    times = found.graph.node_attribute("time")
+    assert int(times.min()) == torch.iinfo(torch.int64).min
+    weights = found.graph.edge_attribute("weight")
+    assert weights.dtype == torch.float64
+    assert sorted(weights.tolist()) == sorted([*range(90), *[1] * 240])
+
+
+def test_what_is_missing_is_named() -> None:
+    data = homogeneous()
+    with pytest.raises(ValueError, match="data has no attribute 'w'; it has"):
+        read_graph(data, weight_attr="w")
+    with pytest.raises(ValueError, match="no type of data has the attribute 'w'"):
+        read_graph(heterogeneous(), weight_attr="w")
+    del data.edge_index
+    with pytest.raises(ValueError, match="data has no edge_index; set it"):
+        read_graph(data)

@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg.input_edges import InputEdges, read_input_edges
+from tests.pyg.neighborhood import heterogeneous, homogeneous
+
+KIND = ("user", "likes", "item")
+
+
+def test_given_edges_and_all_of_a_type() -> None:
+    data = heterogeneous()
+    some = torch.tensor([[1, 2], [3, 4]])
+    for given, pairs in (
+        (KIND, data[KIND].edge_index.T.tolist()),
+        ((KIND, None), data[KIND].edge_index.T.tolist()),
+        ((KIND, some), [[1, 3], [2, 4]]),
+        (("user", "item"), data[KIND].edge_index.T.tolist()),
+    ):
+        found = read_input_edges(data, InputEdges(given), None)
+        assert found.kind == KIND
+        assert found.items[:]["user:likes:item"][0].tolist() == pairs
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (InputEdges(torch.zeros(3, 2, dtype=torch.int64)), "must have shape"),
+        (InputEdges(torch.zeros(2, 0, dtype=torch.int64)), "is empty"),
+        (InputEdges(labels=torch.ones(3)), "edge_label must have 200 values"),
+        (InputEdges(times=torch.ones(3)), "edge_label_time must have 200 values"),
+    ],
+)
+def test_wrong_edges_are_refused(given: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        read_input_edges(homogeneous(), given, None)
+
+
+def test_a_type_is_needed_where_there_are_types() -> None:
+    with pytest.raises(ValueError, match="must name an edge type"):
+        read_input_edges(heterogeneous(), InputEdges(), None)
+    with pytest.raises(ValueError, match="has the edge type"):
+        read_input_edges(heterogeneous(), InputEdges(("a", "b", "c")), None)

@@ -1,0 +1,166 @@
+"""`LinkNeighborLoader`: edges as seeds, with and without negatives."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import LinkNeighborLoader, NegativeSampling
+from tests.pyg.neighborhood import NUM_EDGES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+
+KIND = ("user", "likes", "item")
+
+
+def first(data: Any, numbers: Any = (2, 2), **options: Any) -> Any:
+    return next(iter(LinkNeighborLoader(data, list(numbers), **{"batch_size": 8, "seed": 0, **options})))
+
+
+def joined(sources: torch.Tensor, ends: torch.Tensor) -> set[tuple[int, ...]]:
+    rows = zip(sources.tolist(), ends.reshape(len(sources), -1).tolist(), strict=True)
+    return {(source, end) for source, row in rows for end in row}
+
+
+def pairs(data: Any) -> set[tuple[int, ...]]:
+    return {tuple(pair) for pair in data.edge_index.T.tolist()}
+
+
+def test_without_seeds_all_edges_are() -> None:
+    data = homogeneous()
+    loader = LinkNeighborLoader(data, [1], batch_size=60)
+    found = torch.cat([batch.n_id[batch.edge_label_index] for batch in loader], dim=1)
+    assert torch.equal(found, data.edge_index)
+    assert [len(batch.input_id) for batch in loader] == [60, 60, 60, 20]
+
+
+def test_the_nodes_are_unique_and_sorted_and_their_neighborhood_follows() -> None:
+    data = homogeneous()
+    index = torch.tensor([[5, 9, 5], [9, 2, 2]])
+    batch = first(data, [-1, -1], edge_label_index=index)
+    assert_is(batch, around(data, {"": [2, 5, 9]}, 2))
+    assert torch.equal(batch.n_id[batch.edge_label_index], index)
+    assert batch.input_id.tolist() == [0, 1, 2]
+    assert_true(data, batch)
+
+
+def test_labels_and_times_come_along() -> None:
+    data, labels = homogeneous(), torch.arange(NUM_EDGES)
+    batch = first(data, edge_label=labels, edge_label_time=labels, time_attr="time", shuffle=True)
+    assert torch.equal(batch.edge_label, batch.input_id)
+    assert torch.equal(batch.edge_label_time, batch.input_id)
+    later = batch.time > batch.edge_label_time[batch.batch]
+    seeds = len(batch.input_id) * 2
+    assert not later[seeds:].any()
+
+
+def test_binary_negatives_follow_the_positives() -> None:
+    data = homogeneous()
+    batch = first(data, neg_sampling=("binary", 1.5))
+    assert batch.edge_label.tolist() == [1.0] * 8 + [0.0] * 12
+    assert batch.edge_label.dtype == torch.float32
+    assert torch.equal(batch.n_id[batch.edge_label_index[:, :8]], data.edge_index[:, :8])
+    assert values_of(batch) == values_of(first(data, neg_sampling_ratio=1.5))
+
+
+def test_labels_from_0_on_are_raised_by_one() -> None:
+    data = homogeneous()
+    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3)
+    assert batch.edge_label.tolist() == [1, 2, 3, 1, 2, 3, 1, 2] + [0] * 8
+    batch = first(data, neg_sampling="binary", edge_label=torch.arange(NUM_EDGES) % 3 + 1)
+    assert batch.edge_label.tolist()[:4] == [1, 2, 3, 1]
+
+
+@pytest.mark.parametrize("amount", [1, 3])
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_triplets(amount: int, disjoint: bool) -> None:
+    data = homogeneous()
+    negatives = NegativeSampling("triplet", amount, strict=True)
+    batch = first(data, neg_sampling=negatives, disjoint=disjoint)
+    sources, wrong = batch.n_id[batch.src_index], batch.n_id[batch.dst_neg_index]
+    assert torch.equal(torch.stack([sources, batch.n_id[batch.dst_pos_index]]), data.edge_index[:, :8])
+    assert batch.dst_neg_index.shape == ((8,) if amount == 1 else (8, amount))
+    assert joined(sources, wrong).isdisjoint(pairs(data))
+    assert "edge_label_index" not in batch
+    if disjoint:
+        for place in (batch.src_index, batch.dst_pos_index, *batch.dst_neg_index.reshape(8, -1).T):
+            assert batch.batch[place].tolist() == list(range(8))
+
+
+def test_labels_do_not_go_with_triplets() -> None:
+    with pytest.raises(ValueError, match="edge_label must be None with triplets"):
+        first(homogeneous(), neg_sampling="triplet", edge_label=torch.ones(NUM_EDGES))
+
+
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_negatives_exist_at_the_time_of_their_edge(mode: str) -> None:
+    data = homogeneous()
+    times = torch.randint(10, 50, (NUM_EDGES,), generator=torch.Generator().manual_seed(3))
+    batch = first(data, neg_sampling=(mode, 2), edge_label_time=times, time_attr="time", batch_size=NUM_EDGES)
+    if mode == "binary":
+        ends = data.time[batch.n_id[batch.edge_label_index[:, NUM_EDGES:]]]
+        assert (ends <= batch.edge_label_time[NUM_EDGES:]).all()
+        assert torch.equal(batch.edge_label_time, times.repeat(3))
+    else:
+        assert (data.time[batch.n_id[batch.dst_neg_index]] <= times[:, None]).all()
+        assert torch.equal(batch.seed_time, times)
+
+
+def test_weights_say_which_nodes_are_drawn() -> None:
+    data = homogeneous()
+    weights = torch.zeros(60)
+    weights[[4, 8]] = 1.0
+    batch = first(
+        data, neg_sampling=NegativeSampling("binary", 4, src_weight=weights, dst_weight=weights), batch_size=200
+    )
+    assert set(batch.n_id[batch.edge_label_index[:, 200:]].unique().tolist()) == {4, 8}
+    with pytest.raises(ValueError, match="weights of nodes must have 60 values"):
+        first(data, neg_sampling=NegativeSampling("binary", 1, src_weight=torch.ones(5)))
+
+
+def test_with_types() -> None:
+    data = heterogeneous()
+    true = {tuple(pair) for pair in data[KIND].edge_index.T.tolist()}
+    batch = first(data, [-1, -1], edge_label_index=KIND)
+    seeds = [data[KIND].edge_index[row, :8].unique().tolist() for row in (0, 1)]
+    assert_is(batch, around(data, {"user": seeds[0], "item": seeds[1]}, 2))
+    batch = first(
+        data,
+        edge_label_index=(KIND, data[KIND].edge_index[:, :6]),
+        neg_sampling=NegativeSampling("triplet", 2, strict=True),
+    )
+    sources, wrong = batch["user"].n_id[batch["user"].src_index], batch["item"].n_id[batch["item"].dst_neg_index]
+    assert batch["item"].dst_pos_index.shape == (6,)
+    assert wrong.shape == (6, 2)
+    assert joined(sources, wrong).isdisjoint(true)
+    assert batch[KIND].input_id.tolist() == list(range(6))
+    batch = first(data, edge_label_index=KIND, neg_sampling="binary", disjoint=True)
+    assert batch[KIND].edge_label_index.tolist() == [list(range(16))] * 2
+    assert batch["user"].batch[:16].tolist() == batch["item"].batch[:16].tolist() == list(range(8)) * 2
+
+
+def test_edges_between_nodes_of_one_type() -> None:
+    data = heterogeneous()
+    kind = ("user", "knows", "user")
+    batch = first(data, edge_label_index=kind, neg_sampling="triplet", disjoint=True)
+    store = batch["user"]
+    assert store.src_index.tolist() == list(range(8))
+    assert store.dst_pos_index.tolist() == list(range(8, 16))
+    assert store.dst_neg_index.tolist() == list(range(16, 24))
+
+
+@pytest.mark.parametrize(
+    "options", [{"neg_sampling": "binary"}, {"neg_sampling": ("triplet", 2), "disjoint": True}, {"edge_label": None}]
+)
+def test_any_number_of_workers_gives_the_same(options: dict[str, Any]) -> None:
+    data, found = homogeneous(), []
+    for num_workers in (0, 1, 3):
+        options |= {"batch_size": 30, "shuffle": True, "seed": 5, "num_workers": num_workers}
+        with LinkNeighborLoader(data, [2, 2], **options) as loader:
+            found.append([values_of(batch) for batch in loader])
+    assert found[0] == found[1] == found[2]
+
+
+def test_time_and_its_name_go_together() -> None:
+    with pytest.raises(ValueError, match="only time_attr is given"):
+        first(homogeneous(), time_attr="time")
+    with pytest.raises(ValueError, match="only edge_label_time is given"):
+        first(homogeneous(), edge_label_time=torch.zeros(NUM_EDGES))

@@ -1,0 +1,114 @@
+"""`NeighborLoader` in time: nothing that is later than a seed is sampled for it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import NeighborLoader
+from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+
+SEEDS = torch.tensor([7, 3, 50, 12])
+TIMES = torch.tensor([30, 25, 49, 10])
+
+
+def test_times_of_nodes_bound_what_is_sampled() -> None:
+    data = homogeneous()
+    node_times = data.time.tolist()
+    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, batch_size=4, time_attr="time")))
+    limits = data.time[SEEDS].tolist()
+    found = around(
+        data, {"": SEEDS.tolist()}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: node_times[source] <= limits[tree],
+        order=lambda edge, source: node_times[source],
+    )  # fmt: skip
+    assert_is(batch, found, disjoint=True)
+    assert "seed_time" not in batch
+
+
+def test_times_of_edges_bound_what_is_sampled() -> None:
+    data = homogeneous()
+    batch = next(iter(NeighborLoader(data, [-1, -1], SEEDS, TIMES, batch_size=4, time_attr="edge_time")))
+    assert batch.seed_time.tolist() == TIMES.tolist()
+    found = around(
+        data, {"": SEEDS.tolist()}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: int(data.edge_time[edge]) <= int(TIMES[tree]),
+        order=lambda edge, source: int(data.edge_time[edge]),
+    )  # fmt: skip
+    assert_is(batch, found, disjoint=True)
+    assert_true(data, batch)
+
+
+def test_the_time_of_the_seed_itself_counts() -> None:
+    data = homogeneous()
+    data.time = torch.full((len(data.time),), 5)
+    batch = next(iter(NeighborLoader(data, [-1], SEEDS, batch_size=4, time_attr="time")))
+    assert len(batch.e_id) == int(torch.isin(data.edge_index[1], SEEDS).sum())
+    earlier = torch.full((4,), 4)
+    batch = next(iter(NeighborLoader(data, [-1], SEEDS, earlier, batch_size=4, time_attr="time")))
+    assert len(batch.e_id) == 0
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "last"])
+def test_no_neighbor_is_later_than_its_seed(strategy: str) -> None:
+    data = homogeneous()
+    loader = NeighborLoader(data, [3, 3], SEEDS, TIMES, batch_size=4, time_attr="time", temporal_strategy=strategy)
+    for _ in range(10):
+        batch = next(iter(loader))
+        sampled = slice(batch.batch_size, None)
+        assert (batch.time[sampled] <= TIMES[batch.batch[sampled]]).all()
+
+
+def test_last_takes_the_latest() -> None:
+    data = homogeneous()
+    loader = NeighborLoader(
+        data, [2], SEEDS, TIMES, batch_size=4, time_attr="edge_time", temporal_strategy="last", seed=0
+    )
+    batch = next(iter(loader))
+    for place, (seed, limit) in enumerate(zip(SEEDS.tolist(), TIMES.tolist(), strict=True)):
+        there = data.edge_time[(data.edge_index[1] == seed) & (data.edge_time <= limit)]
+        own = batch.edge_time[batch.edge_index[1] == place]
+        assert sorted(own.tolist()) == sorted(there.tolist())[-2:]
+
+
+def test_times_that_are_not_whole_are_refused() -> None:
+    data = homogeneous()
+    data.time = data.time.float()
+    with pytest.raises(TypeError, match="whole units"):
+        next(iter(NeighborLoader(data, [2], SEEDS, TIMES, time_attr="time")))
+
+
+def test_a_node_is_there_once_in_each_tree() -> None:
+    data = homogeneous()
+    batch = next(iter(NeighborLoader(data, [-1, -1, -1], SEEDS, TIMES, batch_size=4, time_attr="time")))
+    pairs = list(zip(batch.batch.tolist(), batch.n_id.tolist(), strict=True))
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_with_types_those_without_times_are_always_there() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    loader = NeighborLoader(
+        data, [-1, -1], ("user", torch.arange(6)), torch.full((6,), 20), time_attr="time", batch_size=6
+    )
+    batch = next(iter(loader))
+    known = data["user"].time.tolist()
+    found = around(
+        data, {"user": list(range(6))}, 2, disjoint=True,
+        allowed=lambda kind, edge, source, tree: kind[0] == "item" or known[source] <= 20,
+    )  # fmt: skip
+    for kind in ("user", "item"):
+        own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
+        assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
+    assert batch["user"].seed_time.tolist() == [20] * 6
+
+
+@pytest.mark.parametrize("attribute", ["time", "edge_time"])
+def test_any_number_of_workers_gives_the_same(attribute: str) -> None:
+    data, found = homogeneous(), []
+    times = torch.arange(60)
+    for num_workers in (0, 1, 3):
+        options: dict[str, Any] = {"time_attr": attribute, "seed": 5, "num_workers": num_workers, "shuffle": True}
+        with NeighborLoader(data, [2, 2], None, times, batch_size=20, **options) as loader:
+            found.append([values_of(batch) for batch in loader])
+    assert found[0] == found[1] == found[2]
