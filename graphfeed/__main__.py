@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "ingest": "graphfeed.ingest.ingest_command",
+    "inspect": "graphfeed.ingest.inspect_command",
     "partition": "graphfeed.distributed.partition_command",
     "plan-cluster": "graphfeed.distributed.plan_cluster",
     "serve": "graphfeed.distributed.serve_command",

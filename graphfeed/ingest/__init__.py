@@ -5,6 +5,7 @@ This room is optional, and nothing below it imports it. What it makes, and how t
 """
 
 from graphfeed.ingest.dataset_builder import build_dataset
+from graphfeed.ingest.dataset_report import inspect_dataset
 from graphfeed.ingest.example_schema import FixedLenFeature
 from graphfeed.ingest.read_tfrecords import read_tfrecords
 from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, Split, read_spec
@@ -17,6 +18,7 @@ __all__ = [
     "Spec",
     "Split",
     "build_dataset",
+    "inspect_dataset",
     "read_spec",
     "read_tfrecords",
     "write_tfrecords",

@@ -61,5 +61,5 @@ def run(options: Any) -> None:
     dataset = build_dataset(spec, folder, memory=options.memory, on_error=options.on_error)
     skipped = dataset.yaml_data["skipped"]
     lines = [f"{entry['rows']:,} rows of {entry['file']} left out; the first: {entry['first']}" for entry in skipped]
-    lines.append(f"wrote {folder}")
+    lines.append(f"wrote {folder}; `graphfeed inspect {folder}` tells what is in it")
     sys.stdout.write("\n".join([*lines, ""]))

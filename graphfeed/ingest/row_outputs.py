@@ -76,10 +76,10 @@ class RowOutputs:
         found |= self.split(batch)
         if self.table.label is not None:
             found["label"], labelled = self.labels(batch)
+            if self.table.split is None:
+                found["train"] = labelled
             for part in PARTS:
-                if self.table.split is None:
-                    found[part] = labelled if part == "train" else np.zeros(len(batch), dtype=bool)
-                elif part in found:
+                if part in found:
                     lacking = found[part] & ~labelled
                     batch.refuse(self.table.label, lacking, f"but the row is for {part}", "missing")
         self.rows = stop

@@ -53,6 +53,21 @@ def open_array(path: Path, format: str, key: str) -> NDArray[Any]:
     return array
 
 
+def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
+    """Read a `.npy` file into memory, or map it so that writes don't reach the file.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: It is damaged, or holds objects.
+    """
+    check_file(path, key)
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+    except (EOFError, MemoryError, OSError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{key}: {path} can't be read: {error}; make it again") from error
+    return array
+
+
 def check_file(path: Path, key: str) -> None:
     """Raise a FileNotFoundError unless a file of the metadata exists."""
     if not path.is_file():

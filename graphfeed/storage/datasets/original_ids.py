@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.ops.checks import check_ids
-from graphfeed.storage.datasets.array_files import write_array
+from graphfeed.storage.datasets.array_files import load_array, write_array
 from graphfeed.storage.datasets.metadata import stay_inside
 
 
@@ -116,8 +116,7 @@ def read_ids(folder: Path, files: Any, key: str, in_memory: bool) -> OriginalIds
         if name not in files:
             return None
         path = stay_inside(folder, str(files[name]), f"{key}.{name}")
-        array: NDArray[Any] = np.load(path, mmap_mode=None if in_memory else "r", allow_pickle=False)
-        return array
+        return load_array(path, f"{key}.{name}", mapped=not in_memory)
 
     values = read("values")
     assert values is not None

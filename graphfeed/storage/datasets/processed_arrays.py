@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.storage.datasets.array_files import open_array, write_array
+from graphfeed.storage.datasets.array_files import load_array, open_array, write_array
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
@@ -169,7 +169,7 @@ def read_member(folder: Path, spec: OnDiskTVTSetData, key: str) -> torch.Tensor:
     if spec.format == "torch":
         return torch.from_numpy(open_array(path, "torch", key))
     # Mapped copy-on-write: torch has no read-only tensors, and writes must not reach the file.
-    return torch.from_numpy(np.load(path, mmap_mode=None if spec.in_memory else "c", allow_pickle=False))
+    return torch.from_numpy(load_array(path, key, mapped=not spec.in_memory))
 
 
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:

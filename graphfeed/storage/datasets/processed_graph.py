@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
-    check_file,
+    load_array,
     open_array,
     progress_bar,
     read_csv_edges,
@@ -193,11 +193,7 @@ def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGra
 
     def read(name: Any, key: str) -> torch.Tensor:
         path = stay_inside(folder, str(place / str(name)), f"graph_topology.{key}")
-        check_file(path, f"{FILE_NAME}: graph_topology.{key}")
-        try:
-            return torch.from_numpy(np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False))
-        except (TypeError, ValueError, EOFError, OSError) as error:
-            raise ValueError(f"graph_topology.{key}: {path} can't be read: {error}") from error
+        return torch.from_numpy(load_array(path, f"{FILE_NAME}: graph_topology.{key}", mapped=mapped))
 
     def read_all(key: str) -> dict[str, torch.Tensor]:
         return {str(name): read(file, f"{key}.{name}") for name, file in section.get(key, dict, {}).items()}

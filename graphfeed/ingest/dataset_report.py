@@ -1,0 +1,260 @@
+"""Tells what is in a data set: types, degrees, features, items, what looks wrong, and whether the files are whole."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ingest.dataset_builder import checksum
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.array_files import progress_bar
+from graphfeed.storage.datasets.metadata import stay_inside
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.datasets.preprocess import PROCESSED
+from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+
+PART = 1 << 20
+"""How many edges, or numbers of a feature, are looked at at a time."""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What is known about the nodes of a type."""
+
+    count: int
+    isolated: int
+    """How many have no edge at all."""
+
+
+@dataclass(frozen=True)
+class EdgeReport:
+    """What is known about the edges of a type."""
+
+    count: int
+    in_degrees: NDArray[np.int64]
+    """How many edges end at each node of the destination's type."""
+    most_out: int
+    """The most edges that begin at one node."""
+    duplicates: int
+    """How many edges join two nodes that an earlier edge joins already."""
+    loops: int
+    """How many edges begin and end at the same node."""
+
+
+@dataclass(frozen=True)
+class FeatureReport:
+    """What is known about a feature."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    low: float
+    high: float
+    nan: int
+    """How many values are NaN."""
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What is in a data set; as text, a table of each."""
+
+    name: str | None
+    nodes: dict[str, NodeReport]
+    edges: dict[str, EdgeReport]
+    features: dict[tuple[str, str | None, str], FeatureReport]
+    tasks: list[str]
+    checksum: str | None
+    """One for all arrays, if the data set has checksums."""
+    damaged: list[str] = field(default_factory=list)
+    """The files that are missing or have changed since they were written."""
+    skipped: list[Mapping[str, Any]] = field(default_factory=list)
+    """The rows that were left out when the data set was made."""
+
+    def __str__(self) -> str:
+        """Return tables of the types and the features, and lines about the rest."""
+        lines = [f"data set {self.name}"] if self.name else []
+        rows = [(kind, f"{own.count:,}", f"{own.isolated:,}") for kind, own in self.nodes.items()]
+        lines += table(("nodes", "count", "isolated"), rows)
+        headings = ("edges", "count", "in-degree: mean", "median", "most", "out-degree: most", "duplicates", "loops")
+        lines += table(headings, [(kind, *cells(own)) for kind, own in self.edges.items()])
+        found = [
+            (
+                f"{domain} {f'{kind} ' if kind else ''}{name}",
+                own.dtype,
+                " x ".join(map(str, own.shape)),
+                f"{own.low:g}",
+                f"{own.high:g}",
+                f"{own.nan:,}",
+            )
+            for (domain, kind, name), own in self.features.items()
+        ]
+        if found:
+            lines += table(("feature", "dtype", "shape", "least", "largest", "NaN"), found)
+        lines += self.tasks
+        lines += [
+            f"{entry['rows']:,} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped
+        ]
+        if self.checksum is not None:
+            state = f"damaged: {', '.join(self.damaged)}" if self.damaged else "all files are as they were written"
+            lines.append(f"checksum {self.checksum}; {state}")
+        return "\n".join(lines)
+
+
+def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
+    """Look through a data set: a pass over its edges and features, in bounded memory beside some counts per node.
+
+    Args:
+        folder: The folder of an `OnDiskDataset`.
+
+    Raises:
+        FileNotFoundError: The folder or a file does not exist.
+        ValueError: A file is wrong, or there is no graph.
+    """
+    dataset = OnDiskDataset(folder)
+    data = dataset.yaml_data
+    known = check_known(data)
+    damaged = find_damage(Path(folder), known)
+    for entry in data.get("feature_data") or ():
+        entry["in_memory"] = False
+    dataset.load()
+    graph = dataset.graph
+    if graph is None:
+        raise ValueError(f"the data set in {folder} has no graph")
+    nodes, edges = inspect_graph(graph)
+    features = {
+        (domain, kind, name): inspect_feature(dataset.feature[(domain, kind, name)])
+        for domain, kind, name in dataset.feature.keys()  # noqa: SIM118
+    }
+    tasks = []
+    for task in dataset.tasks:
+        sets = (("train", task.train_set), ("validation", task.validation_set), ("test", task.test_set))
+        counts = ", ".join(f"{len(items):,} to {part}" for part, items in sets if items is not None)
+        classes = task.metadata.get("num_classes")
+        tasks.append(f"task {task.metadata.get('name')}: {counts}" + (f"; {classes} classes" if classes else ""))
+    whole = hashlib.sha256("\n".join(f"{name} {known[name]}" for name in sorted(known)).encode()).hexdigest()[:16]
+    skipped = list(dataset.yaml_data.get("skipped") or ())
+    return DatasetReport(
+        dataset.dataset_name, nodes, edges, features, tasks, whole if known else None, damaged, skipped
+    )
+
+
+def check_known(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums of a data set; none if another program made it."""
+    known = data.get("checksums") or {}
+    if not isinstance(known, Mapping) or not all(isinstance(value, str) for pair in known.items() for value in pair):
+        raise ValueError(f"checksums must map files to texts, but is {brief(known)}")
+    return dict(known)
+
+
+def find_damage(folder: Path, known: Mapping[str, str]) -> list[str]:
+    """Return the files that are missing, or whose checksum is another one."""
+    damaged = []
+    with progress_bar("verifying files", len(known), "file") as progress:
+        for name, expected in known.items():
+            path = stay_inside(folder, f"{PROCESSED}/{name}", "checksums")
+            if not path.is_file() or checksum(path) != expected:
+                damaged.append(name)
+            progress.update()
+    return damaged
+
+
+def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[str, NodeReport], dict[str, EdgeReport]]:
+    """Count degrees, duplicates and loops by type, in one pass over the edges."""
+    typed = graph.node_type_to_id is not None
+    counts = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}
+    first = dict(zip(counts, graph.first_ids() if typed else [0], strict=False))
+    kinds = sorted(graph.edge_type_to_id or {"": 0}, key=(graph.edge_type_to_id or {"": 0}).__getitem__)
+    ends = {kind: (kind.split(":")[0], kind.split(":")[-1]) for kind in kinds}
+    into = {kind: np.zeros(counts[ends[kind][1]], dtype=np.int64) for kind in kinds}
+    out = {kind: np.zeros(counts[ends[kind][0]], dtype=np.int64) for kind in kinds}
+    duplicates, loops = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
+    with progress_bar("looking at edges", graph.total_num_edges, "edge") as progress:
+        for columns, sources, types in parts_of(graph):
+            for number, kind in enumerate(kinds):
+                own = slice(None) if types is None else types == number
+                begin, end = sources[own], columns[own]
+                into[kind] += np.bincount(end - first[ends[kind][1]], minlength=len(into[kind]))
+                out[kind] += np.bincount(begin - first[ends[kind][0]], minlength=len(out[kind]))
+                order = np.lexsort((begin, end))
+                same = (np.diff(begin[order]) == 0) & (np.diff(end[order]) == 0)
+                duplicates[kind] += int(same.sum())
+                loops[kind] += int((begin == end).sum())
+            progress.update(len(sources))
+    edges = {
+        kind: EdgeReport(
+            int(into[kind].sum()), into[kind], int(out[kind].max(initial=0)), duplicates[kind], loops[kind]
+        )
+        for kind in kinds
+    }
+    nodes = {}
+    for name, count in counts.items():
+        joined = np.zeros(count, dtype=bool)
+        for kind in kinds:
+            for place, degrees in zip(ends[kind], (out[kind], into[kind]), strict=True):
+                if place == name:
+                    joined |= degrees > 0
+        nodes[name] = NodeReport(count, count - int(joined.sum()))
+    return nodes, edges
+
+
+def parts_of(
+    graph: FusedCSCSamplingGraph,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any] | None]]:
+    """Yield the destinations, sources and types of the edges of some whole columns after each other."""
+    indptr, indices = graph.csc_indptr.numpy(), graph.indices.numpy()
+    types = None if graph.type_per_edge is None else graph.type_per_edge.numpy()
+    first, num_nodes = 0, len(indptr) - 1
+    while first < num_nodes:
+        last = int(np.searchsorted(indptr, indptr[first] + PART, side="right")) - 1
+        last = min(max(last, first + 1), num_nodes)
+        start, stop = int(indptr[first]), int(indptr[last])
+        columns = np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))
+        if stop > start:
+            yield columns, indices[start:stop].astype(np.int64), None if types is None else types[start:stop]
+        first = last
+
+
+def inspect_feature(feature: Feature) -> FeatureReport:
+    """Return the bounds of a feature and how many values are NaN, read part by part."""
+    rows, width = feature.count(), max(feature.size().numel(), 1)
+    assert rows is not None
+    low, high, nan, dtype = float("inf"), float("-inf"), 0, None
+    step = max(PART // width, 1)
+    for start in range(0, max(rows, 1), step):
+        values = feature.read(torch.arange(start, min(start + step, rows)))
+        dtype = values.dtype
+        if values.is_floating_point():
+            missing = torch.isnan(values)
+            nan += int(missing.sum())
+            values = values[~missing]
+        if values.numel():
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    return FeatureReport(str(dtype).removeprefix("torch."), (rows, *feature.size()), low, high, nan)
+
+
+def cells(own: EdgeReport) -> tuple[str, ...]:
+    """Return the numbers of an edge type as texts."""
+    degrees = own.in_degrees if own.in_degrees.size else np.zeros(1, dtype=np.int64)
+    numbers = (int(degrees.max()), own.most_out, own.duplicates, own.loops)
+    return f"{own.count:,}", f"{degrees.mean():.2f}", f"{np.median(degrees):g}", *(f"{number:,}" for number in numbers)
+
+
+def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table, and an empty one."""
+    widths = [max(len(row[place]) for row in (headings, *rows)) for place in range(len(headings))]
+    return [
+        *(
+            "  ".join(
+                cell.ljust(width) if place == 0 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (headings, *rows)
+        ),
+        "",
+    ]
