@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, cuda, distributed, gather, gpu_cache, loader, peers, sampling
+from benchmarks import cache, channels, cuda, distributed, gather, gpu_cache, loader, peers, pyg, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -18,6 +18,7 @@ REPORTS = {
     "cuda": cuda.report,
     "gpu_cache": gpu_cache.report,
     "peers": peers.report,
+    "pyg": pyg.report,
 }
 
 

@@ -36,6 +36,7 @@ def read_graph(
     Raises:
         ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
     """
+    check_data(data)
     is_typed = not hasattr(data, "_store")
     stores = {type_name(store._key): store for store in data.edge_stores} if is_typed else data._store
     nodes = {store._key: store for store in data.node_stores} if is_typed else data._store
@@ -63,6 +64,13 @@ def read_graph(
             ends_of(stores, "data", reverse), count, node_attributes=node_attributes, edge_attributes=attributes
         )
     return DataGraph(graph, node_time, edge_time, weight_attr)
+
+
+def check_data(data: Any) -> None:
+    """Raise unless data are a `Data` or a `HeteroData`."""
+    if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores"):
+        hint = "; put what the two stores hold into a HeteroData" if isinstance(data, (tuple, list)) else ""
+        raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}{hint}")
 
 
 def reverse_name(kind: str, reverse: bool) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.negative_sampling import NegativeSampling
@@ -70,6 +71,7 @@ class LinkLoader(PyGLoader):
         import_pyg("torch_geometric.data", type(self).__name__)
         if custom_cls is not None:
             raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
+        check_data(data)
         options = TorchOptions.of(kwargs, type(self).__name__)
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)

@@ -7,6 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
@@ -59,6 +60,7 @@ class NodeLoader(PyGLoader):
         import_pyg("torch_geometric.data", type(self).__name__)
         if custom_cls is not None:
             raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
+        check_data(data)
         options = TorchOptions.of(kwargs, type(self).__name__)
         is_own = getattr(node_sampler, "neighborhoods", None) is not None
         own_times = node_sampler.node_times if is_own and input_time is None else None

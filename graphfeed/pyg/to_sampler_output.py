@@ -12,7 +12,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import expand_indptr
+from graphfeed.ops import buffers, expand_indptr
 from graphfeed.pyg.data_graph import reverse_name
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.storage.graph.new_nodes import trees_of_rows
@@ -128,14 +128,30 @@ def edge_fields(edges: Edges) -> dict[str, Any]:
 def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> Edges:
     """Return the edges of all hops, hop after hop; row and column are the two rows of one tensor."""
     counts = [len(csc.indices) for csc in cscs]
-    index = torch.empty((2, sum(counts)), dtype=torch.int64, device=cscs[0].indices.device)
+    device = cscs[0].indices.device
+    index = buffers.empty((2, sum(counts)), torch.int64, device)
     columns = [
         expand_indptr(csc.indptr, dtype=torch.int64, output_size=count) for csc, count in zip(cscs, counts, strict=True)
     ]
-    torch.cat([csc.indices.long() for csc in cscs], out=index[int(backward)])
-    torch.cat(columns, out=index[1 - int(backward)])
+    join([csc.indices for csc in cscs], index[int(backward)])
+    join(columns, index[1 - int(backward)])
     known = [part for part in ids if part is not None]
-    return Edges(index[0], index[1], torch.cat(known).long() if len(known) == len(cscs) else None, counts)
+    edge = None
+    if len(known) == len(cscs):
+        edge = known[0].long() if len(known) == 1 else join(known, buffers.empty(sum(counts), torch.int64, device))
+    return Edges(index[0], index[1], edge, counts)
+
+
+def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    """Write tensors one behind the other, and return the result."""
+    if not out.is_cpu:
+        return torch.cat([part.to(out.dtype) for part in parts], out=out)
+    # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
+    whole, place = out.numpy(), 0
+    for part in parts:
+        whole[place : place + len(part)] = part.numpy()
+        place += len(part)
+    return out
 
 
 def to_bidirectional(output: Any) -> Any:
@@ -156,9 +172,11 @@ def to_bidirectional(output: Any) -> Any:
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
-    """Return rows and columns as one tensor, shape (2, E): that of which they are the rows, if there is one."""
-    both = row._base
-    is_one = both is not None and both is col._base and both.shape == (2, len(row)) and both.is_contiguous()
-    if both is not None and is_one and (row.data_ptr(), col.data_ptr()) == (both[0].data_ptr(), both[1].data_ptr()):
-        return both
+    """Return rows and columns as one tensor, shape (2, E); a view of their memory if they lie side by side there."""
+    count = len(row)
+    same = row.is_contiguous() and col.is_contiguous() and row.untyped_storage().data_ptr() == (
+        col.untyped_storage().data_ptr()
+    )  # fmt: skip
+    if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
+        return row.as_strided((2, count), (count, 1))
     return torch.stack([row, col])

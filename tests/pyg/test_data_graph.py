@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.pyg import NeighborLoader
 from graphfeed.pyg.data_graph import read_graph
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
@@ -37,6 +38,13 @@ def test_types_without_a_time_are_always_there_and_those_without_weights_weigh_1
     weights = found.graph.edge_attribute("weight")
     assert weights.dtype == torch.float64
     assert sorted(weights.tolist()) == sorted([*range(90), *[1] * 240])
+
+
+def test_other_data_are_refused() -> None:
+    with pytest.raises(TypeError, match="data must be a Data or HeteroData of PyG, but is a tuple; put"):
+        NeighborLoader((1, 2), [1])
+    with pytest.raises(TypeError, match="but is a Tensor"):
+        NeighborLoader(torch.ones(2), [1])
 
 
 def test_what_is_missing_is_named() -> None:

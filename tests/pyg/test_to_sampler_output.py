@@ -20,8 +20,10 @@ def test_ids_of_32_bits_become_those_of_64() -> None:
 
 
 def test_rows_of_one_tensor_are_that_tensor() -> None:
-    both = torch.arange(6).view(2, 3).clone()
-    assert edge_index_of(both[0], both[1]) is both
-    turned = edge_index_of(both[1], both[0])
-    assert turned.tolist() == [[3, 4, 5], [0, 1, 2]]
+    both = torch.arange(6).view(2, 3)
+    found = edge_index_of(both[0], both[1])
+    assert torch.equal(found, both)
+    assert found.data_ptr() == both.data_ptr()
+    assert edge_index_of(both[1], both[0]).tolist() == [[3, 4, 5], [0, 1, 2]]
     assert edge_index_of(both[0][:2], both[1][:2]).tolist() == [[0, 1], [3, 4]]
+    assert edge_index_of(both[0][:0], both[1][:0]).shape == (2, 0)

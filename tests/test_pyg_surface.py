@@ -1,0 +1,41 @@
+"""The loaders under PyG's names have its arguments, and docs/from-pyg.md says what each means."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed import pyg
+from graphfeed.pyg.to_sampler_output import import_pyg
+from graphfeed.pyg.torch_options import TorchOptions
+from tests.pages import rows
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-pyg.md"
+LOADERS = ("NeighborLoader", "LinkNeighborLoader", "NodeLoader", "LinkLoader")
+NAMED = {name for row in rows(PAGE, "argument") for name in re.findall(r"`(\w+)`", row[0])}
+
+
+def arguments(kind: Any) -> dict[str, Any]:
+    """Return the arguments of a class with their defaults, in order."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+@pytest.mark.parametrize("name", [*LOADERS, "NeighborSampler"])
+def test_arguments_their_order_and_their_defaults_are_pygs(name: str) -> None:
+    module = "torch_geometric.sampler" if name == "NeighborSampler" else "torch_geometric.loader"
+    theirs = arguments(getattr(import_pyg(module, "tests"), name))
+    assert list(arguments(getattr(pyg, name)).items()) == list(theirs.items())
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_page_names_each_argument(name: str) -> None:
+    assert set(arguments(getattr(pyg, name))) - NAMED - {"kwargs"} == set()
+
+
+def test_the_page_names_each_argument_of_torchs_loader_and_no_other() -> None:
+    loaders = {name for loader in LOADERS for name in arguments(getattr(pyg, loader))}
+    assert set(TorchOptions.__dataclass_fields__) - NAMED == set()
+    assert NAMED - loaders - set(TorchOptions.__dataclass_fields__) == set()
