@@ -18,6 +18,7 @@ from graphfeed.distributed.graph_part import GraphPart, check_owned
 from graphfeed.distributed.memory_scope import open_place, write_place
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.peers import Peers
+from graphfeed.distributed.shared_sums import GraphWithSharedSums, SharedSums
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.features.feature import dtype_and_shape
@@ -61,6 +62,7 @@ class MergedColumns:
         self._tried = peers.world_size == 1
         self._name = peers.serve("columns", self._answer)
         self._merged = peers.serve("merged columns", self._answer_merged, takes_long=True)
+        self._sums = SharedSums(peers, self.ready)
 
     def ready(self) -> FusedCSCSamplingGraph:
         """Return the columns to sample from; the first call waits for the other ranks of this machine.
@@ -109,8 +111,12 @@ class MergedColumns:
             except OSError:
                 return  # the system forbids it
         assert self._block is not None
-        self.columns = self._graph_in(self._block.tensors)
-        self.ranks = ranks
+        columns = self._graph_in(self._block.tensors)
+        if len(ranks) == self.peers.world_size:
+            # Else the thread that answers distant ranks would have to wait for them.
+            self._sums.first = ranks[0]
+            columns._sums = self._sums
+        self.columns, self.ranks = columns, ranks
 
     def _answer_merged(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
         """Tell another rank where the columns of all ranks here lie; nothing if they could not be put together."""
@@ -197,7 +203,7 @@ class MergedColumns:
         future = self.peers.ask(self._name, {"edges": edges}, {rank: {"ids": ids}})[rank]
         return self.peers.wait(rank, future)
 
-    def _graph_in(self, tensors: list[torch.Tensor]) -> FusedCSCSamplingGraph:
+    def _graph_in(self, tensors: list[torch.Tensor]) -> GraphWithSharedSums:
         """Return the graph whose columns lie in a block; all else it shares with the part."""
         own = self.part.columns
         indptr, *rest = tensors
@@ -207,7 +213,7 @@ class MergedColumns:
             del arrays[IDS]
         attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
         fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
-        graph = FusedCSCSamplingGraph(**{**own.fields(), **fields})
+        graph = GraphWithSharedSums(**{**own.fields(), **fields})
         trust_graph(graph)
         return graph
 

@@ -60,7 +60,7 @@ class PartitionedGraph(SamplingGraph):
         self.peers = shared_peers() if peers is None else peers
         check_place(part.book, self.peers, part.number)
         self._here = MergedColumns(part, self.peers)
-        self._name = self.peers.serve("graph", self._answer)
+        self._name = self.peers.serve("graph", self._answer_others)
 
     @property
     def num_nodes(self) -> int | dict[str, int]:
@@ -214,10 +214,23 @@ class PartitionedGraph(SamplingGraph):
         return hop, asked[0][1]
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
-        """Sample in-edges of nodes that this rank owns."""
-        # Columns that are being put together meanwhile are not waited for.
-        columns, ids = self._here.columns, questions["ids"]
-        check_owned(self.part, ids, self._here.ranks)
+        """Sample in-edges of nodes whose columns this rank can read."""
+        return self._sample(self._here.columns, self._here.ranks, options, questions)
+
+    def _answer_others(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
+        """Sample in-edges of nodes that this rank owns, without a wait for other ranks."""
+        return self._sample(self.part.columns, [self.part.number], options, questions)
+
+    def _sample(
+        self,
+        columns: FusedCSCSamplingGraph,
+        ranks: Sequence[int],
+        options: Mapping[str, Any],
+        questions: Mapping[str, torch.Tensor],
+    ) -> Tensors:
+        """Sample in-edges of some nodes of the parts of some ranks."""
+        ids = questions["ids"]
+        check_owned(self.part, ids, ranks)
         fanouts, request, draws = from_options(options)
         if request.temporal is None:
             pick = pick_neighbors(columns, fanouts, request, draws)

@@ -12,6 +12,7 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows, merged_columns
 from graphfeed.distributed.peers import find_place
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.mapped_file import TABLE, read_regions, regions_of
 from tests.digests import digest
 from tests.distributed.equal_pipelines import assign, feature_in_parts
 from tests.distributed.graphs import plain
@@ -25,6 +26,7 @@ def share_all() -> dict[str, Any]:
     found = {
         "leaves": leave_nothing(),
         "ids": [sample_with_ids(kind) for kind in ("places", "one other", "any")],
+        "weights": sample_by_weight(),
         "memory lacks": sample_elsewise("available_memory", lambda: 0.0),
         "can't be opened": sample_elsewise("open_place", refuse),
         "attributes": disagree_on_attributes(),
@@ -47,9 +49,10 @@ def with_ids(kind: str) -> gf.FusedCSCSamplingGraph:
     return graph
 
 
-def digests_of(graph: gf.SamplingGraph) -> list[str]:
+def digests_of(graph: gf.SamplingGraph, **options: Any) -> list[str]:
     """Return digests of an epoch."""
-    pipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=30, shuffle=True).sample_neighbor(graph, [3, 4])
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(100, names="seeds"), batch_size=30, shuffle=True)
+    pipe = pipe.sample_neighbor(graph, [3, 4], **options)
     with gf.DataLoader(pipe, 0, seed=find_place()[0]) as loader:
         return [digest(batch) for batch in loader]
 
@@ -68,6 +71,17 @@ def sample_with_ids(kind: str) -> list[bool]:
         equal = digests_of(graph) == digests_of(whole)
     distributed.barrier()
     return [equal, ORIGINAL_EDGE_ID in graph._here.columns.edge_attributes]
+
+
+def sample_by_weight() -> list[bool]:
+    """Return whether mini-batches are those of the whole graph, and whether the sums of weights are shared."""
+    whole = with_ids("any")
+    graph = in_parts(whole)
+    equal = digests_of(graph, prob_name="weight") == digests_of(whole, prob_name="weight")
+    sums = graph._here.columns.cumulative_weights("weight")
+    in_block = [region.shared for region in regions_of(sums, read_regions(TABLE))] == [True]
+    distributed.barrier()
+    return [equal, in_block]
 
 
 def refuse(*_: Any) -> Any:

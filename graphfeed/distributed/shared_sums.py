@@ -1,0 +1,66 @@
+"""The running sums of weights, which one rank of a machine makes for all, as they take 8 bytes per edge."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.memory_scope import open_place, write_place
+from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.peers import Peers
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.memory.shared import SharedBlock
+
+PLACE = "place"
+
+
+class GraphWithSharedSums(FusedCSCSamplingGraph):
+    """A graph all parts of which lie on this machine, where the sums of weights are shared too."""
+
+    _sums: "SharedSums | None" = None
+
+    def cumulative_weights(self, probs_name: str) -> torch.Tensor:
+        """Return an edge attribute as fixed-point running sums."""
+        return super().cumulative_weights(probs_name) if self._sums is None else self._sums.of(self, probs_name)
+
+
+class SharedSums:
+    """The sums of weights of a graph whose columns lie in shared memory.
+
+    Args:
+        peers: The ranks.
+        ready: Returns the graph, once it lies there.
+    """
+
+    def __init__(self, peers: Peers, ready: Callable[[], FusedCSCSamplingGraph]) -> None:
+        self.peers = peers
+        self.first = peers.rank
+        """The rank that makes them."""
+        self._ready = ready
+        self._lock = threading.Lock()
+        self._blocks: dict[str, SharedBlock] = {}
+        self._name = peers.serve("sums of weights", self._answer, takes_long=True)
+
+    def of(self, graph: FusedCSCSamplingGraph, probs_name: str) -> torch.Tensor:
+        """Return the sums of an edge attribute; the first call waits for the rank that makes them."""
+        with self._lock:
+            if probs_name not in self._blocks:
+                self._blocks[probs_name] = self._make(graph, probs_name)
+            return self._blocks[probs_name].tensors[0]
+
+    def _make(self, graph: FusedCSCSamplingGraph, probs_name: str) -> SharedBlock:
+        """Return a block with the sums."""
+        weights = graph.edge_attribute(probs_name)
+        if self.first == self.peers.rank:
+            return SharedBlock.create([ops.cumulate_weights(graph.csc_indptr, weights)])
+        future = self.peers.ask(self._name, {"probs_name": probs_name}, {self.first: {}})[self.first]
+        block = open_place(self.peers.wait(self.first, future)[PLACE])[1]
+        assert block is not None
+        return block
+
+    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
+        """Tell another rank where the sums lie."""
+        self.of(self._ready(), options["probs_name"])
+        return {PLACE: write_place(self._blocks[options["probs_name"]].handle)}
