@@ -5,7 +5,8 @@ Each file has an operation's contract, its checks and the allocation of its resu
 formats: what is stored, and how, belongs to `graphfeed.storage`.
 
 - `sampling`: `sample_neighbors` takes one hop and `sample_hops` all of them; `labor_...` by LABOR, `temporal_...` in
-  time. Also `sample_negatives`, `permute`, and what samplers prepare: weights, the order of time, high-degree indexes.
+  time, `typed_...` in a graph with types. Also `sample_negatives`, `permute`, and what samplers prepare: weights, the
+  order of time, high-degree indexes.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs`.
 - `rows`: `gather_rows`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
 - `records`: `scan_records`, `parse_examples` and `write_examples`, on the bytes of files that `graphfeed.ingest` reads.
