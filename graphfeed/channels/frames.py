@@ -16,6 +16,7 @@ from graphfeed.ops.buffers import as_bytes, empty
 TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 MAGIC = b"graphfeed channel 1\n"
 NONCE_BYTES = PROOF_BYTES = 32
+HELLO_BYTES = len(MAGIC) + NONCE_BYTES
 FRAME = struct.Struct("<BIQ")
 SAMPLE, END, LEAVE = range(3)
 LARGEST_HEADER = 1 << 24
@@ -58,21 +59,54 @@ def choose_token(token: str | None, host: str) -> bytes:
     return token.encode()
 
 
-def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
-    """Prove to the other side that this one knows the token; return whether it proves the same.
+class Greeting:
+    """One side of a greeting: each proves to the other that it knows the token, and neither tells it.
 
     The proofs of the listener and of the caller differ, so a third party can't pass on one as the other.
     """
-    own = secrets.token_bytes(NONCE_BYTES)
-    sock.sendall(MAGIC + own)
-    greeting = read_exactly(sock, len(MAGIC) + NONCE_BYTES)
-    if not greeting.startswith(MAGIC):
-        return False
-    other = greeting[len(MAGIC) :]
-    mine, theirs = (b"listens", b"calls") if listens else (b"calls", b"listens")
-    sock.sendall(hmac.digest(token, mine + own + other, "sha256"))
-    proof = read_exactly(sock, PROOF_BYTES)
-    return hmac.compare_digest(proof, hmac.digest(token, theirs + other + own, "sha256"))
+
+    def __init__(self, sock: socket.socket, token: bytes, *, listens: bool) -> None:
+        self.sock = sock
+        self.token = token
+        self.roles = (b"listens", b"calls") if listens else (b"calls", b"listens")
+        self.own = secrets.token_bytes(NONCE_BYTES)
+        self.came = b""
+        sock.sendall(MAGIC + self.own)
+
+    def step(self) -> bool | None:
+        """Take what has come; return whether the other side has proved it, or None while that is open.
+
+        Raises:
+            Closed: The other side has gone.
+        """
+        try:
+            part = self.sock.recv(HELLO_BYTES + PROOF_BYTES - len(self.came))
+        except ConnectionError:
+            part = b""
+        if not part:
+            raise Closed("the other side has closed the connection, or is dead")
+        answers = len(self.came) < HELLO_BYTES <= len(self.came) + len(part)
+        self.came += part
+        if not MAGIC.startswith(self.came[: len(MAGIC)]):
+            return False
+        other, proof = self.came[len(MAGIC) : HELLO_BYTES], self.came[HELLO_BYTES:]
+        if answers:
+            self.sock.sendall(self.prove(self.roles[0] + self.own + other))
+        if len(proof) < PROOF_BYTES:
+            return None
+        return hmac.compare_digest(proof, self.prove(self.roles[1] + other + self.own))
+
+    def prove(self, text: bytes) -> bytes:
+        """Return what only those who know the token can compute."""
+        return hmac.digest(self.token, text, "sha256")
+
+
+def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
+    """Greet the other side of a socket that waits; return whether it has proved that it knows the token."""
+    greeting = Greeting(sock, token, listens=listens)
+    while (known := greeting.step()) is None:
+        pass
+    return known
 
 
 def send_frame(sock: socket.socket, kind: int, sample: SampleMessage | None = None) -> None:

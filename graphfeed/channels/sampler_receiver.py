@@ -5,16 +5,28 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphfeed.channels.channel_client import PeerError
 from graphfeed.channels.codec import SampleMessage
-from graphfeed.channels.frames import END, LEAVE, choose_token, greet, parse_address, receive_frame
+from graphfeed.channels.frames import END, LEAVE, Greeting, choose_token, parse_address, receive_frame
 from graphfeed.loader.transport.thread_channel import Closed
 
 GREETING_SECONDS = 10.0
-"""How long a caller may take to prove that it knows the token; others wait meanwhile."""
+"""How long a caller may take to prove that it knows the token."""
+MOST_GREETINGS = 64
+"""How many callers may be about to prove it; others wait in the system."""
+
+
+@dataclass(eq=False)
+class Caller:
+    """Somebody who has yet to prove that it knows the token. Nobody waits for it."""
+
+    sock: socket.socket
+    name: str
+    greeting: Greeting
+    until: float = field(default_factory=lambda: time.monotonic() + GREETING_SECONDS)
 
 
 @dataclass(eq=False)
@@ -82,6 +94,7 @@ class SamplerReceiver:
         self.listener = socket.create_server((host, port))
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.address = f"{host}:{self.listener.getsockname()[1]}"
+        self.callers: list[Caller] = []
         self.connections: list[SenderConnection] = []
         self.signals = 0
         self.epoch = 0
@@ -90,30 +103,36 @@ class SamplerReceiver:
         """Yield the samples of an epoch, or what is left of it.
 
         Raises:
-            TimeoutError: Nothing came in time.
+            TimeoutError: Nothing came in time; the message names the senders that are connected and silent.
             PeerError: A sender left or was cut off before it signalled.
         """
         end = time.monotonic() + self.timeout
         while self.signals < self.num_sender:
-            ready = self.selector.select(max(0.0, end - time.monotonic()))
-            if not ready:
-                raise TimeoutError(
-                    f"no sample came for {self.timeout:g} s; {self.signals} of {self.num_sender} senders have "
-                    f"signalled, {sum(not connection.ended for connection in self.connections)} others are connected"
-                )
+            first = min([end, *(caller.until for caller in self.callers)])
+            ready = self.selector.select(max(0.0, first - time.monotonic()))
+            self._hang_up_on_silent({key.data for key, _ in ready})
             for key, _ in ready:
                 if key.data is None:
                     self._accept()
+                elif isinstance(key.data, Caller):
+                    self._greet(key.data)
                 elif (sample := self._receive(key.data)) is not None:
                     yield sample
                     end = time.monotonic() + self.timeout
+            if time.monotonic() >= end:
+                silent = [connection.name for connection in self.connections if not connection.ended]
+                raise TimeoutError(
+                    f"no sample came for {self.timeout:g} s; {self.signals} of {self.num_sender} senders have "
+                    f"signalled, and {' and '.join(silent) or 'no other'} is connected"
+                )
         self._begin_epoch()
 
     def close(self) -> None:
         """Stop listening, and close all connections. Does nothing the second time."""
-        for connection in self.connections:
-            connection.sock.close()
+        for sock in [peer.sock for peer in self.connections] + [caller.sock for caller in self.callers]:
+            sock.close()
         self.connections.clear()
+        self.callers.clear()
         self.listener.close()
         self.selector.close()
 
@@ -122,19 +141,44 @@ class SamplerReceiver:
             self.close()
 
     def _accept(self) -> None:
-        sock, address = self.listener.accept()
-        sock.settimeout(GREETING_SECONDS)
         try:
-            known = greet(sock, self.token, listens=True)
+            sock, address = self.listener.accept()
+            sock.setblocking(False)
+            caller = Caller(sock, f"sender {address[0]}:{address[1]}", Greeting(sock, self.token, listens=True))
+        except OSError:  # it has gone already
+            return
+        self.callers.append(caller)
+        self.selector.register(sock, selectors.EVENT_READ, caller)
+        if len(self.callers) == MOST_GREETINGS:
+            self.selector.unregister(self.listener)
+
+    def _greet(self, caller: Caller) -> None:
+        try:
+            known = caller.greeting.step()
         except (Closed, OSError):
             known = False
-        if not known:
-            sock.close()
+        if known is None:
             return
-        sock.settimeout(self.timeout)
-        connection = SenderConnection(sock, f"sender {address[0]}:{address[1]}")
+        self._forget(caller)
+        if not known:
+            caller.sock.close()
+            return
+        caller.sock.settimeout(self.timeout)
+        connection = SenderConnection(caller.sock, caller.name)
         self.connections.append(connection)
-        self.selector.register(sock, selectors.EVENT_READ, connection)
+        self.selector.register(caller.sock, selectors.EVENT_READ, connection)
+
+    def _hang_up_on_silent(self, ready: set[Any]) -> None:
+        now = time.monotonic()
+        for caller in [caller for caller in self.callers if caller.until < now and caller not in ready]:
+            self._forget(caller)
+            caller.sock.close()
+
+    def _forget(self, caller: Caller) -> None:
+        if len(self.callers) == MOST_GREETINGS:
+            self.selector.register(self.listener, selectors.EVENT_READ)
+        self.callers.remove(caller)
+        self.selector.unregister(caller.sock)
 
     def _receive(self, connection: SenderConnection) -> SampleMessage | None:
         try:

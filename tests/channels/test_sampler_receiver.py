@@ -1,4 +1,6 @@
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -85,10 +87,46 @@ def test_one_that_is_cut_off_is_noticed(receiver: SamplerReceiver) -> None:
 
 def test_silence_has_a_limit() -> None:
     receiver = SamplerReceiver(None, "127.0.0.1:0", num_sender=2, timeout=0.05)
-    with pytest.raises(TimeoutError, match=r"no sample came for 0\.05 s; 0 of 2 senders have signalled"):
+    with pytest.raises(TimeoutError, match=r"no sample came for 0\.05 s; 0 of 2 senders have signalled, and no other"):
         list(receiver)
     receiver.close()
     receiver.close()
+
+
+def test_a_sender_that_stops_sending_is_named() -> None:
+    receiver, senders = SamplerReceiver(None, "127.0.0.1:0", timeout=1.0), list[SamplerSender]()
+    silent = r"0 of 1 senders have signalled, and sender 127\.0\.0\.1:\d+ is connected"
+    connecting = in_threads(lambda: senders.append(SamplerSender({0: receiver.address})))
+    with connecting, pytest.raises(TimeoutError, match=silent):
+        list(receiver)
+    senders[0].close()
+    receiver.close()
+
+
+def test_callers_that_prove_nothing_keep_nobody_waiting(
+    receiver: SamplerReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphfeed.channels.sampler_receiver.GREETING_SECONDS", 0.2)
+    place = ("127.0.0.1", int(receiver.address.rpartition(":")[2]))
+    strangers = [socket.create_connection(place) for _ in range(80)]  # more than greetings at once
+    for number, stranger in enumerate(strangers):
+        stranger.sendall([b"", b"graph", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 1000][number % 4])
+    begin = time.monotonic()
+    with in_threads(*(partial(work, receiver.address, number, 5) for number in range(2))):
+        assert len(found(receiver)) == 10
+    assert time.monotonic() - begin < 5  # one after the other, they would take 4 seconds and more
+    for stranger in strangers:
+        stranger.close()
+    assert len(receiver.connections) == 2
+
+
+def test_a_caller_that_is_slow_to_prove_it_is_let_in(receiver: SamplerReceiver) -> None:
+    sender = threading.Thread(target=partial(work, receiver.address, 0, 1))
+    sender.start()
+    sender.join(1.0)  # it waits for the receiver, which is busy meanwhile
+    with in_threads(partial(work, receiver.address, 1, 1)):
+        assert len(found(receiver)) == 2
+    sender.join(20)
 
 
 def test_what_is_left_of_an_epoch_can_be_taken_later(receiver: SamplerReceiver) -> None:

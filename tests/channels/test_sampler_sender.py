@@ -10,6 +10,12 @@ from graphfeed.channels.sampler_sender import SamplerSender
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
+def wait_in_vain(receiver: SamplerReceiver) -> None:
+    """Let senders in, and wait for samples that nobody sends."""
+    with pytest.raises(TimeoutError, match="no sample came"):
+        list(receiver)
+
+
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="namebook must have a receiver's address"):
         SamplerSender({})
@@ -27,8 +33,8 @@ def test_nobody_answers() -> None:
 
 
 def test_another_token_is_refused() -> None:
-    receiver = SamplerReceiver(None, "127.0.0.1:0", token="a")
-    thread = threading.Thread(target=receiver._accept)
+    receiver = SamplerReceiver(None, "127.0.0.1:0", token="a", timeout=2.0)
+    thread = threading.Thread(target=wait_in_vain, args=(receiver,))
     thread.start()
     with pytest.raises(PermissionError, match="has another token, or is not one of graphfeed's"):
         SamplerSender({0: receiver.address}, token="b")
@@ -37,11 +43,11 @@ def test_another_token_is_refused() -> None:
 
 
 def test_a_receiver_that_takes_nothing_is_left() -> None:
-    receiver = SamplerReceiver(None, "127.0.0.1:0")
+    receiver = SamplerReceiver(None, "127.0.0.1:0", timeout=1.0)
     made: list[SamplerSender] = []
     thread = threading.Thread(target=lambda: made.append(SamplerSender({3: receiver.address}, timeout=60)))
     thread.start()
-    receiver._accept()
+    wait_in_vain(receiver)
     thread.join(10)
     (sender,) = made
     sender.timeout = 0.5

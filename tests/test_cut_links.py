@@ -1,0 +1,115 @@
+"""Servers and senders on machines whose links are cut, so that they are silent rather than gone."""
+
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digests
+from tests.distributed.served import PIPELINE, TOKEN
+from tests.machines import Machines, machines
+from tests.scripts import IMPORTS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+TIMEOUT = 3.0
+READER = f"""
+    from tests.digests import digest
+    addresses = ["grpc://10.77.1.2:5000", "grpc://10.77.2.2:5000"]
+    pipe, gaps = pipelines.homogeneous(), []
+    options = dict(servers=addresses, token={TOKEN!r}, timeout={TIMEOUT}, seed=3, prefetch_factor=1)
+    with gf.DataLoader(pipe, 2, **options) as own:
+        before = time.monotonic()
+        for index, minibatch in enumerate(own):
+            gaps.append(time.monotonic() - before)
+            print(digest(minibatch), flush=True)
+            if index == 3:
+                input()
+            before = time.monotonic()
+    print(max(gaps[4:]), flush=True)
+"""
+SENDER = f"""
+    import torch
+    from graphfeed.channels import SamplerSender
+    number = int(sys.argv[1])
+    print("ready", flush=True)
+    sender = SamplerSender({{0: f"10.77.{{number}}.1:7000"}}, token={TOKEN!r}, timeout=30)
+    for step in range(20):
+        sender.send({{"of": torch.tensor([number, step])}}, 0)
+    if number == 1:
+        sender.signal(0)
+    print("sent", flush=True)
+    time.sleep(100)
+"""
+RECEIVER = f"""
+    from graphfeed.channels import SamplerReceiver
+    receiver = SamplerReceiver(None, "0.0.0.0:7000", num_sender=2, token={TOKEN!r}, timeout={TIMEOUT})
+    input()
+    try:
+        for sample in receiver:
+            print(*sample["of"].tolist(), flush=True)
+    except TimeoutError as error:
+        print(error, flush=True)
+"""
+
+
+def program(body: str) -> tuple[str, str]:
+    return "-c", IMPORTS + textwrap.dedent(body)
+
+
+def start_server(on: Machines, machine: str, folder: Path) -> None:
+    script, token = folder / "homogeneous.py", folder / "token"
+    script.write_text(PIPELINE.format(name="homogeneous"))
+    token.write_text(TOKEN)
+    arguments = ["--bind", "0.0.0.0:5000", "--token-file", str(token), "--allow-plaintext"]
+    server = on.start(machine, "-m", "graphfeed", "serve", str(script), *arguments)
+    assert server.stdout is not None
+    assert server.stdout.readline().startswith("serving ")
+
+
+def test_a_server_whose_link_is_cut_costs_no_mini_batch(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    expected = digests(gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=3))
+    with machines(2) as on:
+        for machine in on.others:
+            start_server(on, machine, tmp_path)
+        reader = on.start(on.home, *program(READER))
+        assert reader.stdout is not None
+        first = [reader.stdout.readline().strip() for _ in range(4)]
+        assert first == expected[:4]
+        on.cut(on.others[0])
+        rest, _ = reader.communicate("\n", timeout=100)
+    *found, gap = rest.split()
+    assert first + found == expected
+    assert float(gap) < TIMEOUT + 1
+
+
+def let_senders_send(on: Machines) -> "subprocess.Popen[str]":
+    """Return the receiver, as soon as all senders have sent."""
+    receiver = on.start(on.home, *program(RECEIVER))
+    senders = [on.start(machine, *program(SENDER), str(number)) for number, machine in enumerate(on.others, 1)]
+    expect(senders, "ready\n")
+    assert receiver.stdin is not None
+    receiver.stdin.write("\n")
+    receiver.stdin.flush()
+    expect(senders, "sent\n")
+    return receiver
+
+
+def expect(processes: list["subprocess.Popen[str]"], line: str) -> None:
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == line
+
+
+def test_samples_come_from_other_machines_and_a_sender_whose_link_is_cut_is_named_in_time() -> None:
+    with machines(2) as on:
+        receiver = let_senders_send(on)
+        on.cut(on.others[1])
+        found, _ = receiver.communicate(timeout=60)
+    *samples, error = found.splitlines()
+    for number in (1, 2):
+        assert [line for line in samples if line[0] == str(number)] == [f"{number} {step}" for step in range(20)]
+    assert "1 of 2 senders have signalled, and sender 10.77.2.2:" in error
