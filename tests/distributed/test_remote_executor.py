@@ -42,38 +42,6 @@ def test_any_number_of_servers_gives_the_mini_batches_of_one_machine(
         assert sum(int(line.split()[2]) for line in ends) == len(expected)
 
 
-@pytest.mark.parametrize("kind", ["cora", "wordnet", "wikipedia"])
-def test_mini_batches_of_real_graphs_are_those_of_one_machine_with_any_number_of_servers(
-    shared_data: Path, kind: str
-) -> None:
-    """The servers are in this process: their number makes no difference to what they are asked."""
-    pipe = real_pipe(shared_data, kind)
-    expected = digests(islice(gf.DataLoader(pipe, num_workers=0, seed=3), REAL))
-    with ExitStack() as stack:
-        own = [stack.enter_context(SamplingServer(pipe, token=TOKEN, num_workers=1)) for _ in range(3)]
-        for count in (1, 2, 3):
-            with loader(pipe, [server.address for server in own[:count]]) as read:
-                assert digests(islice(read, REAL)) == expected
-        assert all(server.num_made > 0 for server in own)
-
-
-def test_a_slow_reader_takes_up_a_window_of_memory_here_and_there(tmp_path: Path) -> None:
-    script = tmp_path / "wide.py"
-    script.write_text("from tests.distributed.served import wide\npipe = wide()\n")
-    with servers(tmp_path, 1, script=script) as (server,), loader(wide(), [server.address], num_workers=2) as own:
-        left = iter(own)
-        next(left)
-        begin = [resident_bytes(pid) for pid in (os.getpid(), server.process.pid)]
-        most = list(begin)
-        for _ in range(20):
-            time.sleep(0.1)
-            now = [resident_bytes(pid) for pid in (os.getpid(), server.process.pid)]
-            most = [max(pair) for pair in zip(most, now, strict=True)]
-        assert [after - before < 8 * WIDE_BYTES for before, after in zip(begin, most, strict=True)] == [True, True]
-        assert len(list(left)) == WIDE_COUNT - 1
-    assert WIDE_COUNT * WIDE_BYTES > 2 * 8 * WIDE_BYTES
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("at", [1, 4, 6])
 def test_a_lost_server_costs_no_mini_batch(tmp_path: Path, number: int, at: int, expected: list[str]) -> None:
