@@ -185,6 +185,8 @@ _NAMES = {
         PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel
         SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
         write_partition""",
+    "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
+        TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
     "graphfeed.interop.dgl": "from_dglgraph",
     "graphfeed.interop.graphbolt": """BuiltinDataset EndMarker FeatureFetcherStartMarker GBWarning ItemSetDict
         PrefetcherIterDataPipe SampledSubgraphImpl Waiter datapipe_graph_to_adjlist find_dps functional_datapipe
@@ -240,6 +242,15 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import read_graphlearn as read_graphlearn
     from graphfeed.distributed import report_partition as report_partition
     from graphfeed.distributed import write_partition as write_partition
+    from graphfeed.ingest import FixedLenFeature as FixedLenFeature
+    from graphfeed.ingest import LoadedGraphTensors as LoadedGraphTensors
+    from graphfeed.ingest import SerializedGraphMetadata as SerializedGraphMetadata
+    from graphfeed.ingest import SerializedTFRecordInfo as SerializedTFRecordInfo
+    from graphfeed.ingest import TFDatasetOptions as TFDatasetOptions
+    from graphfeed.ingest import TFRecordDataLoader as TFRecordDataLoader
+    from graphfeed.ingest import load_torch_tensors_from_tf_record as load_torch_tensors_from_tf_record
+    from graphfeed.ingest.tfrecord_reader import read_tfrecords as read_tfrecords
+    from graphfeed.ingest.tfrecord_writer import write_tfrecords as write_tfrecords
     from graphfeed.interop.dgl import *
     from graphfeed.interop.graphbolt import *
     from graphfeed.interop.networkx import *

@@ -1,0 +1,87 @@
+"""A graph as tensors, as it was read from TFRecords, under GiGL's name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+
+from graphfeed.ops.arguments import brief
+
+EdgeType = tuple[str, str, str]
+NODE_TYPE = "default_homogeneous_node_type"
+"""GiGL's name for the nodes of a graph of one type."""
+EDGE_TYPE = (NODE_TYPE, "to", NODE_TYPE)
+POSITIVE, NEGATIVE = "gigl_positive", "gigl_negative"
+"""What the types of edges that were labels end with."""
+
+T = TypeVar("T")
+Nodes = torch.Tensor | dict[str, torch.Tensor]
+Edges = torch.Tensor | dict[EdgeType, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class LoadedGraphTensors:
+    """The tensors of a graph; dicts by type if it has several types of nodes or edges.
+
+    Example:
+        >>> one, edges = torch.arange(2), torch.tensor([[0], [1]])
+        >>> graph = LoadedGraphTensors(one, None, edges, None, positive_label=edges, negative_label=None)
+        >>> graph.treat_labels_as_edges("out")
+        >>> [relation for _, relation, _ in graph.edge_index]
+        ['to', 'to_gigl_positive']
+    """
+
+    node_ids: Nodes
+    """int64, (nodes,)."""
+    node_features: Nodes | None
+    edge_index: Edges
+    """int64, (2, edges)."""
+    edge_features: Edges | None
+    positive_label: Edges | None
+    """int64, (2, labels): anchors and their targets."""
+    negative_label: Edges | None
+    node_labels: Nodes | None = None
+
+    def treat_labels_as_edges(self, edge_dir: Literal["in", "out"]) -> None:
+        """Turn the labels into edges of types of their own, in place: `relation_gigl_positive` and `..._negative`.
+
+        All tensors are dicts by type afterwards. An edge leads from the anchor to its target; with `edge_dir="in"`,
+        where sampling goes from a node to what leads to it, the labels are turned round, so that anchors are
+        destinations.
+
+        Args:
+            edge_dir: "out" or "in".
+
+        Raises:
+            ValueError: There are no positive labels, or `edge_dir` is something else.
+        """
+        if edge_dir not in ("in", "out"):
+            raise ValueError(f"edge_dir must be 'in' or 'out', but is {brief(edge_dir)}")
+        if self.positive_label is None:
+            raise ValueError("positive_label is None, so there are no labels to treat as edges")
+        edges = dict(by_type(self.edge_index, EDGE_TYPE))
+        for labels, ending in ((self.positive_label, POSITIVE), (self.negative_label, NEGATIVE)):
+            for (source, relation, destination), pairs in by_type(labels, EDGE_TYPE).items():
+                if edge_dir == "out":
+                    edges[source, f"{relation}_{ending}", destination] = pairs
+                else:
+                    edges[destination, f"{relation}_{ending}", source] = pairs.flip(0)
+        changed: dict[str, Any] = {
+            "node_ids": by_type(self.node_ids, NODE_TYPE),
+            "node_features": by_type(self.node_features, NODE_TYPE) or None,
+            "node_labels": by_type(self.node_labels, NODE_TYPE) or None,
+            "edge_index": edges,
+            "edge_features": by_type(self.edge_features, EDGE_TYPE) or None,
+            "positive_label": None,
+            "negative_label": None,
+        }
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
+
+
+def by_type(values: torch.Tensor | Mapping[T, torch.Tensor] | None, only: T) -> dict[T, torch.Tensor]:
+    """Return tensors by type; nothing as an empty dict."""
+    if values is None:
+        return {}
+    return {only: values} if isinstance(values, torch.Tensor) else dict(values)

@@ -1,0 +1,117 @@
+"""Where the TFRecords of a graph lie and what is in them, under GiGL's names and with its fields."""
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphfeed.ops.arguments import brief
+
+LOGGER = logging.getLogger(__name__)
+EdgeType = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class SerializedTFRecordInfo:
+    """The files of one entity, nodes or edges of one type, and what their records hold.
+
+    Example:
+        >>> SerializedTFRecordInfo("nodes/", ["f"], {}, 1, "node_id").is_node_entity
+        True
+    """
+
+    tfrecord_uri_prefix: Any
+    """A folder, or the beginning of paths: a path, or an object with one as its `uri`."""
+    feature_keys: Sequence[str]
+    """Features to read, in the order of the columns."""
+    feature_spec: Mapping[str, Any]
+    """A `FixedLenFeature`, or TensorFlow's, by name. Ids that are not in it are one int64 each."""
+    feature_dim: int
+    """Columns of all features together."""
+    entity_key: str | tuple[str, str]
+    """The feature with a node's id, or those with an edge's source and destination."""
+    tfrecord_uri_pattern: str = r".*-of-.*\.tfrecord(\.gz)?$"
+    """What the paths of the files match, from the folder on."""
+    label_keys: Sequence[str] = ()
+    """Features of nodes that are labels."""
+    feature_dtype: torch.dtype | None = None
+    """Of the features. The default is float32 as long as it holds all integers exactly; those that it doesn't are
+    refused. A dtype that is given is used in any case; int64 keeps integers as they are."""
+
+    @property
+    def is_node_entity(self) -> bool:
+        """Whether these are nodes."""
+        return isinstance(self.entity_key, str)
+
+    def find_files(self) -> list[Path]:
+        """Return the files, sorted by their paths.
+
+        Raises:
+            FileNotFoundError: The folder is not there.
+            ValueError: The prefix is an address of a remote storage.
+        """
+        prefix = os.fspath(getattr(self.tfrecord_uri_prefix, "uri", self.tfrecord_uri_prefix))
+        if "://" in prefix:
+            raise ValueError(f"tfrecord_uri_prefix must be a path on this machine, but is {prefix!r}; copy the files")
+        folder = prefix if os.path.isdir(prefix) else os.path.dirname(prefix) or "."
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"tfrecord_uri_prefix is {prefix!r}, but there is no folder {folder}")
+        paths = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
+        inside = prefix if os.path.dirname(prefix) or folder == prefix else os.path.join(folder, prefix)
+        pattern = re.compile(self.tfrecord_uri_pattern)
+        files = sorted(
+            path for path in paths if path.startswith(inside) and pattern.match(os.path.relpath(path, folder))
+        )
+        if not files:
+            LOGGER.warning("no file under %s matches %s", prefix, self.tfrecord_uri_pattern)
+        return [Path(path) for path in files]
+
+
+@dataclass(frozen=True)
+class SerializedGraphMetadata:
+    """The files of a graph: of one type of nodes and edges, or by type."""
+
+    node_entity_info: SerializedTFRecordInfo | Mapping[str, SerializedTFRecordInfo]
+    edge_entity_info: SerializedTFRecordInfo | Mapping[EdgeType, SerializedTFRecordInfo]
+    positive_label_entity_info: SerializedTFRecordInfo | Mapping[EdgeType, SerializedTFRecordInfo | None] | None = None
+    """Pairs of an anchor and its target."""
+    negative_label_entity_info: SerializedTFRecordInfo | Mapping[EdgeType, SerializedTFRecordInfo | None] | None = None
+
+
+@dataclass(frozen=True)
+class TFDatasetOptions:
+    """How TensorFlow would read the files.
+
+    The fields are accepted, so that programs keep running. None of them changes anything: rows always come in the order
+    of files and records, and reading takes a few megabytes beside the result.
+    """
+
+    batch_size: int = 10000
+    file_buffer_size: int = 100 * 1024 * 1024
+    deterministic: bool = False
+    use_interleave: bool = True
+    num_parallel_file_reads: int = 64
+    ram_budget_multiplier: float = 0.5
+    log_every_n_batch: int = 1000
+
+
+def share_of(files: list[Path], rank: int, world_size: int) -> list[Path]:
+    """Return the files of a rank: neighbours in the list, one more for the first ranks if they don't divide evenly.
+
+    Raises:
+        ValueError: There is no such rank.
+
+    Example:
+        >>> [len(share_of([Path("a")] * 5, rank, 3)) for rank in range(3)]
+        [2, 2, 1]
+    """
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank must lie in 0 .. {brief(world_size)} - 1, but is {brief(rank)}")
+    each, more = divmod(len(files), world_size)
+    start = rank * each + min(rank, more)
+    return files[start : start + each + (rank < more)]
