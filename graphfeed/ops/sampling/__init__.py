@@ -13,6 +13,7 @@ from graphfeed.ops.sampling.sample_hops import SampledHop, sample_hops
 from graphfeed.ops.sampling.sample_negative_pairs import sample_negative_pairs
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
 from graphfeed.ops.sampling.sample_neighbors import Picks, TypedPicks, group_by_type, sample_neighbors
+from graphfeed.ops.sampling.sample_new_hops import sample_new_hops
 from graphfeed.ops.sampling.temporal_labor_sample_hops import temporal_labor_sample_hops
 from graphfeed.ops.sampling.temporal_labor_sample_neighbors import temporal_labor_sample_neighbors
 from graphfeed.ops.sampling.temporal_sample_hops import temporal_sample_hops
@@ -34,7 +35,7 @@ __all__ = [
     "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights",
     "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time",
     "permute", "places_in_order", "read_edges", "sample_hops", "sample_negative_pairs", "sample_negatives",
-    "sample_neighbors", "temporal_labor_sample_hops", "temporal_labor_sample_neighbors", "temporal_sample_hops",
-    "temporal_sample_neighbors", "typed_sample_hops",
+    "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops", "temporal_labor_sample_neighbors",
+    "temporal_sample_hops", "temporal_sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -263,7 +263,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         if self._has_kernel_for(seeds, request):
-            layers = ops.sample_hops(
+            sample_all = ops.sample_new_hops if request.only_new else ops.sample_hops
+            layers = sample_all(
                 self.csc_indptr,
                 self.indices,
                 check_seeds(self, seeds),
@@ -330,7 +331,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
         """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
         one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
-        merged = request.deduplicate and not request.only_new
+        on_cpu = isinstance(seeds, torch.Tensor) and seeds.is_cpu and request.strategy == "uniform"
+        merged = request.deduplicate and not request.disjoint and (on_cpu or not request.only_new)
         return one_type and merged and gpu_cache_for(self, seeds, request) is None
 
     def _sample_hop(
