@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, cuda, distributed, gather, gpu_cache, loader, peers, pyg, sampling
+from benchmarks import cache, channels, cuda, distributed, gather, gpu_cache, ingest, loader, peers, pyg, sampling
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -17,6 +17,7 @@ REPORTS = {
     "distributed": distributed.report,
     "cuda": cuda.report,
     "gpu_cache": gpu_cache.report,
+    "ingest": ingest.report,
     "peers": peers.report,
     "pyg": pyg.report,
 }

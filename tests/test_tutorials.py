@@ -19,6 +19,7 @@ def fresh_jupyter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # The kernel draws into the notebook unless this says otherwise.
     monkeypatch.delenv("MPLBACKEND", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setenv("GRAPHFEED_DATA", os.environ.get("GRAPHFEED_DATA", str(ROOT.parent / "shared" / "data")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 

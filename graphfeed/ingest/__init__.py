@@ -7,6 +7,7 @@ This room is optional, and nothing below it imports it. What it makes, and how t
 from graphfeed.ingest.dataset_builder import build_dataset
 from graphfeed.ingest.dataset_report import inspect_dataset
 from graphfeed.ingest.example_schema import FixedLenFeature
+from graphfeed.ingest.guess_spec import guess_spec
 from graphfeed.ingest.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, Split, read_spec
@@ -27,6 +28,7 @@ __all__ = [
     "TFDatasetOptions",
     "TFRecordDataLoader",
     "build_dataset",
+    "guess_spec",
     "inspect_dataset",
     "load_torch_tensors_from_tf_record",
     "read_spec",

@@ -167,7 +167,7 @@ class Batch:
             raise TypeError(f"{self.table.name}: {column} has {kind}, but the ids of these nodes are texts")
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be an id", "missing")
-        return values.fill_null("").cast(pa.large_string())
+        return values.cast(pa.large_string()).fill_null("")
 
     def texts(self, column: str) -> Any:
         """Return a column as texts, whatever it holds; an Arrow array, with nulls."""

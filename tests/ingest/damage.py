@@ -50,8 +50,12 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 def contents(dataset: Any) -> list[Any]:
-    """Return all of a data set as plain values."""
-    graph, items = dataset.graph, dataset.tasks[0].train_set
+    """Return all of a data set as plain values; nothing of one with other types and names."""
+    graph, tasks = dataset.graph, dataset.tasks
+    items: Any = tasks[0].train_set if tasks else None
+    names = ("edge", "n:r:n", "x") in dataset.feature.keys() and isinstance(items, gf.HeteroItemSet)  # noqa: SIM118
+    if graph is None or not names or "n" not in items._itemsets:
+        return []
     values = [graph.csc_indptr.tolist(), graph.indices.tolist(), dataset.feature.read("edge", "n:r:n", "x").tolist()]
     return [*values, [part.tolist() for part in items._itemsets["n"][:]]]
 

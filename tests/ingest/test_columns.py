@@ -117,3 +117,6 @@ def test_ids_are_texts_or_integers_but_not_both() -> None:
     with pytest.raises(ValueError, match="row 10: a is 'missing', but must be an id"):
         batch({"a": pa.array([None, "x"])}).ids("a", texts=True)
     assert texts(["7", "8"], pa.string()).ids("a", texts=True).to_pylist() == ["7", "8"]
+    # Polars has these.
+    views = batch({"a": pa.array(["x", "y"], pa.string_view())})
+    assert views.ids("a", texts=True).to_pylist() == views.texts("a").to_pylist() == ["x", "y"]

@@ -1,0 +1,11 @@
+"""Files in: how fast, and in how much memory."""
+
+from collections.abc import Iterator
+
+from benchmarks import ingest_tables
+from benchmarks.scale import Scale
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield the tables of each format."""
+    yield from ingest_tables.tables(scale)
