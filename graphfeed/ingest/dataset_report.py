@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.dataset_builder import checksum
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets.array_files import progress_bar
-from graphfeed.storage.datasets.metadata import stay_inside
+from graphfeed.storage.datasets.metadata import Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.datasets.preprocess import PROCESSED
 from graphfeed.storage.features.feature import Feature
@@ -97,9 +97,7 @@ class DatasetReport:
         if found:
             lines += table(("feature", "dtype", "shape", "least", "largest", "NaN"), found)
         lines += self.tasks
-        lines += [
-            f"{entry['rows']:,} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped
-        ]
+        lines += [f"{entry['rows']} rows of {entry['file']} were left out: {entry['reason']}" for entry in self.skipped]
         if self.checksum is not None:
             state = f"damaged: {', '.join(self.damaged)}" if self.damaged else "all files are as they were written"
             lines.append(f"checksum {self.checksum}; {state}")
@@ -138,7 +136,9 @@ def inspect_dataset(folder: str | os.PathLike[str]) -> DatasetReport:
         classes = task.metadata.get("num_classes")
         tasks.append(f"task {task.metadata.get('name')}: {counts}" + (f"; {classes} classes" if classes else ""))
     whole = hashlib.sha256("\n".join(f"{name} {known[name]}" for name in sorted(known)).encode()).hexdigest()[:16]
-    skipped = list(dataset.yaml_data.get("skipped") or ())
+    skipped = Section(dataset.yaml_data).get("skipped", list, [])
+    if not all(isinstance(entry, Mapping) and {"file", "rows", "reason"} <= set(entry) for entry in skipped):
+        raise ValueError(f"skipped must tell file, rows and reason of each entry, but is {brief(skipped)}")
     return DatasetReport(
         dataset.dataset_name, nodes, edges, features, tasks, whole if known else None, damaged, skipped
     )

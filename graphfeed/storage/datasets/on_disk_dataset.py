@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, check_folder, parse_metadata, read_yaml
+from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
@@ -127,15 +127,16 @@ class OnDiskDataset:
         if chosen is not None and not isinstance(chosen, list):
             raise TypeError(f"The type of selected_task should be list, but got {type(chosen).__name__}; give names")
         in_memory = [entry.get("in_memory", True) for entry in self._yaml_data.get("feature_data") or ()]
-        chosen_place = dict(self._yaml_data.get("graph_topology") or {}).get("in_memory")
+        chosen_place = Section(self._yaml_data).get("graph_topology", dict, {}).get("in_memory")
         processed = read_yaml(self._prepare())
-        # Before anything is taken from the file: an edited one may hold any values anywhere.
+        # Checked before anything is taken from it: an edited file may hold any values anywhere.
         metadata = parse_metadata(processed)
+        top = Section(processed)
         for entry, own in zip(processed.get("feature_data") or (), in_memory, strict=False):
             entry["in_memory"] = own
         metadata = parse_metadata(processed)
         self._graph, self._no_graph = None, None
-        topology = processed.get("graph_topology")
+        topology = top.get("graph_topology", dict, None)
         if topology is not None and chosen_place is not None:
             topology["in_memory"] = chosen_place
         if topology is not None:
@@ -150,7 +151,7 @@ class OnDiskDataset:
         whole = bool((topology or {}).get("in_memory", True))
         self._ids = {
             kind: read_ids(self._folder, files, f"ids.{kind}", whole)
-            for kind, files in (processed.get("ids") or {}).items()
+            for kind, files in top.get("ids", dict, {}).items()
         }
         self._feature = TorchBasedFeatureStore(inside(self._folder, metadata.feature_data))
         self._tasks = []

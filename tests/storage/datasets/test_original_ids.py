@@ -3,7 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
+from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
 from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids
 
 TEXTS = ["anne", "", "Jürgen", "x"]
@@ -60,3 +62,14 @@ def test_other_arrays_are_refused() -> None:
         OriginalIds(np.zeros(3, dtype=np.uint8), np.zeros(3))
     with pytest.raises(ValueError, match=r"the id of node 0 lies at 2 to 9 of 3 bytes"):
         OriginalIds(np.zeros(3, dtype=np.uint8), np.array([2, 9]))[0]
+
+
+@pytest.mark.parametrize("key", ["ids", "graph_topology", "skipped"])
+def test_metadata_of_the_wrong_kind_is_named(tmp_path: Path, key: str) -> None:
+    edges = EdgeTable({"s": np.array(["a"]), "d": np.array(["b"])}, source="s", destination="d")
+    build_dataset(Spec({"n:r:n": edges}), tmp_path / "out")
+    path = tmp_path / "out" / "graphfeed" / "metadata.yaml"
+    data = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**data, key: "some text"}))
+    with pytest.raises(ValueError, match=rf"metadata\.yaml: {key} must be a (mapping|list), but is 'some text'"):
+        inspect_dataset(tmp_path / "out")
