@@ -181,9 +181,10 @@ _NAMES = {
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
     "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler PipelineGraph
         SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
-    "graphfeed.distributed": """DistContext DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook
-        PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel
-        SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
+    "graphfeed.distributed": """DistContext DistLinkNeighborLoader DistLoader DistNeighborLoader DistNeighborSampler
+        DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook PartitionReport
+        PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel SamplingServer
+        StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
         write_partition""",
     "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
         TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
@@ -219,6 +220,10 @@ if typing.TYPE_CHECKING:
     from graphfeed.channels import *
     from graphfeed.datapipes import *
     from graphfeed.distributed import DistContext as DistContext
+    from graphfeed.distributed import DistLinkNeighborLoader as DistLinkNeighborLoader
+    from graphfeed.distributed import DistLoader as DistLoader
+    from graphfeed.distributed import DistNeighborLoader as DistNeighborLoader
+    from graphfeed.distributed import DistNeighborSampler as DistNeighborSampler
     from graphfeed.distributed import DistRole as DistRole
     from graphfeed.distributed import GraphPart as GraphPart
     from graphfeed.distributed import LocalFeatureStore as LocalFeatureStore

@@ -54,6 +54,11 @@ MORE_PARAMETERS = {
     "graphfeed/pyg/neighbor_loader.py": {"__init__"},
     "graphfeed/pyg/neighbor_sampler.py": {"__init__"},
     "graphfeed/pyg/node_loader.py": {"__init__"},
+    # Nor these, of PyG's distributed package.
+    "graphfeed/distributed/dist_link_neighbor_loader.py": {"__init__"},
+    "graphfeed/distributed/dist_loader.py": {"__init__"},
+    "graphfeed/distributed/dist_neighbor_loader.py": {"__init__"},
+    "graphfeed/distributed/dist_neighbor_sampler.py": {"__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
     "graphfeed/ops/sampling/labor_sample_hops.py": {"labor_sample_hops"},
     "graphfeed/ops/sampling/labor_sample_neighbors.py": {"labor_sample_neighbors"},

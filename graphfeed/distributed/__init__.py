@@ -8,6 +8,10 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 from graphfeed.distributed.assign import METHODS, assign_nodes
 from graphfeed.distributed.assign_ldg import ldg_memory
 from graphfeed.distributed.dist_context import DistContext, DistRole
+from graphfeed.distributed.dist_link_neighbor_loader import DistLinkNeighborLoader
+from graphfeed.distributed.dist_loader import DistLoader
+from graphfeed.distributed.dist_neighbor_loader import DistNeighborLoader
+from graphfeed.distributed.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.local_graph_store import LocalGraphStore
@@ -30,6 +34,10 @@ __all__ = [
     "METHODS",
     "ClusterPlan",
     "DistContext",
+    "DistLinkNeighborLoader",
+    "DistLoader",
+    "DistNeighborLoader",
+    "DistNeighborSampler",
     "DistRole",
     "GraphPart",
     "LocalFeatureStore",

@@ -77,6 +77,10 @@ class PartitionedGraph(SamplingGraph):
         """The number of edges of the whole graph; by edge type if it has types."""
         return self.part.num_edges
 
+    def node_attribute(self, name: str) -> torch.Tensor:
+        """Return an attribute of all nodes, such as times, which every rank has."""
+        return self.part.columns.node_attribute(name)
+
     def validate(self, request: SamplingRequest) -> None:
         """Raise if the graph can't serve a request, as the whole graph would."""
         self.part.columns.validate(request)

@@ -9,7 +9,6 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.pyg.data_graph import read_graph
-from graphfeed.pyg.link_seeds import LinkSeeds
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighborhoods import Neighborhoods
 from graphfeed.pyg.to_sampler_output import import_pyg
@@ -87,12 +86,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
 
     def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
         """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
-        own = self.neighborhoods
-        if negatives is not None:
-            query = negatives.query(own.node_time)
-            pipe = pipe.sample_negative_pairs(own.graph, negatives.mode, negatives.amount, query)
-        triplets = negatives is not None and negatives.is_triplet()
-        return own.append_to(LinkSeeds(pipe, own.is_disjoint, triplets))
+        return self.neighborhoods.append_links_to(pipe, negatives)
 
     def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
         """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""

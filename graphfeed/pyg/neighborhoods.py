@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_graph import reverse_name
+from graphfeed.pyg.link_seeds import LinkSeeds
+from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.to_sampler_output import ToSamplerOutput, import_pyg
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
@@ -108,3 +110,11 @@ class Neighborhoods:
         if self.subgraph_type == "induced":
             pipe = pipe.induce_subgraph(self.graph)
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward)
+
+    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        if negatives is not None:
+            query = negatives.query(self.node_time)
+            pipe = pipe.sample_negative_pairs(self.graph, negatives.mode, negatives.amount, query)
+        triplets = negatives is not None and negatives.is_triplet()
+        return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets))

@@ -123,7 +123,10 @@ def in_memory(graph: SamplingGraph, what: str) -> GraphArrays:
 def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
     """Return the times of the nodes of a type."""
     assert query.time_name is not None
-    times = in_memory(graph, "times of negatives").node_attribute(query.time_name)
+    read: Any = getattr(graph, "node_attribute", None)
+    if read is None:
+        raise TypeError(f"times of negatives need a graph with node_attribute(), but this is a {type(graph).__name__}")
+    times = read(query.time_name)
     return ops.as_times("the nodes' timestamps", times[start : start + size])
 
 

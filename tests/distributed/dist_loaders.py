@@ -1,0 +1,220 @@
+"""What each rank runs to compare the loaders over a graph in parts with those over the whole graph."""
+
+import json
+import os
+import signal
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import (
+    DistContext,
+    DistLinkNeighborLoader,
+    DistNeighborLoader,
+    LocalFeatureStore,
+    LocalGraphStore,
+    RankLostError,
+)
+from graphfeed.distributed.peers import find_place
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
+from tests.digests import assert_same
+from tests.distributed.pyg_data import classes, hetero_data, plain_data
+from tests.golden_pipelines import numbers
+from tests.test_edge_truth import load
+
+NAMES = "synset:hypernym:synset", "word:names:synset", "synset:rev_names:word"
+
+
+def cora(folder: Path) -> Any:
+    """Return a graph without types, whose features tell ids."""
+    arrays = load(folder, "cora")
+    index = torch.stack([arrays["src"], arrays["dst"]]).long()
+    count = int(arrays["num_nodes"])
+    codes = torch.arange(count)[:, None] * torch.ones(1, 2)
+    edge_attr = torch.arange(index.shape[1])[:, None] * torch.ones(1, 1)
+    return classes()[0](num_nodes=count, edge_index=index, x=codes, y=arrays["label"].long(), edge_attr=edge_attr)
+
+
+def wordnet(folder: Path) -> Any:
+    """Return a graph with types: a few relations of WordNet."""
+    graph: Any = gf.datasets.wordnet().graph
+    data = classes()[1]()
+    for kind, count in graph.num_nodes.items():
+        data[kind].x = torch.arange(count)[:, None]
+    whole = graph.in_subgraph({kind: torch.arange(count) for kind, count in graph.num_nodes.items()})
+    for name in NAMES:
+        csc, order = whole.sampled_csc[name], whole.original_edge_ids[name].argsort()
+        index = torch.stack([csc.indices, gf.expand_indptr(csc.indptr, torch.int64)])
+        data[tuple(name.split(":"))].edge_index = index[:, order]
+    return data
+
+
+def edits(folder: Path) -> Any:
+    """Return a graph with types and times of its edges."""
+    arrays = load(folder, "wikipedia_temporal")
+    pair = torch.stack([arrays["src"], arrays["dst"]]).long()
+    data = classes()[1]()
+    for kind in ("user", "page"):
+        data[kind].x = torch.arange(int(arrays[f"num_nodes_{kind}"]))[:, None]
+    for ends, index in ((("user", "edits", "page"), pair), (("page", "edited_by", "user"), pair.flip(0))):
+        data[ends].edge_index = index
+        data[ends].edge_time = arrays["timestamp"].long()
+    return data
+
+
+def plain_in_time(folder: Path) -> Any:
+    """Return a graph without types, with times of its nodes."""
+    return plain_data()
+
+
+def typed(folder: Path) -> Any:
+    """Return a small graph with types."""
+    return hetero_data()
+
+
+DATA = {make.__name__: make for make in (cora, wordnet, edits, plain_in_time, typed)}
+
+
+def cases(name: str, data: Any) -> list[tuple[bool, dict[str, Any]]]:
+    """Return what to compare: whether seeds are edges, and the arguments of both loaders."""
+    if name == "cora":
+        pairs = data.edge_index[:, numbers(300, data.edge_index.shape[1], 6 + find_place()[0])]
+        return [
+            (False, {"num_neighbors": [10, 10], "input_nodes": numbers(500, data.num_nodes, 5), "batch_size": 100}),
+            (False, {"num_neighbors": [4, 3], "disjoint": True, "subgraph_type": "bidirectional", "batch_size": 60}),
+            (False, {"num_neighbors": [4, 3], "subgraph_type": "induced", "replace": True, "batch_size": 60}),
+            (True, {"num_neighbors": [5, 5], "edge_label_index": pairs, "neg_sampling": "binary", "batch_size": 90}),
+            (True, {"num_neighbors": [5], "edge_label_index": pairs, "neg_sampling": ("triplet", 2), "batch_size": 90}),
+        ]
+    if name == "wordnet":
+        pairs = data["word", "names", "synset"].edge_index[:, numbers(2000, 1000, 6)]
+        edges: dict[str, Any] = {"edge_label_index": (("word", "names", "synset"), pairs), "neg_sampling": "binary"}
+        return [
+            (False, {"num_neighbors": [5, 5], "input_nodes": ("synset", numbers(2000, 1000, 5)), "batch_size": 500}),
+            (True, {"num_neighbors": [3, 3], **edges, "batch_size": 500}),
+        ]
+    if name == "edits":
+        index, times = data["user", "edits", "page"].edge_index, data["user", "edits", "page"].edge_time
+        chosen = numbers(900, len(times), 40 + find_place()[0])
+        given: dict[str, Any] = {"num_neighbors": [6, 4], "time_attr": "edge_time", "batch_size": 150}
+        edges = {"edge_label_index": (("user", "edits", "page"), index[:, chosen]), "edge_label_time": times[chosen]}
+        nodes = {"input_nodes": ("page", index[1, chosen]), "input_time": times[chosen]}
+        return [(False, {**given, **nodes, "temporal_strategy": "last"}), (True, {**given, **edges})]
+    if name == "plain_in_time":
+        pairs = numbers(60, 60, 3).view(2, 30)
+        given = {"num_neighbors": [3, 2], "time_attr": "time", "batch_size": 10}
+        edges = {"edge_label_index": pairs, "edge_label_time": numbers(30, 31, 8) + 20, "neg_sampling": "triplet"}
+        return [(False, given), (True, {**given, **edges})]
+    every = {kind: [2, 3] for kind in data.edge_types}
+    return [
+        (False, {"num_neighbors": every, "input_nodes": "user", "batch_size": 11}),
+        (True, {"num_neighbors": [2, 0], "edge_label_index": ("user", "likes", "item"), "batch_size": 40}),
+    ]
+
+
+def stores(root: str, name: str) -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return this rank's part."""
+    rank = find_place()[0]
+    return LocalFeatureStore.from_partition(f"{root}/{name}", rank), LocalGraphStore.from_partition(
+        f"{root}/{name}", rank
+    )
+
+
+def context() -> DistContext:
+    """Return which rank this is."""
+    rank, world_size = find_place()
+    return DistContext(rank, rank, world_size, world_size, "test")
+
+
+def seeds_of_own(loader: Any, data: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the whole graph, with the seeds that a rank has by default."""
+    own, place = loader.dist_sampler.connect()[0], dict(given)
+    if loader.__class__ is DistNeighborLoader and not isinstance(given.get("input_nodes"), (tuple, torch.Tensor)):
+        kind = given.get("input_nodes")
+        place["input_nodes"] = own.own_nodes() if kind is None else (kind, own.own_nodes(kind))
+    kind = given.get("edge_label_index")
+    if isinstance(kind, tuple) and isinstance(kind[1], str):
+        place["edge_label_index"] = (kind, own.own_edges(kind))
+    return place
+
+
+def compare(root: str, data_folder: str, names: list[str]) -> dict[str, int]:
+    """Compare mini-batches, each rank with seeds and draws of its own; return how many of each graph were equal."""
+    equal = {}
+    for name in names:
+        data, parts, equal[name] = DATA[name](Path(data_folder)), stores(root, name), 0
+        for is_link, given in cases(name, data):
+            options = {"shuffle": True, "seed": find_place()[0], "num_workers": 2}
+            make: Any = DistLinkNeighborLoader if is_link else DistNeighborLoader
+            found = make(parts, master_addr=None, master_port=None, current_ctx=context(), **given, **options)
+            whole: Any = LinkNeighborLoader if is_link else NeighborLoader
+            wanted = whole(data, **seeds_of_own(found, data, given), shuffle=True, seed=find_place()[0])
+            for one, other in islice(zip(found, wanted, strict=True), 3):
+                assert_same(values_of(one), values_of(other))
+                equal[name] += 1
+            found.close()
+    return equal
+
+
+def values_of(data: Any) -> dict[Any, Any]:
+    """Return what PyG's data hold, in any order; the number of nodes is there only where the whole data had it."""
+    found = {}
+    for store in data.stores:
+        own = {name: store[name] for name in sorted(store.keys()) if name != "num_nodes"}
+        found[store._key] = own
+        assert len(store["n_id"]) == store.num_nodes if "n_id" in store else True
+    return found
+
+
+def uneven(root: str, counts: list[int]) -> list[Any]:
+    """Make another number of mini-batches on each rank, perhaps none, and resume one of the epochs."""
+    parts, count = stores(root, "typed"), counts[find_place()[0]]
+    options: dict[str, Any] = {"input_nodes": ("user", torch.arange(count) % 50), "batch_size": 4, "seed": 5}
+
+    def make() -> DistNeighborLoader:
+        return DistNeighborLoader(parts, [2, 2], None, None, context(), **options)
+
+    loader = make()
+    made = [values_of(batch) for batch in loader]
+    with make() as batches:
+        first = [values_of(batch) for batch in islice(batches, 1)]
+    again = make()
+    with again as batches:
+        list(islice(batches, 1))
+    resumed = make()
+    resumed.load_state_dict(state_after(make(), min(1, len(made))))
+    rest = [values_of(batch) for batch in resumed]
+    assert_same([values_of(batch) for batch in again], made)
+    assert_same(first, made[:1])
+    assert_same(rest, made[1:])
+    return [len(loader), len(made)]
+
+
+def state_after(loader: DistNeighborLoader, count: int) -> dict[str, Any]:
+    """Return the state of a loader after some mini-batches, as it comes out of a file."""
+    epoch = iter(loader)
+    for _ in range(count):
+        next(epoch)
+    state: dict[str, Any] = json.loads(json.dumps(loader.state_dict()))
+    return state
+
+
+def lose(root: str, port: int, timeout: float) -> Any:
+    """Let rank 1 be killed in the middle; return the error of the others, and after how many seconds it came."""
+    loader = DistNeighborLoader(
+        stores(root, "typed"), [2, 2], "127.0.0.1", port, context(), ("user", numbers(4000, 50, 1)), batch_size=4,
+        rpc_timeout=timeout,
+    )  # fmt: skip
+    start = time.monotonic()
+    try:
+        for index, _ in enumerate(loader):
+            if find_place()[0] == 1 and index == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            start = time.monotonic()
+    except RankLostError as error:
+        return [str(error), time.monotonic() - start]
+    return None
