@@ -115,7 +115,8 @@ def close_and_reopen() -> list[Any]:
 
 def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> None:
     """Meet other ranks at an address, and make mini-batches; rank 1 perhaps fails after the first."""
-    peers = Peers(meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+    # A rank that asks the one that fails must notice; one that reads its part in shared memory may be done before.
+    peers = Peers(share_memory=not fails, meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
     nodes = torch.arange(NUM_NODES) % world_size
     graph = PartitionedGraph(cut_graph(untyped(), nodes, rank), peers)
     try:
