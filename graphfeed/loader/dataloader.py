@@ -79,8 +79,8 @@ class DataLoader:
             mini-batch is made again. Graphs and features then move to shared memory when the first epoch starts, except
             those that are mapped from files, which workers map as well. Stages of a notebook need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
-            with workers on this machine. It runs the workers' side and is not shut down. Tasks and results are
-            pickled, unless it is a ThreadPoolExecutor.
+            with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
+            workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.
         seed: The seed of all randomness. None takes the seed of the ItemSampler, or else a random one (see
             `graphfeed.seed`).
         prefetch_factor: How many mini-batches are in flight per worker, and how many wait behind each thread that runs
