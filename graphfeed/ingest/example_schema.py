@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -86,10 +87,11 @@ class ExampleSchema:
         self.given = {name: read_spec(name, spec) for name, spec in specs.items()}
         self.columns: dict[str, Column] | None = None
 
-    @property
+    @cached_property
     def layout(self) -> ExampleLayout:
-        """How rows lie in a buffer."""
-        columns = self.columns or {}
+        """How rows lie in a buffer; the columns must be settled."""
+        columns = self.columns
+        assert columns is not None
         return ExampleLayout(
             list(columns),
             [column.kind for column in columns.values()],

@@ -12,7 +12,7 @@ from graphfeed.ingest.record_stream import RecordStream
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import parse_examples, scan_records
 
-BATCH_ROWS = 4096
+BATCH_ROWS = 1 << 14
 """How many records are parsed by one call of the kernel at most."""
 BATCH_BYTES = 1 << 20
 """What their rows take at most, unless one alone takes more: what the cache still holds when they are copied."""

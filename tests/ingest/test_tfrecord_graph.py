@@ -144,17 +144,23 @@ def test_empty_exports_give_empty_tensors(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 MEMORY = """
-import resource, sys
+import re, sys
+from pathlib import Path
 import torch
 import graphfeed as gf
 
 path, rows = sys.argv[1], 1600
 gf.read_tfrecords(path + "/0-of-9.tfrecord")  # kernels and imports are not counted
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def peak():  # unlike ru_maxrss, not that of the parent before it
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+before = peak()
 found = gf.read_tfrecords([f"{path}/{number}-of-9.tfrecord" for number in range(1, 9)])
 assert tuple(found["w"].shape) == (8 * rows, 2000)
-peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-print(peak / sum(values.nbytes for values in found.values()))
+print((peak() - before) / sum(values.nbytes for values in found.values()))
 """
 
 
@@ -165,4 +171,4 @@ def test_reading_takes_the_memory_of_the_result(tmp_path: Path) -> None:
         write_tfrecords(tmp_path / f"{number}-of-9.tfrecord", {"id": torch.arange(rows), "w": torch.rand(rows, 2000)})
     done = run("-c", MEMORY, str(tmp_path))
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1.2
+    assert 0.9 < float(done.stdout) < 1.2

@@ -1,0 +1,125 @@
+"""TFRecords into tensors: ours, packages that need no TensorFlow, and as many bytes read and copied."""
+
+import multiprocessing
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.limits import Copy
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row, render
+from benchmarks.timing import Case, Times, in_turn, one_core
+from graphfeed.ingest import read_tfrecords, write_tfrecords
+
+GOAL_MICROSECONDS = 0.2
+"""TensorFlow needs 1.6 us for a record of these: `TFRecordDataset`, batches, and `parse_example`."""
+SCALING = 0.9
+"""Of what two bare readers reach over one."""
+PEAK = 1.2
+KIND = {"src": "int", "dst": "int", "w": "float"}
+OURS = "graphfeed"
+
+
+def tables(scale: Scale) -> Iterator[str]:
+    """Yield a table of one core, one of two processes, and one of memory."""
+    records = 1_000_000 if scale.processes else 5_000
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "edges.tfrecord"
+        ids = torch.randint(0, 1_000_000, (2, records))
+        write_tfrecords(path, {"src": ids[0], "dst": ids[1], "w": torch.rand(records, 4)})
+        size = path.stat().st_size
+        title = f"ingest: {records:,} TFRecords of {size / records:.0f} bytes, two integers and four floats"
+        yield render(f"{title}, one core; ratio to {OURS}", one_core_rows(path, records, scale.repeats))
+        if scale.processes:
+            yield render(f"{title}, two processes; ratio to one", two_processes(path, records, scale.repeats))
+        yield f"peak memory: {peak(path):.2f} times the tensors (goal <= {PEAK})\n"
+
+
+def one_core_rows(path: Path, records: int, repeats: int) -> list[Row]:
+    """Return the time per record of each reader."""
+    size = path.stat().st_size
+    copy = Copy(size)
+    cases: dict[str, Case] = {
+        OURS: lambda _: read_tfrecords(path),
+        f"{OURS}, verify=False": lambda _: read_tfrecords(path, verify=False),
+        "reading the file": lambda _: path.read_bytes(),
+        "memcpy of the file": lambda _: copy.run(),
+    }
+    try:
+        reader: Callable[..., Any] = import_module("tfrecord").tfrecord_loader
+        cases["package tfrecord"] = lambda _: sum(1 for _ in reader(str(path), None, KIND))
+    except ImportError:
+        pass
+    with one_core():
+        found = {name: times.times(1e6 / records) for name, times in in_turn(cases, repeats).items()}
+    return [
+        Row(
+            name,
+            "us / record",
+            times,
+            times.over(found[OURS]),
+            Goal(times.median, GOAL_MICROSECONDS) if name == OURS else None,
+        )
+        for name, times in found.items()
+    ]
+
+
+def read(path: Path) -> int:
+    """Read a file as its user would."""
+    return len(read_tfrecords(path)["src"])
+
+
+def read_bare(path: Path) -> int:
+    """Read the bytes of a file, and copy them."""
+    return len(bytearray(path.read_bytes()))
+
+
+def two_processes(path: Path, records: int, repeats: int) -> list[Row]:
+    """Return the rate of two processes with a file each, beside that of one."""
+    rates: dict[str, list[Times]] = {}
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        for name, reader in ((OURS, read), ("bare readers", read_bare)):
+            pool.map(reader, [path] * 4, chunksize=1)
+            found: list[list[float]] = [[], []]
+            for _ in range(repeats):
+                for count, of_count in enumerate(found, 1):
+                    start = time.perf_counter()
+                    pool.map(reader, [path] * count, chunksize=1)
+                    of_count.append(count * records / (time.perf_counter() - start) / 1e6)
+            rates[name] = [Times(values) for values in found]
+    scaling = {name: two.over(one) for name, (one, two) in rates.items()}
+    goal = Goal(scaling[OURS] / scaling["bare readers"], SCALING, at_least=True)
+    rows = []
+    for name, (one, two) in rates.items():
+        rows.append(Row(f"{name}, one process", "M records / s", one))
+        rows.append(Row(f"{name}, two processes", "M records / s", two, scaling[name], goal if name == OURS else None))
+    return rows
+
+
+def peak(path: Path) -> float:
+    """Return by how much memory grows while a file is read in a fresh process, as a multiple of its tensors."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure_peak, (path,))
+
+
+def measure_peak(path: Path) -> float:
+    """Measure it."""
+    small = path.with_name("small")
+    write_tfrecords(small, {"src": [0], "dst": [0], "w": torch.zeros(1, 4)})
+    read_tfrecords(small)
+    before = most_memory()
+    found = read_tfrecords(path)
+    grown = most_memory() - before
+    return grown / sum(values.nbytes for values in found.values())
+
+
+def most_memory() -> int:
+    """Return the most memory that this process has had; what `getrusage` says is at least that of its parent."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024 if found else 0
