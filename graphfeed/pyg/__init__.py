@@ -7,7 +7,9 @@ by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg
 import importlib
 import typing
 
+from graphfeed.pyg.cached_loader import CachedLoader
 from graphfeed.pyg.fill_data import FillData
+from graphfeed.pyg.imbalanced_sampler import ImbalancedSampler
 from graphfeed.pyg.init_worker import InitWorker
 from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
 from graphfeed.pyg.link_loader import LinkLoader
@@ -18,8 +20,10 @@ from graphfeed.pyg.neighbor_loader import NeighborLoader
 from graphfeed.pyg.node_loader import NodeLoader
 from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.sample_with import SampleWith
+from graphfeed.pyg.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.to_pyg_data import ToPyGData
 from graphfeed.pyg.to_sampler_output import ToSamplerOutput
+from graphfeed.pyg.to_temporal_data import ToTemporalData
 from graphfeed.pyg.transform_output import TransformOutput
 
 if typing.TYPE_CHECKING:
@@ -45,8 +49,10 @@ else:
 
 
 __all__ = [
+    "CachedLoader",
     "FillData",
     "HeteroSamplerOutput",
+    "ImbalancedSampler",
     "InitWorker",
     "LinkLoader",
     "LinkNeighborLoader",
@@ -61,7 +67,9 @@ __all__ = [
     "PyGLayerHeteroData",
     "SampleWith",
     "SamplerOutput",
+    "TemporalDataLoader",
     "ToPyGData",
     "ToSamplerOutput",
+    "ToTemporalData",
     "TransformOutput",
 ]

@@ -1,0 +1,90 @@
+"""Seeds drawn so that each class is as frequent as any other."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import Sampler
+
+from graphfeed.ops.arguments import as_tensor, brief
+
+BITS = 1 << 62
+"""How many values a draw has: so many more than there are items that a remainder is as good as uniform."""
+
+
+class ImbalancedSampler(Sampler[int]):
+    """Draws positions with replacement, each class as often as any other: a weight of one over its class's size.
+
+    It goes where `torch_geometric.loader.ImbalancedSampler` does: `NeighborLoader(..., sampler=sampler)`. There, its
+    draws depend on the loader's seed and the epoch alone. In a loader of torch's, they come from torch's default
+    generator. A draw takes a class, then one of its members, both by integers, so there is no limit on how many items
+    there are.
+
+    Args:
+        dataset: The labels, whole numbers from 0 on; or a `Data` with one in `y` for each node, or a data set or list
+            of `Data` with one each.
+        input_nodes: The seeds of the loader, ids or a mask; None is all nodes. Has no effect on graphs of a data set.
+        num_samples: How many positions an epoch has; None: as many as there are labels.
+
+    Raises:
+        TypeError: Labels that are no whole numbers, or none at all.
+        ValueError: A label below 0, another number of labels than nodes, or none to draw from.
+
+    Example:
+        >>> sampler = ImbalancedSampler(torch.tensor([0, 0, 0, 0, 1]), num_samples=1000)
+        >>> positions = torch.tensor(list(sampler))
+        >>> 400 < int((positions == 4).sum()) < 600
+        True
+    """
+
+    def __init__(self, dataset: Any, input_nodes: Any = None, num_samples: int | None = None) -> None:
+        labels = read_labels(dataset)
+        if input_nodes is not None and (isinstance(dataset, torch.Tensor) or hasattr(dataset, "node_stores")):
+            labels = labels[as_tensor("input_nodes", input_nodes).cpu()]
+        if labels.dtype.is_floating_point or labels.dtype.is_complex:
+            raise TypeError(
+                f"labels must be whole numbers, one class each, but are {labels.dtype}; convert with .long()"
+            )
+        if len(labels) == 0:
+            raise ValueError("there are no labels to draw from; give at least one")
+        labels = labels.long()
+        if int(labels.min()) < 0:
+            raise ValueError(f"a label is {int(labels.min())}, but classes count from 0; leave those nodes out")
+        count = len(labels) if num_samples is None else num_samples
+        if type(count) is not int or count < 1:
+            raise ValueError(f"num_samples must be a whole number of 1 or more, but is {brief(num_samples)}")
+        self.num_samples = count
+        self._members = torch.argsort(labels, stable=True)
+        sizes = labels.bincount()
+        self._starts, self._sizes = (part[sizes > 0] for part in (sizes.cumsum(0) - sizes, sizes))
+
+    def __len__(self) -> int:
+        """Return how many positions an epoch has."""
+        return self.num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the positions of an epoch."""
+        kinds = torch.randint(BITS, (self.num_samples,)) % len(self._sizes)
+        within = torch.randint(BITS, (self.num_samples,)) % self._sizes[kinds]
+        positions: list[int] = self._members[self._starts[kinds] + within].tolist()
+        return iter(positions)
+
+
+def read_labels(dataset: Any) -> torch.Tensor:
+    """Return the label of each node or graph, in one dimension."""
+    of_nodes = hasattr(dataset, "node_stores")
+    given = dataset if isinstance(dataset, torch.Tensor) else getattr(dataset, "y", None)
+    if given is None and not of_nodes and hasattr(dataset, "__iter__"):
+        parts = [getattr(data, "y", None) for data in dataset]
+        given = torch.cat([torch.as_tensor(part).view(-1) for part in parts]) if None not in parts else None
+    if given is None:
+        raise TypeError(
+            f"dataset must be labels, a Data with y, or graphs with y, but is {brief(dataset)}; for a type of a "
+            "HeteroData give its labels, data['paper'].y"
+        )
+    labels = torch.as_tensor(given).detach().cpu().view(-1)
+    count = len(labels) if dataset is given else int(dataset.num_nodes if of_nodes else len(dataset))
+    if len(labels) != count:
+        what = "nodes" if of_nodes else "graphs"
+        raise ValueError(f"there are {count} {what}, but {len(labels)} labels; give one label each")
+    return labels
