@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any, cast
 
 import torch
@@ -11,8 +10,6 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.datapipes.transform import Transform, call
 from graphfeed.distributed.dist_context import DistContext
 from graphfeed.distributed.dist_data import DistData, check_place, find_peers
 from graphfeed.distributed.event_loop import ConcurrentEventLoop
@@ -23,9 +20,9 @@ from graphfeed.distributed.store_attributes import kind_of
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
+from graphfeed.pyg.call_stages import call_stages
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighborhoods import STRATEGIES, Neighborhoods
-from graphfeed.pyg.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.pyg.transform_output import TransformOutput
 from graphfeed.storage import SamplingRequest, TemporalQuery
@@ -306,11 +303,8 @@ class DistNeighborSampler:
 
     def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
         """Return what is sampled around the seeds of one mini-batch, with random draws."""
-        for stage in islice(traverse(append(IterableSource([]))), 1, None):
-            assert isinstance(stage, Transform)
-            minibatch = call(stage, minibatch)
-        assert isinstance(minibatch, SampledMiniBatch)
-        return minibatch.output if self.device is None else move(minibatch.output, self.device)
+        output = call_stages(append(IterableSource([])), minibatch).output
+        return output if self.device is None else move(output, self.device)
 
     def _times_of(self, nodes: Any, times: Any) -> Any:
         """Return the times of seeds: those that are given, or their own."""

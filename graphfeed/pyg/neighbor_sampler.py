@@ -8,6 +8,8 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.ops import Key
+from graphfeed.pyg.call_stages import call_stages
 from graphfeed.pyg.data_graph import read_graph
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighborhoods import Neighborhoods
@@ -20,8 +22,9 @@ BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.Neighbor
 class NeighborSampler(BaseSampler):  # type: ignore[misc]
     """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
 
-    PyG's own `NodeLoader` and `LinkLoader` take it too. There, its draws come from torch's default generator; in a
-    loader of this package, from the mini-batch's key. Edge ids are those of the data, so there is no permutation.
+    PyG's own `NodeLoader` and `LinkLoader` take it too. There, and where you call it, its draws are seeded by torch's
+    default generator; in a loader of this package, by the mini-batch's key. Edge ids are those of the data, so there is
+    no permutation.
 
     Args:
         data: A `torch_geometric.data.Data` or `HeteroData`.
@@ -96,7 +99,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             own = self.node_times
             times = (own[index.input_type] if isinstance(own, Mapping) else own)[index.node]
         minibatch = by_type({"seeds": index.node, "timestamp": times}, index.input_type)
-        output = run(self.append_to(IterableSource([minibatch])))
+        output = call_stages(self.append_to(IterableSource([])), minibatch).output
         output.metadata = (index.input_id, index.time)
         return output
 
@@ -106,7 +109,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         kind = None if index.input_type is None else type_name(index.input_type)
         minibatch = by_type(values, kind)
         minibatch.input_id = index.input_id  # type: ignore[attr-defined]
-        return run(self.append_links_to(IterableSource([minibatch]), NegativeSampling.cast(neg_sampling)))
+        stages = self.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
+        return call_stages(stages, minibatch).output
 
     @property
     def edge_permutation(self) -> None:
@@ -115,11 +119,10 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
 
 
 def by_type(values: dict[str, Any], kind: str | None) -> MiniBatch:
-    """Return a mini-batch of some fields, by type if there is one; those that are None are left out."""
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
+
+    Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
+    """
     given = {name: value for name, value in values.items() if value is not None}
-    return MiniBatch(**(given if kind is None else {name: {kind: value} for name, value in given.items()}))
-
-
-def run(pipe: Datapipe) -> Any:
-    """Return the sampler's output for the one mini-batch of a pipeline."""
-    return next(iter(pipe)).output
+    fields = given if kind is None else {name: {kind: value} for name, value in given.items()}
+    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))

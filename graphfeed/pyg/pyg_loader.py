@@ -1,7 +1,6 @@
 """What PyG's loaders share here."""
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import torch
@@ -9,9 +8,9 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.traverse import find, traverse
-from graphfeed.datapipes.transform import Transform, call
+from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.loader import DataLoader
+from graphfeed.pyg.call_stages import call_stages
 
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""
@@ -38,7 +37,4 @@ class PyGLoader(DataLoader):
         source: Any = next(iter(find(self.pipeline, ItemSampler)))
         minibatch = source.minibatch_of(places, 0)
         minibatch.key = None
-        for stage in islice(traverse(self.pipeline), 1, None):
-            assert isinstance(stage, Transform)
-            minibatch = call(stage, minibatch)
-        return minibatch
+        return call_stages(self.pipeline, minibatch)

@@ -1,5 +1,6 @@
 """The sampler behind PyG's interface, also in PyG's own loaders."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,6 +53,50 @@ def test_pygs_own_link_loader_takes_it(mode: str) -> None:
     batch = next(iter(loader))
     found = batch.edge_label_index[:, :4] if mode == "binary" else torch.stack([batch.src_index, batch.dst_pos_index])
     assert torch.equal(batch.n_id[found], data.edge_index[:, :4])
+
+
+def node_draws(sampler: NeighborSampler) -> list[int]:
+    found: list[int] = sampler.sample_from_nodes(inputs(torch.arange(20))).edge.tolist()
+    return found
+
+
+def link_draws(sampler: NeighborSampler) -> list[int]:
+    ends = torch.arange(20)
+    given = import_pyg("torch_geometric.sampler", "tests").EdgeSamplerInput(None, ends, ends + 20)
+    output = sampler.sample_from_edges(given, NegativeSampling("binary", 3))
+    found: list[int] = output.node[output.metadata[1]].flatten().tolist()
+    return found
+
+
+@pytest.mark.parametrize("draw", [node_draws, link_draws])
+def test_each_call_draws_anew_and_torchs_seed_repeats_it(draw: Callable[[NeighborSampler], list[int]]) -> None:
+    sampler = NeighborSampler(homogeneous(), [2, 2])
+    torch.manual_seed(3)
+    first, second = draw(sampler), draw(sampler)
+    assert first != second
+    torch.manual_seed(3)
+    assert [draw(sampler), draw(sampler)] == [first, second]
+
+
+def test_pygs_own_loader_draws_anew_in_each_epoch() -> None:
+    loader = import_pyg("torch_geometric.loader", "tests").NodeLoader(
+        homogeneous(), NeighborSampler(homogeneous(), [2, 2]), torch.arange(20), batch_size=10
+    )
+    first, second = ([batch.e_id.tolist() for batch in loader] for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.slow
+def test_workers_of_pygs_own_loader_make_every_mini_batch() -> None:
+    data = homogeneous()
+    theirs = import_pyg("torch_geometric.loader", "tests").NodeLoader
+    loader = theirs(data, NeighborSampler(data, [2, 2]), torch.arange(12), batch_size=3, num_workers=2)
+    torch.manual_seed(3)
+    first, second = ([batch.to_dict() for batch in loader] for _ in range(2))
+    assert [batch["input_id"].tolist() for batch in first] == torch.arange(12).reshape(4, 3).tolist()
+    assert [batch["e_id"].tolist() for batch in first] != [batch["e_id"].tolist() for batch in second]
+    torch.manual_seed(3)
+    assert [batch.e_id.tolist() for batch in loader] == [batch["e_id"].tolist() for batch in first]
 
 
 def test_without_a_loader_seeds_have_their_own_times() -> None:
