@@ -10,6 +10,7 @@ import typing
 from graphfeed.pyg.cached_loader import CachedLoader
 from graphfeed.pyg.fill_data import FillData
 from graphfeed.pyg.imbalanced_sampler import ImbalancedSampler
+from graphfeed.pyg.induce_trees import InduceTrees
 from graphfeed.pyg.init_worker import InitWorker
 from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
 from graphfeed.pyg.link_loader import LinkLoader
@@ -19,12 +20,17 @@ from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighbor_loader import NeighborLoader
 from graphfeed.pyg.node_loader import NodeLoader
 from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
+from graphfeed.pyg.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.sample_with import SampleWith
+from graphfeed.pyg.shadow_k_hop_sampler import ShaDowKHopSampler
 from graphfeed.pyg.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.to_pyg_data import ToPyGData
+from graphfeed.pyg.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.to_temporal_data import ToTemporalData
 from graphfeed.pyg.transform_output import TransformOutput
+from graphfeed.pyg.zip_batches import ZipBatches
+from graphfeed.pyg.zip_loader import ZipLoader
 
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.neighbor_sampler import NeighborSampler as NeighborSampler
@@ -53,6 +59,7 @@ __all__ = [
     "FillData",
     "HeteroSamplerOutput",
     "ImbalancedSampler",
+    "InduceTrees",
     "InitWorker",
     "LinkLoader",
     "LinkNeighborLoader",
@@ -65,11 +72,16 @@ __all__ = [
     "OrderedItemSampler",
     "PyGLayerData",
     "PyGLayerHeteroData",
+    "RandomNodeLoader",
     "SampleWith",
     "SamplerOutput",
+    "ShaDowKHopSampler",
     "TemporalDataLoader",
     "ToPyGData",
+    "ToRootedBatch",
     "ToSamplerOutput",
     "ToTemporalData",
     "TransformOutput",
+    "ZipBatches",
+    "ZipLoader",
 ]
