@@ -51,7 +51,7 @@ def build_dataset(
     on_error: OnError = "raise",
     progress: bool = True,
 ) -> OnDiskDataset:
-    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON or NumPy, or data frames in memory.
+    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or data frames in memory.
 
     The folder appears when everything is on the disk. An interrupted run keeps what is done in a hidden folder beside
     it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs pyarrow:

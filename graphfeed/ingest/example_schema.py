@@ -1,6 +1,6 @@
 """Which features the records of a file have: as the caller says, or as the first record shows."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -110,7 +110,7 @@ class ExampleSchema:
         Raises:
             ValueError: The record is malformed, or doesn't say it.
         """
-        found = describe_example(record)
+        found = describe_example(record, self.names)
         names = list(found) if self.names is None else self.names
         self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
 
@@ -186,34 +186,59 @@ class MalformedError(ValueError):
     """Bytes that are no message."""
 
 
-def describe_example(record: bytes) -> dict[str, tuple[str, int, int]]:
+def describe_example(record: bytes, names: Container[str] | None = None) -> dict[str, tuple[str, int, int]]:
     """Return the features of a `tf.train.Example`: the kind, the number of values, and the bytes of each.
+
+    Args:
+        record: The message.
+        names: Which features to describe; by default all.
 
     Raises:
         ValueError: The record is malformed; or has a feature twice, without a list, or with bytes of different lengths.
     """
     found: dict[str, tuple[str, int, int]] = {}
+    for name, value in features_of(record):
+        if names is not None and name not in names:
+            continue
+        if name in found:
+            raise ValueError(f"feature {name!r} is there twice")
+        kinds, lists = lists_of(value)
+        if len(kinds) != 1:
+            raise ValueError(
+                f"feature {name!r} has {'several lists' if kinds else 'no list'}, so its dtype is unknown; give "
+                "features that leave it out"
+            )
+        kind = kinds.pop()
+        found[name] = (kind, *describe_list(name, kind, lists))
+    return found
+
+
+def features_of(record: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each feature of a `tf.train.Example`.
+
+    Raises:
+        ValueError: The record is malformed.
+    """
     for entry in parts(record, 1):
         for pair in parts(entry, 1):
             name = b"".join(list(parts(pair, 1))[-1:]).decode(errors="surrogateescape")
-            value = b"".join(list(parts(pair, 2))[-1:])
-            if name in found:
-                raise ValueError(f"feature {name!r} is there twice")
-            lists = [(number, content) for number, content in fields(value) if number in LIST_KINDS]
-            kinds = {LIST_KINDS[number] for number, _ in lists}
-            if len(kinds) != 1:
-                raise ValueError(
-                    f"feature {name!r} has {'several lists' if kinds else 'no list'}, so its dtype is unknown; give "
-                    "features that leave it out"
-                )
-            kind = kinds.pop()
-            found[name] = (kind, *describe_list(name, kind, [content for _, content in lists]))
-    return found
+            yield name, b"".join(list(parts(pair, 2))[-1:])
+
+
+def lists_of(feature: bytes) -> tuple[set[str], list[bytes]]:
+    """Return of which kinds the lists of a feature are, and what they hold."""
+    lists = [(number, content) for number, content in fields(feature) if number in LIST_KINDS]
+    return {LIST_KINDS[number] for number, _ in lists}, [content for _, content in lists]
+
+
+def values_of(lists: list[bytes]) -> list[bytes]:
+    """Return the contents of the values of lists; of numbers these may be packed."""
+    return [value for content in lists for number, value in fields(content) if number == 1]
 
 
 def describe_list(name: str, kind: str, lists: list[bytes]) -> tuple[int, int]:
     """Return how many values a list has, and how many bytes each."""
-    values = [value for content in lists for number, value in fields(content) if number == 1]
+    values = values_of(lists)
     if kind == "bytes":
         widths = {len(value) for value in values}
         if len(widths) > 1:

@@ -226,7 +226,7 @@ def sort_columns(table: Seen, taken: set[str], remarks: list[str]) -> dict[str, 
         kind, key = table.schema.field(column).type, column.lower()
         if column in taken:
             continue
-        if key in MASKS and pa.types.is_boolean(kind):
+        if key in MASKS and (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
             masks[MASKS[key]] = column
         elif key in SPLITS and "split" not in found:
             found["split"] = guess_split(table, column, remarks)

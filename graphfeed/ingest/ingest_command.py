@@ -1,4 +1,4 @@
-"""Makes a data set of tables: files of Parquet, Arrow, CSV, NDJSON or NumPy, by a specification in YAML.
+"""Makes a data set of tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, by a specification in YAML.
 
 This is the command `graphfeed ingest`.
 """

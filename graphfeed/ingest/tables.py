@@ -1,6 +1,7 @@
-"""Tables in files and in memory, read as Arrow batches: Parquet, Arrow, CSV, NDJSON, NumPy, and data frames."""
+"""Tables in files and in memory as Arrow batches: Parquet, Arrow, CSV, NDJSON, NumPy, TFRecord, and data frames."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ingest.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
 
 PARQUET = (".parquet", ".pq")
@@ -18,7 +20,12 @@ ARROW = (".arrow", ".feather", ".ipc")
 CSV = {".csv": ",", ".tsv": "\t"}
 NDJSON = (".ndjson", ".jsonl")
 NUMPY = (".npy", ".npz")
-SUFFIXES = (*PARQUET, *ARROW, *CSV, *NDJSON, *NUMPY)
+TFRECORD = (".tfrecord", ".tfrecords")
+SUFFIXES = (*PARQUET, *ARROW, *CSV, *NDJSON, *NUMPY, *TFRECORD)
+COMPRESSED = (*CSV, *NDJSON, *TFRECORD)
+"""What may have `.gz` behind it."""
+SHARD = re.compile(r"(\.tfrecords?)-\d+-of-\d+")
+"""What the names of a TFRecord file's shards have behind the suffix."""
 BLOCK_BYTES = 1 << 22
 """How much text is read at a time."""
 NULLS = [""]
@@ -69,8 +76,15 @@ class TableSource:
             raise
         # Damaged files make the libraries that read them raise almost anything.
         except Exception as error:
-            text = str(error).strip() or type(error).__name__
+            text = str(error).strip().removeprefix(f"{self.name}: ") or type(error).__name__
             raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
+
+    def is_empty(self) -> bool:
+        """Tell whether this is a TFRecord file without records."""
+        if self.suffix not in TFRECORD:
+            return False
+        with self.reading():
+            return not has_records(self.source)
 
     def schema(self) -> Any:
         """Return the names and types of the columns; of text files as the first rows have them."""
@@ -95,6 +109,8 @@ class TableSource:
             return self._open_json().schema
         if self.suffix in NUMPY:
             return next(slices(self._arrays(), None, 1)).schema
+        if self.suffix in TFRECORD:
+            return self._tfrecord_schema()
         return as_table(self.source).schema
 
     def num_rows(self) -> int | None:
@@ -146,6 +162,14 @@ class TableSource:
                 yield batch.select(columns)
         elif self.suffix in NUMPY:
             yield from slices(self._arrays(), columns, most_rows)
+        elif self.suffix in TFRECORD:
+            texts = [name for name in columns if arrow().types.is_string(schema.field(name).type)]
+            numbers = [name for name in columns if name not in texts]
+            for rows in read_columns(self.source, numbers, texts):
+                arrays = {
+                    name: arrow().array(rows[name]) if name in texts else as_arrow(rows[name]) for name in columns
+                }
+                yield arrow().record_batch(arrays)
         else:
             yield from as_table(self.source).select(columns).to_batches(max_chunksize=most_rows)
 
@@ -209,6 +233,14 @@ class TableSource:
         stream = arrow().input_stream(str(self.source), compression="detect")
         return json.open_json(stream, read_options=json.ReadOptions(block_size=BLOCK_BYTES))
 
+    def _tfrecord_schema(self) -> Any:
+        pa = arrow()
+        kinds = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.string()}
+        columns = find_columns(self.source).items()
+        return pa.schema(
+            [(name, kinds[kind] if count == 1 else pa.list_(kinds[kind], count)) for name, (kind, count) in columns]
+        )
+
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return the columns of NumPy files; a `.npy` file is mapped."""
         if self.suffix == ".npy":
@@ -234,13 +266,14 @@ def suffix_of(path: Path) -> str:
     Raises:
         ValueError: It is that of no known format.
     """
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz" and suffixes[-2:-1] and suffixes[-2] in (*CSV, *NDJSON):
+    suffixes = Path(SHARD.sub(r"\1", path.name.lower())).suffixes
+    if suffixes and suffixes[-1] == ".gz" and suffixes[-2:-1] and suffixes[-2] in COMPRESSED:
         return suffixes[-2]
     if suffixes and suffixes[-1] in SUFFIXES:
         return suffixes[-1]
     raise ValueError(
-        f"{path} has no suffix of a known format; known are {', '.join(SUFFIXES)}, and .gz behind those of texts"
+        f"{path} has no suffix of a known format; known are {', '.join(SUFFIXES)}, and .gz behind those of texts and "
+        "TFRecords"
     )
 
 
@@ -324,4 +357,5 @@ def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: boo
         for path in paths:
             suffix_of(path)
             found.append(TableSource(path, str(path), header, pairs))
-    return found
+    # A TFRecord file without records doesn't even say which columns it has. Shards without records are common.
+    return [source for source in found if not source.is_empty()] or found

@@ -1,7 +1,7 @@
 """Reads TFRecord files into tensors, without TensorFlow."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -101,13 +101,27 @@ def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], No
 
 def read_stream(stream: RecordStream, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool) -> None:
     """Read a file from its beginning to its end."""
+    for starts, sizes in scan_stream(stream, schema, verify):
+        if schema.columns is None:
+            settle(schema, stream, int(starts[0]), int(sizes[0]))
+        keep(parse(schema, stream, starts, sizes))
+
+
+def scan_stream(
+    stream: RecordStream, schema: ExampleSchema, verify: bool = True
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield where records begin in the stream's buffer, and their sizes: of the first one, then of some thousand more.
+
+    The schema must be settled when the first record has been used.
+
+    Raises:
+        ValueError: A wrong checksum, or a truncated file.
+    """
     starts, sizes = torch.empty(2, 1, dtype=torch.int64)
     while True:
         found = scan_records(stream.data, starts, sizes, stream.begin, verify)
-        if found.records and schema.columns is None:
-            settle(schema, stream, int(starts[0]), int(sizes[0]))
         if found.records:
-            keep(parse(schema, stream, starts[: found.records], sizes[: found.records]))
+            yield starts[: found.records], sizes[: found.records]
         stream.begin = found.stop
         stream.record += found.records
         if found.problem:

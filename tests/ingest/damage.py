@@ -22,6 +22,7 @@ from tests.ingest.tables import write
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
 NODES = {"name": [f"node {n}" for n in range(40)], "y": [n % 3 for n in range(40)]}
 SUFFIXES = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "npz": ".npz", "ndjson": ".ndjson"}
+SUFFIXES |= {"tfrecord": ".tfrecord", "compressed tfrecord": ".tfrecord.gz"}
 KINDS = [*SUFFIXES, "spec", "metadata"]
 
 

@@ -15,6 +15,7 @@ from graphfeed.ingest import EdgeTable, NodeTable, Spec
 from graphfeed.ingest.columns import Problems
 from graphfeed.ingest.node_reader import Reading
 from graphfeed.storage.datasets.array_files import progress_bar
+from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {
     "name": ["ann", "ben", "cem", "dia"],
@@ -27,7 +28,19 @@ LIKES: dict[str, list[Any]] = {
     "at": [1, 2, 3, 4, 5],
 }
 """Items are not numbered from 0."""
-SUFFIXES = [".parquet", ".arrow", ".feather", ".csv", ".tsv", ".csv.gz", ".ndjson", ".jsonl.gz", ".npz"]
+SUFFIXES = [
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".csv",
+    ".tsv",
+    ".csv.gz",
+    ".ndjson",
+    ".jsonl.gz",
+    ".npz",
+    ".tfrecord",
+    ".tfrecord.gz",
+]
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:
@@ -47,10 +60,18 @@ def write(path: Path, columns: dict[str, Any]) -> Path:
         np.savez(path, **arrays)
     elif path.suffix == ".npy":
         np.save(path, np.stack([np.asarray(values) for values in columns.values()], axis=1))
+    elif ".tfrecord" in path.suffixes:
+        rows = [{name: [as_value(value)] for name, value in row.items()} for row in table.to_pylist()]
+        tfrecords.write(path, rows)
     else:
         text = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
+
+
+def as_value(value: Any) -> Any:
+    """Return a value as a TFRecord has it."""
+    return value.encode() if isinstance(value, str) else value
 
 
 def likes(folder: Path, suffix: str = ".parquet") -> Spec:

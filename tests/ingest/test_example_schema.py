@@ -38,6 +38,12 @@ def test_a_record_that_does_not_say_it_is_refused(content: bytes, text: str) -> 
         describe_example(content)
 
 
+def test_features_that_are_not_asked_for_may_be_anything() -> None:
+    schema = ExampleSchema(["a"])
+    schema.settle(field(1, entry("a", feature([1])) + entry("b", feature([b"x", b"yz"])) + entry("c", b"") * 2))
+    assert list(schema.columns or {}) == ["a"]
+
+
 @pytest.mark.parametrize("name", ["int64", torch.int64, np.int64, np.dtype("int64"), SimpleNamespace(name="int64")])
 def test_dtypes_are_known_by_whatever_names_them(name: Any) -> None:
     schema = ExampleSchema({"a": FixedLenFeature([2], name)})

@@ -127,6 +127,7 @@ def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
 def test_suffixes_say_the_format() -> None:
     assert suffix_of(Path("a.b.CSV.gz")) == ".csv"
     assert suffix_of(Path("a.pq")) == ".pq"
+    assert suffix_of(Path("a.TFRecord-00003-of-00010.gz")) == ".tfrecord"
     with pytest.raises(ValueError, match="no suffix of a known format"):
         suffix_of(Path("a.parquet.gz"))
 
