@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
@@ -42,14 +43,14 @@ class InduceTrees(Transform):
         result = as_sampled(minibatch)
         rows: Any = minibatch.input_nodes
         trees: Any = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
-        trees, order = torch.sort(trees, stable=True)
+        trees, order = sort_here(trees)
         nodes = rows[order].long()
         found: Any = self.graph.in_subgraph(rows[order])
         csc = found.sampled_csc
         columns = expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(csc.indices))
         # One number per node of a tree, which an edge's source must be among; it can't overflow.
         size: Any = self.graph.num_nodes
-        names, places = torch.sort(trees * size + nodes)
+        names, places = sort_here(trees * size + nodes)
         wanted = trees[columns] * size + csc.indices
         at = torch.searchsorted(names, wanted).clamp_(max=len(names) - 1)
         inside = names[at] == wanted
@@ -58,3 +59,12 @@ class InduceTrees(Transform):
         result.output.metadata = result.metadata
         result.sampled_subgraphs = None
         return result
+
+
+def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return values sorted, and where each was; equal ones keep their order."""
+    if not values.is_cpu:
+        return torch.sort(values, stable=True)
+    # By NumPy, in this thread: torch.sort wakes a pool of threads, which takes several times as long beside others.
+    places = torch.from_numpy(np.argsort(values.numpy(), kind="stable"))
+    return values[places], places
