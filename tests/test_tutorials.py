@@ -20,6 +20,8 @@ def fresh_jupyter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MPLBACKEND", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setenv("GRAPHFEED_DATA", os.environ.get("GRAPHFEED_DATA", str(ROOT.parent / "shared" / "data")))
+    # PyG imports tqdm, which would rather draw its bars with widgets.
+    monkeypatch.setenv("PYTHONWARNINGS", "ignore:IProgress not found")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
 
