@@ -161,10 +161,8 @@ def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.skip("no g++ to compile the kernels for the CPU")
     monkeypatch.setattr(cuda, "DEVICE", torch.device("meta"))
     monkeypatch.setattr(cuda, "device_clock", time.perf_counter)
-    monkeypatch.setattr(cuda, "pin", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "pretended")
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: True)
     scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
     with EmulatedCuda().running(), late_streams():
         tables = list(cuda.report(scale))

@@ -26,10 +26,8 @@ def test_both_caches_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pytest.skip("no g++ to compile the kernels for the CPU")
     monkeypatch.setattr(gpu_cache, "DEVICE", torch.device("meta"))
     monkeypatch.setattr(gpu_cache, "device_clock", time.perf_counter)
-    monkeypatch.setattr(gpu_cache, "pin", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "pretended")
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu)
     scale = replace(
         quick(tmp_path, 1), products=Shape("small", 500, 3_000, 3), batch_size=4, gathered_rows=100, cached_batches=1
     )

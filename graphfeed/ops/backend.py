@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import torch
 
+from graphfeed.ops.pinned import is_page_locked
+
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""
 
@@ -74,7 +76,8 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
 
     Raises:
         ImportError: The CUDA kernels need CuPy, which is not installed.
-        ValueError: There are no kernels for the device of a tensor, or the kernels can't read a tensor.
+        ValueError: There are no kernels for the device of a tensor, or the kernels can't read a tensor: it lies
+            elsewhere, or in pinned memory with gaps between its values.
     """
     if tensor.is_cpu and all(other.is_cpu for other in others.values()):
         return load("cpu", op)
@@ -91,6 +94,11 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
                 f"{name_of_op} works on {tensor.device}, but {name} lies on {other.device}; move one to the other with "
                 f".to(...){', or page-lock it with pin_memory_()' if package == 'cuda' else ''}"
             )
+        if other.is_cpu and not lies_as_it_reads(other):
+            raise ValueError(
+                f"{name_of_op} reads {name} in pinned memory, where its values must lie without gaps, but it has "
+                f"strides {other.stride()}; give {name}.contiguous().pin_memory()"
+            )
     return load(package, op)
 
 
@@ -98,7 +106,12 @@ def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
     """Tell whether kernels on a device can read a tensor where it lies."""
     if tensor.device == device or tensor.numel() == 0:
         return True
-    return tensor.device.type == "cpu" and tensor.is_pinned()
+    return is_page_locked(tensor)
+
+
+def lies_as_it_reads(tensor: torch.Tensor) -> bool:
+    """Tell whether the bytes of a tensor are its values in their order, so that kernels need no copy of them."""
+    return tensor.numel() == 0 or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
 
 
 class Values(Protocol):

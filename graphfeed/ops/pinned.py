@@ -55,6 +55,38 @@ def check_thread_count(count: int) -> int:
     return count
 
 
+def is_page_locked(tensor: torch.Tensor) -> bool:
+    """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory.
+
+    `Tensor.is_pinned` asks about the first byte of the storage. The tensor may lie elsewhere in it, where nothing is
+    locked, or may be the one part that is. So what `pin_in_place` has locked is looked up here, and torch is asked only
+    about memory of which none is.
+    """
+    if not tensor.is_cpu:
+        return False
+    parts = tuple(LOCKED)
+    if not parts or tensor.numel() == 0:
+        return tensor.is_pinned()
+    storage = tensor.untyped_storage()
+    first, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    if any(part.start < end and first < part.end for part in parts):
+        return is_locked_in_place(tensor)
+    return tensor.is_pinned()
+
+
+def is_locked_in_place(tensor: torch.Tensor) -> bool:
+    """Tell whether `pin_in_place` has locked all the memory from a tensor's first byte to its last; asks no device."""
+    if not LOCKED or not tensor.is_cpu or tensor.numel() == 0:
+        return False
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    place = tensor.data_ptr()
+    end = place + (1 + sum((size - 1) * stride for size, stride in steps)) * tensor.itemsize
+    for part in sorted(LOCKED, key=lambda part: part.start):
+        if part.start <= place < part.end:
+            place = part.end
+    return place >= end
+
+
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
 
@@ -84,7 +116,7 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     with LOCK:
         locked = sorted((part for part in LOCKED if part.start < end and start < part.end), key=lambda part: part.start)
         # Memory that torch pinned itself is not in the list.
-        if locked or not tensor.is_pinned():
+        if locked or not is_page_locked(tensor):
             runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
             locked += lock_between(runtime, start, end, locked, tensor)
             for part in locked:

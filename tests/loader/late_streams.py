@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from graphfeed.loader.transport.streams import side_stream
 from graphfeed.ops.backend import PACKAGES
-from tests.ops.emulated_cuda import Pretended, run
+from tests.ops.emulated_cuda import EmulatedCuda, Pretended, run
 
 LOCAL = threading.local()
 OTHER_VALUE = 77
@@ -136,7 +136,7 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
     """Stand for pinning: return a copy that is known as pinned."""
-    pinned = tensor.clone()
+    pinned = EmulatedCuda.memory.pin_memory(tensor)
     pinned.pinned = True  # type: ignore[attr-defined]
     return pinned
 

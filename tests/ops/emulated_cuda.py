@@ -29,6 +29,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from graphfeed.ops import backend
 from graphfeed.ops.cpu.kernel_cache import only_one
+from tests.ops.locked_memory import LockedMemory
 
 DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
@@ -96,6 +97,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if pretended and plain and not name.startswith(MAY_MIX):
         raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on a GPU")
     on_gpu = bool(pretended)
+    pins = kwargs.get("pin_memory") is True
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if kwargs.get("device") is not None:
         on_gpu = torch.device(kwargs["device"]).type == "meta"
@@ -106,6 +108,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         EmulatedCuda.waits.append(name)
     given = {id(tensor.held): tensor for tensor in pretended}
     result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+    if pins:
+        result = EmulatedCuda.memory.pin_memory(result)
 
     def wrap(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or not on_gpu:
@@ -203,10 +207,16 @@ class EmulatedCuda:
     """Kernels started since `running`, and their threads."""
     waits: list[str] = []  # noqa: RUF012
     """Operations of torch since `running` for which a GPU would be waited for."""
+    memory = LockedMemory()
+    """What is page-locked."""
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor on the pretended device."""
         return Pretended(tensor.clone())
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy in pinned memory."""
+        return EmulatedCuda.memory.pin_memory(tensor)
 
     def is_there(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies on the device."""
@@ -228,7 +238,8 @@ class EmulatedCuda:
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
-            patch.object(torch.cuda, "is_available", lambda: True),
+            patch.object(launch, "as_argument", checked(launch.as_argument)),
+            EmulatedCuda.memory.installed(),
             patch.object(torch.cuda, "device_count", lambda: 1),
             patch.object(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0)),
             Machine(),  # type: ignore[no-untyped-call]
@@ -236,6 +247,18 @@ class EmulatedCuda:
             yield
         launch.function_of.cache_clear()
         launch.module.cache_clear()
+
+
+def checked(as_argument: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that refuses what a GPU can't read, before it is handed to a kernel."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.numel() and not isinstance(value, Pretended):
+            locked = EmulatedCuda.memory.holds_all(value)
+            assert locked, f"illegal address: a kernel got {value.numel()} values of the CPU that are not page-locked"
+        return as_argument(value)
+
+    return check
 
 
 CUPY = SimpleNamespace(
@@ -265,6 +288,10 @@ class RealCuda:
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor on the device."""
         return tensor.to("cuda")
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy in pinned memory."""
+        return tensor.pin_memory()
 
     def is_there(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor lies on the device."""

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import warnings
 import weakref
+from collections.abc import Iterator
 from itertools import permutations
 from mmap import PAGESIZE
 from pathlib import Path
@@ -17,55 +18,20 @@ from graphfeed import ops
 from graphfeed.ops import pinned
 from graphfeed.ops.pinned import READ_ONLY
 from graphfeed.storage.memory.shared import SharedBlock
-
-
-class Runtime:
-    """Stands for CUDA's runtime."""
-
-    def __init__(self) -> None:
-        self.status = {0: 0, READ_ONLY: 0}
-        """What it answers, by flag."""
-        self.locked: dict[int, int] = {}
-
-    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
-        assert address % PAGESIZE == size % PAGESIZE == 0
-        if any(address < start + length and start < address + size for start, length in self.locked.items()):
-            return 712
-        if self.status[flags] == 0:
-            self.locked[address] = size
-        return self.status[flags]
-
-    def cudaHostUnregister(self, address: int) -> int:
-        del self.locked[address]
-        return 0
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Tell what CUDA tells: whether the first byte is locked."""
-        return any(start <= tensor.data_ptr() < start + size for start, size in self.locked.items())
-
-    def holds_all(self, tensor: torch.Tensor) -> bool:
-        pages = range(tensor.data_ptr() // PAGESIZE, (tensor.data_ptr() + tensor.nbytes - 1) // PAGESIZE + 1)
-        locked = {
-            page for start, size in self.locked.items() for page in range(start // PAGESIZE, (start + size) // PAGESIZE)
-        }
-        return locked.issuperset(pages)
+from tests.ops.locked_memory import LockedMemory
 
 
 @pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    made = Runtime()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: made)
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: made.holds(tensor))
-    monkeypatch.setattr(pinned, "forget_error", lambda: None)
-    return made
+def runtime() -> Iterator[LockedMemory]:
+    with LockedMemory().installed() as memory:
+        yield memory
 
 
 class Owner:
     """Holds tensors."""
 
 
-def test_memory_is_locked_as_long_as_its_owner_lives(runtime: Runtime) -> None:
+def test_memory_is_locked_as_long_as_its_owner_lives(runtime: LockedMemory) -> None:
     tensor, owner, other = torch.zeros(10), Owner(), Owner()
     ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
@@ -78,7 +44,7 @@ def test_memory_is_locked_as_long_as_its_owner_lives(runtime: Runtime) -> None:
     assert runtime.locked == {}
 
 
-def test_memory_is_kept_until_it_is_released(runtime: Runtime) -> None:
+def test_memory_is_kept_until_it_is_released(runtime: LockedMemory) -> None:
     owner = Owner()
     tensor = torch.zeros(10)
     memory = weakref.ref(tensor)
@@ -109,13 +75,13 @@ def test_memory_is_released_at_exit() -> None:
     assert run.stdout == "released\n"
 
 
-def test_nothing_is_locked_for_no_values(runtime: Runtime) -> None:
+def test_nothing_is_locked_for_no_values(runtime: LockedMemory) -> None:
     ops.pin_in_place(torch.zeros(0), Owner())
     assert runtime.locked == {}
 
 
 @pytest.mark.slow
-def test_neighbours_on_one_page_are_locked_whole_and_released_apart(runtime: Runtime) -> None:
+def test_neighbours_on_one_page_are_locked_whole_and_released_apart(runtime: LockedMemory) -> None:
     memory = torch.zeros(5 * PAGESIZE, dtype=torch.uint8)
     first = -memory.data_ptr() % PAGESIZE
     parts = [memory[first + low : first + high] for low, high in ((100, 5000), (5000, 9000), (9000, 16000), (200, 300))]
@@ -131,7 +97,7 @@ def test_neighbours_on_one_page_are_locked_whole_and_released_apart(runtime: Run
         assert runtime.locked == {}
 
 
-def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: Runtime) -> None:
+def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: LockedMemory) -> None:
     tensor = torch.zeros(10)
     runtime.locked[tensor.data_ptr()] = 40
     owner = Owner()
@@ -141,7 +107,39 @@ def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: Runtime) -> None:
     assert runtime.locked == {tensor.data_ptr(): 40}
 
 
-def test_memory_for_reading_only_is_locked_for_reading(runtime: Runtime) -> None:
+def test_parts_of_one_storage_are_locked_apart(runtime: LockedMemory) -> None:
+    """Of which torch answers all alike: by the first byte of the storage."""
+    memory = torch.zeros(8 * PAGESIZE, dtype=torch.uint8)
+    first = -memory.data_ptr() % PAGESIZE
+    front, back = (memory[first + place * PAGESIZE :][: 3 * PAGESIZE] for place in (0, 3))
+    for mine, other in ((front, back), (back, front)):
+        owner = Owner()
+        ops.pin_in_place(mine, owner)
+        assert pinned.is_page_locked(mine)
+        assert not pinned.is_page_locked(other)
+        assert not pinned.is_page_locked(memory)
+        ops.pin_in_place(other, owner)
+        assert runtime.holds_all(other)
+        assert pinned.is_page_locked(memory[first : first + 6 * PAGESIZE])
+        del owner
+        gc.collect()
+        assert runtime.locked == {}
+        assert not pinned.is_page_locked(mine)
+
+
+def test_a_tensor_with_gaps_is_locked_if_its_last_value_is(runtime: LockedMemory) -> None:
+    memory = torch.zeros(6 * PAGESIZE, dtype=torch.uint8)
+    first = -memory.data_ptr() % PAGESIZE
+    owner = Owner()
+    ops.pin_in_place(memory[first : first + 2 * PAGESIZE], owner)
+    assert pinned.is_page_locked(memory[first : first + 2 * PAGESIZE : 100])
+    assert not pinned.is_page_locked(memory[first : first + 2 * PAGESIZE + 1 : PAGESIZE])
+    assert not pinned.is_page_locked(memory.to("meta"))
+    assert not pinned.is_page_locked(memory[:0])
+    del owner
+
+
+def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
     runtime.status[0] = 1
     tensor, owner = torch.zeros(10), Owner()
     ops.pin_in_place(tensor, owner)
@@ -151,7 +149,7 @@ def test_memory_for_reading_only_is_locked_for_reading(runtime: Runtime) -> None
     assert runtime.locked == {}
 
 
-def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: Runtime) -> None:
+def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory) -> None:
     memory = torch.zeros(3 * PAGESIZE, dtype=torch.uint8)
     middle, owner = memory[PAGESIZE + 10 : PAGESIZE + 20], Owner()
     ops.pin_in_place(middle, owner)
@@ -163,7 +161,7 @@ def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: Runtime) -
     assert runtime.locked == {}
 
 
-def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: Runtime) -> None:
+def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: LockedMemory) -> None:
     owner, other = Owner(), Owner()
     ops.pin_in_place(torch.zeros(10), owner)
     with pinned.LOCK:

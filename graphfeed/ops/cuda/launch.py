@@ -12,6 +12,7 @@ import cupy
 import numpy as np
 import torch
 
+from graphfeed.ops import pinned
 from graphfeed.ops.cuda.source import device_code
 
 THREADS = 256
@@ -23,20 +24,23 @@ OPTIONS = ("--std=c++17", "--fmad=false")
 """Products are rounded before they are added, as on the CPU."""
 
 
-def launch(kernel: str, size: int, *arguments: Any, max_threads: int | None = None) -> None:
+def launch(kernel: str, size: int, *arguments: Any) -> None:
     """Start a kernel on the current stream of its tensors' device, with a thread for each of `size` items.
+
+    One that reads page-locked memory has no more threads than `set_max_uva_threads` allows, in whole blocks.
 
     Args:
         kernel: Its name in a `.cu` file.
         size: How many threads there is work for; nothing is started for 0.
         arguments: In the kernel's order: contiguous tensors, integers, and NumPy's uint64. An empty tensor and None
             become a null pointer.
-        max_threads: The launch is no larger than this, in whole blocks.
     """
     if size == 0:
         return
     device = next(part.device for part in arguments if isinstance(part, torch.Tensor) and part.device.type != "cpu")
-    blocks = min(-(-size // THREADS), MAX_BLOCKS if max_threads is None else max(max_threads // THREADS, 1))
+    over_the_bus = any(isinstance(part, torch.Tensor) and part.is_cpu and part.numel() for part in arguments)
+    most = max(pinned.max_uva_threads() // THREADS, 1) if over_the_bus else MAX_BLOCKS
+    blocks = min(-(-size // THREADS), most)
     with cupy.cuda.Device(device.index), stream_of(device):
         function_of(device.index, kernel)((blocks,), (THREADS,), tuple(as_argument(part) for part in arguments))
 
@@ -53,6 +57,12 @@ def as_argument(value: Any) -> Any:
     """Return what CuPy passes to a kernel as 8 bytes."""
     if isinstance(value, torch.Tensor):
         assert value.is_contiguous()
+        if value.is_cpu and value.numel() and not pinned.is_page_locked(value):
+            # A kernel that reads it would end the process.
+            raise ValueError(
+                f"a kernel on a GPU was given {value.numel()} values in the CPU's memory that are not page-locked; "
+                "page-lock them with pin_memory_(), or move them with .to(...)"
+            )
         return np.uint64(value.data_ptr() if value.numel() else 0)
     return value if isinstance(value, np.uint64) else np.int64(0 if value is None else value)
 

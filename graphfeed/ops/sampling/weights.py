@@ -4,6 +4,7 @@ import torch
 
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
+from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.structure.csc import ensure_columns
 from graphfeed.ops.verified import check_once, trust
 
@@ -36,7 +37,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         low, high = (float(value) for value in torch.aminmax(exact))
         if not (low >= 0 and high < float("inf")):
             raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
-    out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=weights.is_pinned())
+    out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=is_page_locked(weights))
     module = kernels("sampling.weights", weights, indptr=indptr)
     module.cumulate_weights(*as_kernel_args(weights, indptr, exact.contiguous(), out))
     trust("running sums", (indptr, out))

@@ -11,6 +11,7 @@ from graphfeed.ops import gather_rows, pin_in_place
 from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
+from graphfeed.ops.pinned import is_page_locked
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
@@ -210,7 +211,7 @@ class TorchBasedFeature(Shareable, Feature):
 
     def is_pinned(self) -> bool:
         """Tell whether the tensor lies in page-locked memory."""
-        return self._tensor.is_pinned()
+        return is_page_locked(self._tensor)
 
     def pin_memory_(self) -> Self:
         """Page-lock the tensor where it lies, without a copy, for as long as the feature lives; return this object.
@@ -232,7 +233,7 @@ class TorchBasedFeature(Shareable, Feature):
 
     def lies_in_memory(self) -> bool:
         """Tell whether the tensor lies on the CPU and is not pinned."""
-        return self._tensor.device.type == "cpu" and not self._tensor.is_pinned()
+        return self._tensor.device.type == "cpu" and not is_page_locked(self._tensor)
 
     def __repr__(self) -> str:
         """Return dtype and shape, not the values."""

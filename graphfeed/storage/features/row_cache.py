@@ -10,6 +10,7 @@ import torch
 
 from graphfeed.ops import copy_rows
 from graphfeed.ops.checks import check_vector
+from graphfeed.ops.pinned import is_page_locked
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 Reader = Callable[[torch.Tensor], torch.Tensor]
@@ -121,7 +122,7 @@ class RowCache(ABC):
 
     def is_pinned(self) -> bool:
         """Tell whether the rows lie in page-locked memory."""
-        return self._rows.is_pinned()
+        return is_page_locked(self._rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the shape, not the rows."""

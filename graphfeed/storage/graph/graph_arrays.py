@@ -14,6 +14,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_can_pin, check_vector
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.pinned import is_page_locked
 from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
@@ -177,7 +178,7 @@ class GraphArrays(Shareable):
     def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
         """Return what is computed from some tensors of the graph, once for as long as it has these.
 
-        The results are pickled, shared and page-locked together with the graph.
+        The results are pickled and shared together with the graph, and page-locked if it is.
 
         Args:
             name: What it is.
@@ -188,6 +189,8 @@ class GraphArrays(Shareable):
             known: tuple[Tensors, Tensors] | None = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 known = (sources, make())
+                for tensor in tensors_in(known[1]) if is_page_locked(self.indices) else ():
+                    ops.pin_in_place(tensor, self)
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
         return known[1]

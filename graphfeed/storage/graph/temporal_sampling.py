@@ -9,6 +9,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.pinned import is_locked_in_place, is_page_locked
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
@@ -238,7 +239,7 @@ def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
     name = query.edge_timestamp_attr_name
     assert name is not None, "TemporalQuery asks for it where hops go by the times of edges"
     edge = graph.edge_attribute(name)
-    (times,) = derived(graph, f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
+    (times,) = graph.derived(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
     assert times is not None
     return times
 
@@ -263,15 +264,18 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     columns = ops.TemporalGraph(graph.csc_indptr, graph.indices)
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if node is not None or edge is not None:
-        times, kept, links = derived(
-            graph, f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
+        times, kept, links = graph.derived(
+            f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
+        if links is not None and is_locked_in_place(links):  # for a GPU, which reads the order where it lies
+            (order,) = graph.derived(
+                f"order of links {which}", (links,), lambda: (ops.linked_order(links).contiguous(),)
+            )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
     if node is not None and edge is not None and query.pre_time_window is not None:
-        (earliest,) = derived(
-            graph,
+        (earliest,) = graph.derived(
             f"earlier of both times {which}",
             (node, edge, sorted_by),
             lambda: (by_rank(graph, times_of(graph, node, edge, torch.minimum), columns.order),),
@@ -283,27 +287,13 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
     elif probs_name is not None:
         weights = graph.edge_attribute(probs_name)
-        (cumulative,) = derived(
-            graph,
+        (cumulative,) = graph.derived(
             f"running sums of {probs_name} {which}",
             (weights, sorted_by),
             lambda: (ops.cumulate_weights(graph.csc_indptr, by_rank(graph, weights, columns.order)),),
         )
         columns = columns._replace(cumulative=cumulative)
     return columns
-
-
-def derived(graph: GraphArrays, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
-    """Return `graph.derived(...)`; of a page-locked graph the results are page-locked too, for kernels to read them."""
-
-    def make_pinned() -> Tensors:
-        made = make()
-        for tensor in made if graph.indices.is_pinned() else ():
-            if tensor is not None:
-                ops.pin_in_place(tensor, graph)
-        return made
-
-    return graph.derived(name, sources, make_pinned)
 
 
 def times_of(
@@ -325,7 +315,7 @@ def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor
     """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
     kinds = graph.type_per_edge if by_type else None
     times, order = ops.order_by_time(graph.csc_indptr, times_of(graph, node, edge), kinds)
-    if order is None or not order.is_cpu or graph.indices.is_pinned():
+    if order is None or not order.is_cpu or is_page_locked(graph.indices):
         return times, order, None
     links = ops.link_sources(graph.csc_indptr, graph.indices, order)
     return times, order if links is None else None, links

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.pinned import is_page_locked
+
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return a tree of the same dicts, lists and tuples with `function` applied to everything else in it.
@@ -46,7 +48,7 @@ def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
 
 def all_pinned(tree: Any) -> bool:
     """Tell whether a tree has tensors and all of them lie in pinned memory."""
-    pinned = [tensor.is_pinned() for tensor in tensors_in(tree)]
+    pinned = [is_page_locked(tensor) for tensor in tensors_in(tree)]
     return bool(pinned) and all(pinned)
 
 

@@ -44,6 +44,31 @@ def test_values_elsewhere_are_named(cuda: Cuda) -> None:
         ops.gather_rows(torch.zeros(3, 1), cuda.put(torch.tensor([0])))
 
 
+def test_pinned_rows_with_gaps_are_named(cuda: Cuda) -> None:
+    with cuda.running():
+        rows, index = cuda.pin(torch.zeros(3, 128)), cuda.put(torch.tensor([0]))
+        for values in (rows[:, :64], rows.T, torch.view_as_complex(rows.reshape(3, 64, 2)).conj()):
+            with pytest.raises(ValueError, match=r"gather reads values in pinned .*; give values\.contig"):
+                ops.gather_rows(values, index)
+        check_equal(cuda, ops.gather_rows(rows[1:], index), torch.zeros(1, 128))
+
+
+@pytest.mark.parametrize("halves", [(0, 1), (1, 0)])
+def test_features_of_one_storage_are_pinned_apart(cuda: Cuda, halves: tuple[int, int]) -> None:
+    rows = torch.arange(40_000.0).reshape(-1, 4)
+    with cuda.running():
+        index = cuda.put(torch.tensor([4_999, 0]))
+        first, second = (gf.TorchBasedFeature(rows[5_000 * half :][:5_000]) for half in halves)
+        first.pin_memory_()
+        assert first.is_pinned()
+        assert not second.is_pinned()
+        assert not cuda.is_there(second.read(index))
+        second.pin_memory_()
+        for half, feature in zip(halves, (first, second), strict=True):
+            check_equal(cuda, feature.read(index), rows[5_000 * half :][[4_999, 0]])
+        del first, second, feature
+
+
 @pytest.mark.gpu
 def test_pinned_rows_are_read_over_the_bus() -> None:
     values = torch.arange(30_000.0).reshape(100, 300)
@@ -58,10 +83,9 @@ def test_pinned_rows_are_read_over_the_bus() -> None:
 
 def test_pinned_rows_are_read_by_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = EmulatedCuda()
-    values = torch.arange(30_000.0).reshape(100, 300)
+    values = cuda.pin(torch.arange(30_000.0).reshape(100, 300))
     index = torch.randint(0, 100, (500,))
     monkeypatch.setattr(pinned, "LIMIT", pinned.Limit())
-    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: not cuda.is_there(tensor))
     with cuda.running():
         check_equal(cuda, ops.gather_rows(values, cuda.put(index)), values[index])
         assert cuda.launches[-1] == ("copy_rows", 10_240)

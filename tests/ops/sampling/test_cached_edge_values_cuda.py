@@ -29,10 +29,9 @@ def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
     values, cached, picks, cache_offsets = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
     with (
         cuda.running(),
-        patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu),
         patch("graphfeed.ops.pinned.LIMIT.threads", 256),
     ):
         given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
-        edges = CachedEdgeValues(values, cuda.put(cached), cuda.put(cache_offsets))
+        edges = CachedEdgeValues(cuda.pin(values), cuda.put(cached), cuda.put(cache_offsets))
         check_equal(cuda, read_edges(edges, *given), values[picks.positions])
         assert cuda.launches == [("read_edges", 256)]

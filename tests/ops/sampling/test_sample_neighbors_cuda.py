@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
-from tests.ops.emulated_cuda import Cuda, check_equal
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
 
 
@@ -121,3 +121,16 @@ def test_a_wrong_seed_is_named(cuda: Cuda) -> None:
 def test_a_graph_elsewhere_is_named(cuda: Cuda) -> None:
     with cuda.running(), pytest.raises(ValueError, match=r"but indptr lies on cpu"):
         ops.sample_neighbors(torch.tensor([0, 1]), cuda.put(torch.tensor([0])), torch.tensor([1]), key=0)
+
+
+def test_pinned_columns_are_read_by_few_threads(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("the launches of a device are not noted")
+    indptr, seeds = torch.arange(0, 4_004, 4), torch.arange(1_000)
+    expected = ops.sample_neighbors(indptr, seeds, torch.tensor([2]), 5)
+    monkeypatch.setattr("graphfeed.ops.pinned.LIMIT.threads", 256)
+    for place, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
+        with cuda.running():
+            found = ops.sample_neighbors(place(indptr), cuda.put(seeds), torch.tensor([2]), 5)
+            assert cuda.launches == [("count_neighbors", threads), ("fill_neighbors", threads)]
+        check_equal(cuda, found, expected)

@@ -1,10 +1,9 @@
 import pickle
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from graphfeed.storage import (
 )
 from tests.cache_models import Staged
 from tests.digests import assert_same
-from tests.ops.emulated_cuda import Cuda, RealCuda, check_equal, unwrap
+from tests.ops.emulated_cuda import Cuda, check_equal, unwrap
 
 ROWS = torch.arange(400.0).reshape(100, 4)
 PLACE_BYTES = 32
@@ -37,17 +36,6 @@ def device_of(cuda: Cuda) -> torch.device:
     return cuda.put(torch.zeros(1)).device
 
 
-def pinned_memory(cuda: Cuda) -> AbstractContextManager[Any]:
-    """Let tensors of the CPU count as pinned where there is no device to pin them for."""
-    if isinstance(cuda, RealCuda):
-        return nullcontext()
-    return patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu)
-
-
-def pinned(cuda: Cuda, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.pin_memory() if isinstance(cuda, RealCuda) else tensor
-
-
 @contextmanager
 def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
     """Yield a feature whose rows lie somewhere."""
@@ -55,8 +43,7 @@ def fallback_of(kind: str, cuda: Cuda, folder: Path) -> Iterator[Feature]:
         np.save(folder / "feat.npy", ROWS.numpy())
     disk = DiskBasedFeature(folder / "feat.npy", num_threads=2) if "disk" in kind else None
     if kind == "pinned":
-        with pinned_memory(cuda):
-            yield TorchBasedFeature(pinned(cuda, ROWS.clone()))
+        yield TorchBasedFeature(cuda.pin(ROWS))
     elif kind == "device":
         yield TorchBasedFeature(cuda.put(ROWS))
     elif kind == "memory over disk":
@@ -113,8 +100,8 @@ def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.Monke
         return read(feature, ids)
 
     monkeypatch.setattr(TorchBasedFeature, "read", note)
-    with cuda.running(), pinned_memory(cuda):
-        feature = gpu_cached_feature(TorchBasedFeature(pinned(cuda, ROWS.clone())), 3000, device_of(cuda))
+    with cuda.running():
+        feature = gpu_cached_feature(TorchBasedFeature(cuda.pin(ROWS)), 3000, device_of(cuda))
         asked.clear()
         feature.read(torch.tensor([4, 2, 4]))
     assert [unwrap(ids).tolist() for ids in asked] == [[4, 2]]

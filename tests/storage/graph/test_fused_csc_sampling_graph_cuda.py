@@ -1,9 +1,7 @@
 """A graph whose arrays lie on a GPU, under the stages: the mini-batches are those of the CPU."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -148,17 +146,11 @@ def test_edges_are_excluded_as_on_the_cpu(cuda: Cuda, named: bool) -> None:
 @pytest.mark.parametrize("options", [{}, {"prob_name": "weight"}], ids=str)
 def test_pinned_arrays_are_read_where_they_lie(cuda: Cuda, options: dict[str, Any]) -> None:
     """The graph and the features stay in pinned memory of the CPU; the seeds are on the GPU."""
-    if not torch.cuda.is_available():
-        pinned: Any = patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: True)
-        put: Any = plain
-    else:
-        pinned = nullcontext()
-        put = torch.Tensor.pin_memory
     torch.manual_seed(0)
     expected = [values(batch) for batch in batches(homogeneous(plain, "cpu", **options))]
     torch.manual_seed(0)
-    with cuda.running(), pinned:
-        found = list(batches(homogeneous(put, device_of(cuda), **options)))
+    with cuda.running():
+        found = list(batches(homogeneous(cuda.pin, device_of(cuda), **options)))
         assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
         assert [values(batch) for batch in found] == expected
 

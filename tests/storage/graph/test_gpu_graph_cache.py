@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,18 +17,15 @@ from graphfeed.storage.graph.gpu_graph_cache import CACHES, GPUGraphCache, gpu_c
 from graphfeed.storage.graph.one_hop import EdgeArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, RealCuda, unwrap
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, unwrap
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
 
 
 @contextmanager
 def pinned_memory(cuda: Cuda) -> Iterator[Any]:
-    """Yield what puts tensors in pinned memory, or what stands for that."""
-    if isinstance(cuda, RealCuda):
-        yield torch.Tensor.pin_memory
-    else:
-        with cuda.running(), patch.object(torch.Tensor, "is_pinned", lambda tensor, device=None: tensor.is_cpu):
-            yield plain
+    """Yield what puts tensors in pinned memory, while the device is found."""
+    with cuda.running():
+        yield cuda.pin
 
 
 def device_of(cuda: Cuda) -> torch.device:

@@ -1,10 +1,7 @@
 """Sampling in time on a graph whose arrays lie on a GPU, or in pinned memory that a GPU reads."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,7 +10,7 @@ import graphfeed as gf
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.ops.emulated_cuda import Cuda, device_of
 from tests.pipelines import random_edges
 
 Put = Callable[[torch.Tensor], torch.Tensor]
@@ -60,30 +57,6 @@ def layers(graph: gf.FusedCSCSamplingGraph, put: Put, request: SamplingRequest) 
     return graph.temporal_sample_hops(put(SEEDS), put(MOMENTS), request, [1, 2, 3])
 
 
-@contextmanager
-def page_locking(cuda: Cuda) -> Iterator[None]:
-    """Let memory be page-locked where there is no CUDA device to do it for."""
-    locked: dict[int, int] = {}
-
-    def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
-        return any(start <= tensor.data_ptr() < start + size for start, size in locked.items())
-
-    def register(address: int, size: int, flags: int) -> int:
-        locked[address] = size
-        return 0
-
-    runtime = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=locked.pop)
-    if not isinstance(cuda, EmulatedCuda):
-        yield
-        return
-    with (
-        patch.object(torch.cuda, "is_available", lambda: True),
-        patch.object(torch.cuda, "cudart", lambda: runtime),
-        patch.object(torch.Tensor, "is_pinned", is_pinned),
-    ):
-        yield
-
-
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("strategy", ["uniform", "latest", "labor"])
 @pytest.mark.parametrize("window", [None, 30, "each"])
@@ -120,13 +93,14 @@ def test_layers_by_type_are_those_of_the_cpu(cuda: Cuda, names: tuple[str | None
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("window", [None, 30])
+@pytest.mark.parametrize("strategy", ["uniform", "labor"])
 def test_what_was_made_of_a_pinned_graph_is_pinned(
-    cuda: Cuda, names: tuple[str | None, str | None], prepared: bool, window: int | None
+    cuda: Cuda, names: tuple[str | None, str | None], prepared: bool, window: int | None, strategy: Any
 ) -> None:
-    own = requested(names, window, probs_name="w")
+    own = requested(names, window, probs_name="w", strategy=strategy)
     expected = layers(plain(), torch.clone, own)
     graph = plain()
-    with page_locking(cuda), cuda.running():
+    with cuda.running():
         if prepared:
             graph.prepare(own)
         graph.pin_memory_()
@@ -138,7 +112,7 @@ def test_weights_that_were_made_before_are_pinned_too(cuda: Cuda) -> None:
     graph = plain()
     seeds, fanouts = SEEDS, torch.tensor([4])
     expected = graph.sample_neighbors(seeds, fanouts, False, "w", key=1)
-    with page_locking(cuda), cuda.running():
+    with cuda.running():
         graph.pin_memory_()
         assert_same(graph.sample_neighbors(cuda.put(seeds), fanouts, False, "w", key=1), expected)
         del graph

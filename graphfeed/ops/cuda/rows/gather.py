@@ -2,7 +2,6 @@
 
 from math import gcd
 
-from graphfeed.ops import pinned
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
 
 WIDEST = 16
@@ -15,12 +14,11 @@ def gather_words(values, index, out):
 
 
 def gather_rows(values, index, row_bytes, out):
-    """Copy rows of `row_bytes` bytes; from page-locked memory by few enough threads to leave the device to others."""
-    limit = pinned.max_uva_threads() if values.device.type == "cpu" else None
+    """Copy rows of `row_bytes` bytes."""
     shape = _row_shape(row_bytes, values.data_ptr(), out.data_ptr())
     launch(
         "copy_rows", index.numel() << shape[-1],
-        values, index, index.itemsize, index.numel(), *shape, out, None, None, max_threads=limit,
+        values, index, index.itemsize, index.numel(), *shape, out, None, None,
     )  # fmt: skip
 
 

@@ -1,17 +1,15 @@
 """Kernel that reads values of edges from cached columns, or from the graph."""
 
-from graphfeed.ops import pinned
 from graphfeed.ops.cuda.launch import launch
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues
 
 
 def read_edges(values, cached, offsets, positions, cache_offsets, out):
-    """Write the value of each pick. Reads over the bus use few threads, which leaves the device to other kernels."""
-    limit = pinned.max_uva_threads() if values.device.type == "cpu" else None
+    """Write the value of each pick."""
     launch(
         "read_edges", positions.numel(),
         values, values.itemsize, cached, offsets, cache_offsets.numel(), positions, positions.numel(), cache_offsets,
-        out, max_threads=limit,
+        out,
     )  # fmt: skip
 
 
