@@ -51,6 +51,7 @@ class Stream:
     def __init__(self, device: Any = None, name: str | None = None) -> None:
         Stream.made += 1
         self.name = name or f"side {Stream.made}"
+        self.device = device
         self.lock = threading.RLock()
         self.waiting: list[Any] = []
 
@@ -102,6 +103,9 @@ def current_stream(device: Any = None) -> Stream:
 def use(stream: Stream) -> Iterator[None]:
     """Make a stream the calling thread's."""
     before = current_stream()
+    # Leaving the stream makes the thread's own device current again, which takes memory there if it is another one.
+    own = getattr(LOCAL, "device", None)
+    assert threading.current_thread() is threading.main_thread() or own == stream.device, f"a thread's device is {own}"
     LOCAL.stream = stream
     try:
         with Late():  # type: ignore[no-untyped-call]
@@ -146,6 +150,11 @@ def record_stream(tensor: Pretended, stream: Stream) -> None:
     tensor.used_on = {*getattr(tensor, "used_on", ()), stream.name}  # type: ignore[attr-defined]
 
 
+def set_device(device: torch.device) -> None:
+    """Set the calling thread's device."""
+    LOCAL.device = device
+
+
 @contextmanager
 def late_streams() -> Iterator[list[tuple[Any, ...]]]:
     """Let `copy_to("meta")` find a device with streams; yields what is asked of them, in order."""
@@ -158,6 +167,7 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
             (torch.cuda, "stream", use),
             (torch.cuda, "current_stream", current_stream),
             (torch.cuda, "current_device", lambda: 0),
+            (torch.cuda, "set_device", set_device),
             (torch.cuda, "device_count", lambda: 1),
             (torch.cuda, "is_available", lambda: True),
             (torch.Tensor, "pin_memory", pin_memory),

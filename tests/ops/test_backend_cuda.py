@@ -11,7 +11,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.cuda.source import device_code
-from tests.ops.emulated_cuda import SIGNATURE, Cuda
+from tests.ops.emulated_cuda import SIGNATURE, Cuda, import_launch
 
 
 def find_compiler() -> ctypes.CDLL:
@@ -26,26 +26,41 @@ def find_compiler() -> ctypes.CDLL:
     return ctypes.CDLL(str(libraries[False]))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-def test_the_compiler_takes_all_kernels(architecture: str) -> None:
+def compile_as_cupy_does(architecture: str) -> str:
+    """Return the binary and the PTX of all kernels, compiled with the options with which CuPy's RawModule compiles."""
     compiler = find_compiler()
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     code = device_code().encode()
     assert compiler.nvrtcCreateProgram(ctypes.byref(program), code, b"graphfeed.cu", 0, None, None) == 0
-    flags = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17", b"--fmad=false"]
-    result = compiler.nvrtcCompileProgram(program, 3, (ctypes.c_char_p * 3)(*flags))
+    # CuPy puts the last two behind the options that it is given.
+    options = (*import_launch().OPTIONS, "-ftz=true", f"-arch={architecture}")
+    flags = [option.encode() for option in options]
+    result = compiler.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
     assert compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0
     log = ctypes.create_string_buffer(size.value)
     assert compiler.nvrtcGetProgramLog(program, log) == 0
     assert result == 0, log.value.decode()
     assert "warning" not in log.value.decode()
-    assert compiler.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0
-    binary = ctypes.create_string_buffer(size.value)
-    assert compiler.nvrtcGetCUBIN(program, binary) == 0
+    made = b""
+    for kind in ("CUBIN", "PTX"):
+        assert getattr(compiler, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)) == 0
+        text = ctypes.create_string_buffer(size.value)
+        assert getattr(compiler, f"nvrtcGet{kind}")(program, text) == 0
+        made += text.raw
+    assert compiler.nvrtcDestroyProgram(ctypes.byref(program)) == 0
+    return made.decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "architecture", ["sm_80", "sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_100", "sm_120"))]
+)
+def test_the_compiler_takes_all_kernels(architecture: str) -> None:
+    made = compile_as_cupy_does(architecture)
     names = [name for name, _ in SIGNATURE.findall(device_code())]
     assert len(names) == len(set(names)) > 10
-    assert [name for name in names if f".text.{name}".encode() not in binary.raw] == []
-    assert compiler.nvrtcDestroyProgram(ctypes.byref(program)) == 0
+    assert [name for name in names if f".text.{name}" not in made] == []
+    assert "cvt.rn.f64.s64" in made or "div.rn.f64" in made, "this is no text in which .ftz would show"
+    assert ".ftz" not in made, "numbers that are too small for CuPy's -ftz=true would count as 0"
 
 
 def test_without_cupy_the_extra_is_named() -> None:

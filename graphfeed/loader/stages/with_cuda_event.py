@@ -12,7 +12,10 @@ END = object()
 
 
 class WithCudaEvent(Datapipe):
-    """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work."""
+    """Runs the stages before it on a stream; yields each mini-batch with an event recorded after its work.
+
+    It makes the stream's device the current one of the thread that iterates it, which must be its own.
+    """
 
     datapipe: Datapipe
     stream: str
@@ -24,6 +27,8 @@ class WithCudaEvent(Datapipe):
 
     def __iter__(self) -> Iterator[tuple[Any, torch.cuda.Event]]:
         """Run the stages; the stream is the current one only while a mini-batch is made."""
+        # A thread starts on device 0. Going back to it from the stream of another would take memory on it.
+        torch.cuda.set_device(self.device)
         stream, minibatches = side_stream(self.device, self.stream), iter(self.datapipe)
         try:
             while True:

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.structure.csc import ensure_columns
@@ -32,7 +32,9 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     check_vector("weights", weights, WEIGHT_DTYPES)
     if weights.numel() != int(indptr[-1]):
         raise ValueError(f"weights must have {int(indptr[-1])} values, one per edge, but has {weights.numel()}")
-    exact = weights if weights.dtype in (torch.bool, torch.float64) else weights.to(torch.float32)
+    # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.
+    floats = torch.float64 if on_gpu(weights) else torch.float32
+    exact = weights if weights.dtype in (torch.bool, torch.float64) else weights.to(floats)
     if exact.is_floating_point() and exact.numel():
         low, high = (float(value) for value in torch.aminmax(exact))
         if not (low >= 0 and high < float("inf")):

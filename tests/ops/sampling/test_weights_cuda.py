@@ -21,3 +21,13 @@ def test_units_are_those_of_the_cpu(
     expected = ops.cumulate_weights(indptr, values)
     with cuda.running():
         check_equal(cuda, ops.cumulate_weights(cuda.put(indptr), cuda.put(values)), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_smallest_weights_keep_their_edges_eligible(cuda: Cuda, dtype: torch.dtype) -> None:
+    smallest = torch.finfo(dtype).smallest_normal / 64
+    weights, indptr = torch.tensor([smallest, 0, 1, smallest, 2 * smallest], dtype=dtype), torch.tensor([0, 3, 5])
+    expected = ops.cumulate_weights(indptr, weights)
+    assert expected.tolist() == [1, 1, 2**31 + 1, 2**30, 3 * 2**30]
+    with cuda.running():
+        check_equal(cuda, ops.cumulate_weights(cuda.put(indptr), cuda.put(weights)), expected)

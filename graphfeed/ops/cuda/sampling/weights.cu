@@ -10,9 +10,8 @@ extern "C" __global__ void cumulate_weights(
         double largest = 0;
         for (int writing = 0; writing < 2; writing++) {
             for (i64 edge = low; edge < high; edge++) {
-                double weight = weight_bytes == 8   ? ((const double *)weights)[edge]
-                                : weight_bytes == 4 ? (double)((const float *)weights)[edge]
-                                                    : (double)((const unsigned char *)weights)[edge];
+                double weight = weight_bytes == 8 ? ((const double *)weights)[edge]
+                                                  : (double)((const unsigned char *)weights)[edge];
                 if (!writing) {
                     largest = weight > largest ? weight : largest;
                     continue;
