@@ -56,7 +56,8 @@ class SharedFile:
         if count == 0:
             return torch.empty(shape, dtype=dtype)
         share = torch.UntypedStorage._new_shared_fd_cpu  # type: ignore[attr-defined]
-        storage = share(os.dup(self.descriptor), count * dtype.itemsize)
+        # The storage keeps a duplicate of the descriptor, and closes it in the end.
+        storage = share(self.descriptor, count * dtype.itemsize)
         return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
 
 

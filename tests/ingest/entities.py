@@ -14,6 +14,13 @@ SPEC = {
 }
 
 
+def shared_files() -> list[str]:
+    """Return the open files without a name that tensors of graphs lie in."""
+    # Path.resolve and not os.readlink: the folder's own descriptor is gone by the time it is looked at.
+    found = [str(file.resolve()) for file in Path("/proc/self/fd").iterdir()]
+    return [name for name in found if name.startswith("/memfd:graphfeed")]
+
+
 def nodes(count: int, first: int = 0) -> dict[str, torch.Tensor]:
     """Return columns that encode the ids of nodes."""
     ids = torch.arange(first, first + count)

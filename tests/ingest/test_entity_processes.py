@@ -11,7 +11,7 @@ import torch
 
 from graphfeed.ingest import TFDatasetOptions, TFRecordDataLoader
 from graphfeed.ingest.entity_processes import Entity, SharedFile, read_entities
-from tests.ingest.entities import edges, export, nodes
+from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.scripts import run
 
 OPTIONS = TFDatasetOptions()
@@ -30,6 +30,18 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
     assert tensor.is_shared()  # type: ignore[no-untyped-call]
     assert tensor.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs a list of the open files")
+def test_a_file_is_closed_with_its_last_tensor() -> None:
+    for _ in range(3):
+        file = SharedFile(None)
+        os.write(file.descriptor, torch.arange(6).numpy().tobytes())
+        tensor = file.tensor((6,), torch.int64)
+        del file
+        assert tensor.tolist() == [*range(6)]
+        del tensor
+    assert shared_files() == []
 
 
 def test_a_file_goes_to_processes_that_are_being_started_alone() -> None:

@@ -8,7 +8,7 @@ import torch
 from graphfeed.ingest import SerializedGraphMetadata, TFRecordDataLoader, write_tfrecords
 from graphfeed.ingest import load_torch_tensors_from_tf_record as load
 from graphfeed.ingest.entity_processes import Entity
-from tests.ingest.entities import edges, export, nodes
+from tests.ingest.entities import edges, export, nodes, shared_files
 from tests.scripts import run
 
 SETTINGS: dict[str, Any] = load.__globals__
@@ -45,6 +45,8 @@ def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphM
     assert graph.positive_label[BUYS].tolist() == [[0, 1], [0, 7]]
     assert graph.negative_label is None
     assert graph.edge_index[BUYS].is_shared()  # type: ignore[no-untyped-call]
+    del graph
+    assert shared_files() == []
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def parse_examples(
             without a default must be in all records.
 
     Raises:
-        ValueError: A record lies outside of the bytes, or `out` or a default has another size.
+        ValueError: A record lies outside of the bytes, `out` or a default has another size, or `out` is not contiguous.
 
     Example:
         >>> from graphfeed.ops.records import scan_records, write_examples
@@ -62,20 +62,13 @@ def parse_examples(
         >>> layout.columns(out, 3)["id"].flatten().tolist()
         [5, 6, 7]
     """
-    check_vector("data", data, (torch.uint8,))
-    check_vector("starts", starts, (torch.int64,))
-    check_vector("sizes", sizes, (torch.int64,))
+    check_places(data, starts, sizes)
     rows = len(starts)
-    if len(sizes) != rows:
-        raise ValueError(f"starts and sizes must be equally long, but have {rows} and {len(sizes)} values")
-    if rows and (bounds(starts)[0] < 0 or bounds(sizes)[0] < 0 or int((starts + sizes).max()) > len(data)):
-        raise ValueError(f"each record must lie in the {len(data)} bytes of data, but one begins or ends outside")
-    if len(out) != layout.buffer_bytes(rows) or out.data_ptr() % 8:
-        raise ValueError(f"out must have {layout.buffer_bytes(rows)} bytes from a multiple of 8 on, but has {len(out)}")
+    check_out(out, layout.buffer_bytes(rows))
     problem = np.zeros(5, dtype=np.int64)
     module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
     module.parse_examples(
-        data.numpy(),
+        data.contiguous().numpy(),
         starts.numpy(),
         sizes.numpy(),
         *layout.kernel_arguments(rows),
@@ -84,6 +77,29 @@ def parse_examples(
         problem,
     )
     return None if problem[0] == FINE else describe(problem.tolist(), layout)
+
+
+def check_places(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor) -> None:
+    """Raise unless all records lie in the bytes."""
+    check_vector("data", data, (torch.uint8,))
+    check_vector("starts", starts, (torch.int64,))
+    check_vector("sizes", sizes, (torch.int64,))
+    if len(sizes) != len(starts):
+        raise ValueError(f"starts and sizes must be equally long, but have {len(starts)} and {len(sizes)} values")
+    if len(starts) == 0:
+        return
+    # Starts and sizes are not added up: the sum may be too large for int64.
+    if bounds(starts)[0] < 0 or bounds(sizes)[0] < 0 or bool((sizes > len(data) - starts).any()):
+        raise ValueError(f"each record must lie in the {len(data)} bytes of data, but one begins or ends outside")
+
+
+def check_out(out: torch.Tensor, size: int) -> None:
+    """Raise unless rows can be written to a buffer."""
+    check_vector("out", out, (torch.uint8,))
+    if not out.is_contiguous():
+        raise ValueError(f"out must be contiguous, but has the stride {out.stride(0)}")
+    if len(out) != size or out.data_ptr() % 8:
+        raise ValueError(f"out must have {size} bytes from a multiple of 8 on, but has {len(out)}")
 
 
 def lay_out_defaults(

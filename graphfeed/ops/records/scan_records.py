@@ -57,6 +57,6 @@ def scan_records(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor, 
     if not 0 <= begin <= len(data):
         raise ValueError(f"begin must lie in 0 .. {len(data)}, but is {begin}")
     count, stop, code = kernels("records.scan_records", data).scan_records(
-        data.numpy(), begin, len(data), MOST_RECORD_BYTES, bool(verify), starts.numpy(), sizes.numpy()
+        data.contiguous().numpy(), begin, len(data), MOST_RECORD_BYTES, bool(verify), starts.numpy(), sizes.numpy()
     )
     return Scanned(int(count), int(stop), PROBLEMS[code])

@@ -43,6 +43,7 @@ def write_examples(data: torch.Tensor, rows: int, layout: ExampleLayout) -> torc
     """
     check_vector("data", data, (torch.uint8,))
     check_count("rows", rows, 0)
+    data = data.contiguous()
     if len(data) != layout.buffer_bytes(rows) or data.data_ptr() % 8:
         raise ValueError(
             f"data must have {layout.buffer_bytes(rows)} bytes from a multiple of 8 on, but has {len(data)}"

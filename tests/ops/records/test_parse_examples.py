@@ -127,12 +127,24 @@ def test_every_truncation_of_a_record_is_a_problem() -> None:
     assert all(text_of([content[:size]]) for size in range(len(content)))
 
 
+def test_bytes_that_are_not_contiguous_are_read_in_their_order() -> None:
+    data = torch.tensor(list(example(ROW)), dtype=torch.uint8).repeat_interleave(2)[::2]
+    out = torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
+    assert parse_examples(data, torch.tensor([0]), torch.tensor([len(data)]), LAYOUT, out) is None
+    assert {name: values.tolist() for name, values in LAYOUT.columns(out, 1).items()} == parse([example(ROW)])
+
+
 def test_places_outside_of_the_bytes_are_refused() -> None:
     data, out = torch.zeros(10, dtype=torch.uint8), torch.zeros(LAYOUT.buffer_bytes(1), dtype=torch.uint8)
-    for start, size in [(-1, 2), (5, 6), (11, 0), (2, -1)]:
+    most = 2**63 - 1
+    for start, size in [(-1, 2), (5, 6), (11, 0), (2, -1), (most, most), (most, 1), (12, most), (0, most), (-most, 2)]:
         with pytest.raises(ValueError, match="must lie in the 10 bytes"):
             parse_examples(data, torch.tensor([start]), torch.tensor([size]), LAYOUT, out)
     with pytest.raises(ValueError, match="out must have 24 bytes"):
         parse_examples(data, torch.tensor([0]), torch.tensor([1]), LAYOUT, out[:-1])
+    with pytest.raises(TypeError, match=r"out must be torch\.uint8, but is torch\.int64"):
+        parse_examples(data, torch.tensor([0]), torch.tensor([1]), LAYOUT, out.long())
+    with pytest.raises(ValueError, match="out must be contiguous, but has the stride 2"):
+        parse_examples(data, torch.tensor([0]), torch.tensor([1]), LAYOUT, out.repeat(2)[::2])
     with pytest.raises(ValueError, match="the default of 'w' must have the size of a row, but has 4 bytes"):
         parse_examples(data, torch.tensor([0]), torch.tensor([1]), LAYOUT, out, {"w": torch.zeros(1)})

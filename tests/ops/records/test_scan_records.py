@@ -52,6 +52,12 @@ def test_a_length_beyond_what_a_message_may_have_is_refused(length: int, verify:
     assert "above the 2147483647 bytes" in problem
 
 
+def test_bytes_that_are_not_contiguous_are_scanned_in_their_order() -> None:
+    starts, sizes = torch.zeros(2, 4, dtype=torch.int64)
+    data = as_tensor(b"".join(map(tfrecords.record, [b"abc", b""]))).repeat_interleave(2)[::2]
+    assert scan_records(data, starts, sizes, 0, verify=True) == (2, len(data), "")
+
+
 def test_results_and_places_that_do_not_fit_are_refused() -> None:
     ids = torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ValueError, match="equally long, but have 2 and 1 values"):

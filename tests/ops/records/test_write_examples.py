@@ -32,6 +32,11 @@ def test_rows_without_features_are_empty_messages() -> None:
     assert bytes(written.tolist()) == tfrecords.record(b"\x0a\x00") * 2
 
 
+def test_a_buffer_that_is_not_contiguous_is_written_in_its_order() -> None:
+    layout, data = ExampleLayout(["a"], ["int64"], [1], [8]), torch.arange(5, 8).view(torch.uint8)
+    assert torch.equal(write_examples(data.repeat_interleave(2)[::2], 3, layout), write_examples(data, 3, layout))
+
+
 def test_a_buffer_of_another_size_is_refused() -> None:
     layout = ExampleLayout(["a"], ["int64"], [1], [8])
     with pytest.raises(ValueError, match="data must have 16 bytes from a multiple of 8 on, but has 8"):
