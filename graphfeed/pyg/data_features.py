@@ -62,8 +62,7 @@ def read_features(data: Any) -> DataFeatures:
     kinds = kinds_of(data, typed=typed)
     node_names: dict[str, list[str]] = {kind: [] for kind in kinds[0]}
     edge_names: dict[str, list[str]] = {kind: [] for kind in kinds[1]}
-    stores = data.stores if typed else [data._store]
-    for own, empty in zip(stores, template.stores if typed else [template._store], strict=True):
+    for own, empty in zip(stores_of(data), stores_of(template), strict=True):
         kind = HOMOGENEOUS if own._key is None else type_name(own._key)
         for name, value in own.items():
             domain = domain_of(own, name)
@@ -80,6 +79,11 @@ def read_features(data: Any) -> DataFeatures:
             if name in own:
                 empty._mapping[name] = None
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
+
+
+def stores_of(data: Any) -> list[Any]:
+    """Return PyG's stores of nodes and edges; without types they are one. What belongs to a whole graph is in none."""
+    return [*data.node_stores, *data.edge_stores] if hasattr(data, "_global_store") else [data._store]
 
 
 def kinds_of(data: Any, *, typed: bool) -> tuple[list[str], list[str]]:

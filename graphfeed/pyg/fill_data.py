@@ -31,6 +31,8 @@ class FillData(Transform):
     function: Callable[[Any], Any] | None = None
     """A function of the data, whose result takes their place. What it draws from the global generators of torch, NumPy
     and Python is seeded for each mini-batch, as for every stage from outside of this package (`Transform`)."""
+    is_subgraph: bool = False
+    """Whether the data keep `batch`, `seed_time` and the like where a mini-batch has none, as PyG's `subgraph` does."""
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]
@@ -56,11 +58,11 @@ class FillData(Transform):
             store = data._store
             self.fill_nodes(store, minibatch, HOMOGENEOUS)
             self.fill_edges(store, minibatch, HOMOGENEOUS)
-            put(store, {"batch": output.batch, **counts_of(output)})
+            self.put(store, {"batch": output.batch, **counts_of(output)})
             if output.orig_row is not None and output.orig_col is not None:
                 store["_orig_edge_index"] = edge_index_of(output.orig_row, output.orig_col)
         for kind, values in (minibatch.of_seeds or {}).items():
-            put(data[kind] if typed else data._store, values)
+            self.put(data[kind] if typed else data._store, values)
         return data
 
     def fill_types(self, data: Any, minibatch: SampledMiniBatch) -> None:
@@ -74,9 +76,9 @@ class FillData(Transform):
             self.fill_edges(data[kind], minibatch, type_name(kind))
         for kind in nodes:
             own = {"batch": take(output.batch, kind), "num_sampled_nodes": take(output.num_sampled_nodes, kind)}
-            put(data[kind], own)
+            put_known(data[kind], own)
         for kind in edges:
-            put(data[kind], {"num_sampled_edges": take(output.num_sampled_edges, kind)})
+            put_known(data[kind], {"num_sampled_edges": take(output.num_sampled_edges, kind)})
             if output.orig_row is not None and output.orig_col is not None and kind in output.orig_row:
                 data[kind]["_orig_edge_index"] = edge_index_of(output.orig_row[kind], output.orig_col[kind])
 
@@ -117,6 +119,14 @@ class FillData(Transform):
                 rows = self.features.store.read("node" if ":" not in kind else "edge", kind or None, name, ids[:0])
             store[name] = as_given(rows, self.features.dims.get((kind, name), 0))
 
+    def put(self, store: Any, values: dict[str, Any]) -> None:
+        """Set values of one of PyG's stores. None removes what the data hold under that name, as in PyG's loaders."""
+        put_known(store, values)
+        if not self.is_subgraph:
+            for name, value in values.items():
+                if value is None:
+                    store._mapping.pop(name, None)
+
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the size of the input, which is about that of the result."""
         return before
@@ -127,7 +137,7 @@ def take(values: Any, kind: Any) -> Any:
     return values.get(kind) if isinstance(values, dict) else values
 
 
-def put(store: Any, values: dict[str, Any]) -> None:
+def put_known(store: Any, values: dict[str, Any]) -> None:
     """Set values of one of PyG's stores, except those that are None."""
     for name, value in values.items():
         if value is not None:
@@ -144,6 +154,7 @@ def fetch_and_fill(
     features: DataFeatures,
     runs_in: Placement = Placement.AUTO,
     transform: Callable[[Any], Any] | None = None,
+    is_subgraph: bool = False,
 ) -> Datapipe:
     """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`.
 
@@ -152,7 +163,9 @@ def fetch_and_fill(
         features: What to fetch, and what to fill in.
         runs_in: Where features are fetched; by default, the loader decides.
         transform: A function of the data.
+        is_subgraph: Whether the data keep what a mini-batch has nothing of; see `FillData`.
     """
     nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
     fetched = pipe.fetch_feature(features.store, nodes, edges)
-    return FillData(fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in), features, transform)
+    fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
+    return FillData(fetched, features, transform, is_subgraph)

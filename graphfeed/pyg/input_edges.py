@@ -32,7 +32,7 @@ class LinkItems(NamedTuple):
 def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling | None) -> LinkItems:
     """Return the seeds as items named seeds, input_id and, if there are any, labels and timestamp.
 
-    With binary negatives, whole labels that begin with 0 are raised by one, as 0 stands for negatives.
+    With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives.
 
     Raises:
         ValueError: Seeds without a type for data with types, labels for triplets, other lengths, or no seeds.
@@ -48,14 +48,11 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     count = pairs.shape[1]
     if count == 0:
         raise ValueError("edge_label_index is empty; give at least one edge")
-    if labels is not None and negatives is not None:
-        if negatives.is_triplet():
-            raise ValueError(
-                "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
-                "dst_neg_index tell what is positive"
-            )
-        if int(labels.min()) == 0:
-            labels = labels + 1
+    if labels is not None and negatives is not None and negatives.is_triplet():
+        raise ValueError(
+            "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
+            "dst_neg_index tell what is positive"
+        )
     # One copy in the layout of this package, a row an edge, rather than one for each mini-batch.
     members = {
         "seeds": pairs.to(torch.int64).t().contiguous(),
@@ -67,6 +64,8 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     for name, values in members.items():
         if len(values) != count:
             raise ValueError(f"{NAMES.get(name, name)} must have {count} values, one per edge, but has {len(values)}")
+    if negatives is not None and labels is not None and bool(members["labels"].min() == 0):
+        members["labels"] = members["labels"] + 1
     items = ItemSet(tuple(members.values()), names=tuple(members))
     return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
 

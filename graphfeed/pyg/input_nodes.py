@@ -20,6 +20,8 @@ class InputNodes(NamedTuple):
     """What is reported of each seed in place of its position; by type if the nodes are."""
     node_times: Any = None
     """The times of all nodes, which those of the seeds are taken from where there are none."""
+    time_attr: str | None = None
+    """The name of the times of what is sampled, for which each seed needs a time; None: it needs none."""
 
 
 class Seeds(NamedTuple):
@@ -37,7 +39,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
 
     Raises:
         TypeError: Seeds that are no ids.
-        ValueError: Seeds without a type for data with types, or no seeds.
+        ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
     """
     if hasattr(data, "_store"):
         if isinstance(given.nodes, (str, Mapping)):
@@ -58,9 +60,8 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.node_types)}")
     items = {}
     for kind, nodes in by_type.items():
-        own = InputNodes(nodes, of_type(given.times, kind), of_type(given.ids, kind), of_type(given.node_times, kind))
-        if given.node_times is not None and own.node_times is None:
-            own = own._replace(node_times=torch.full((int(data[kind].num_nodes),), torch.iinfo(torch.int64).max))
+        times, ids, node_times = (of_type(values, kind) for values in (given.times, given.ids, given.node_times))
+        own = InputNodes(nodes, times, ids, node_times, given.time_attr)
         items[kind] = make_items(own, int(data[kind].num_nodes), f"input_nodes of {kind!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
@@ -94,6 +95,8 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
         members["timestamp"] = as_tensor("input_time", given.times).cpu()
     elif given.node_times is not None:
         members["timestamp"] = given.node_times[nodes]
+    elif given.time_attr is not None:
+        raise ValueError(f"{name} have no {given.time_attr!r} of their own; give input_time, a time for each seed")
     for member, values in members.items():
         if len(values) != len(nodes):
             what = {"timestamp": "input_time"}.get(member, member)

@@ -35,7 +35,7 @@ class LinkLoader(PyGLoader):
         link_sampler: The sampler.
         edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
             either of these.
-        edge_label: The label of each seed. With binary negatives, whole labels from 0 on become 1 and more.
+        edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
         edge_label_time: The time of each seed.
         neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
         neg_sampling_ratio: The amount of binary negatives.

@@ -64,7 +64,7 @@ class LinkSeeds(Transform):
 def link_fields(
     metadata: tuple[Any, ...], kind: tuple[str, str, str] | None, *, triplets: bool
 ) -> dict[Any, dict[str, Any]]:
-    """Return what the data hold of seeds that are edges, by type.
+    """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
 
     Args:
         metadata: What a sampler of PyG's says of the seeds.
@@ -77,7 +77,8 @@ def link_fields(
         names = ("edge_label_index", "edge_label", "edge_label_time")
         return {owner: {"input_id": ids, **dict(zip(names, rest, strict=True))}}
     source, positive, negative, times = rest
-    fields: dict[Any, dict[str, Any]] = {owner: {"input_id": ids}}
+    # The data's own edge_label_index and edge_label_time would speak of other edges than these.
+    fields: dict[Any, dict[str, Any]] = {owner: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}}
     ends = (HOMOGENEOUS, HOMOGENEOUS) if kind is None else (kind[0], kind[2])
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)

@@ -70,10 +70,18 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph = found.graph
+        self._timed = (
+            set() if found.node_time is None else {store._key for store in data.node_stores if found.node_time in store}
+        )
+
+    @property
+    def time_attr(self) -> str | None:
+        """The name of the times of nodes or edges; None if nothing is sampled in time."""
+        return self.neighborhoods.node_time or self.neighborhoods.edge_time
 
     @property
     def node_times(self) -> Any:
-        """The times of all nodes, by type if the graph has types; None if nodes have none."""
+        """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
         name, graph = self.neighborhoods.node_time, self.graph
         if name is None:
             return None
@@ -81,7 +89,8 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         sizes = graph.num_nodes
         if isinstance(sizes, int):
             return times
-        return dict(zip(sizes, torch.split(times, list(sizes.values())), strict=True))
+        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
+        return {kind: part for kind, part in parts if kind in self._timed}
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""
@@ -95,9 +104,12 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
         del kwargs
         times = index.time
-        if times is None and self.node_times is not None:
+        if times is None and self.time_attr is not None:
             own = self.node_times
-            times = (own[index.input_type] if isinstance(own, Mapping) else own)[index.node]
+            own = own.get(index.input_type) if isinstance(own, Mapping) else own
+            if own is None:
+                raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
+            times = own[index.node]
         minibatch = by_type({"seeds": index.node, "timestamp": times}, index.input_type)
         output = call_stages(self.append_to(IterableSource([])), minibatch).output
         output.metadata = (index.input_id, index.time)

@@ -1,7 +1,7 @@
 """PyG's `NodeLoader`: mini-batches around nodes, by any sampler."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -29,7 +29,7 @@ class NodeLoader(PyGLoader):
         node_sampler: The sampler.
         input_nodes: The seeds: ids or a mask; None is all nodes. With types: a node type, a tuple of one and ids, a
             mask or None, or a dict of these by node type.
-        input_time: The time of each seed.
+        input_time: The time of each seed. Seeds need it where what is sampled has times and they have none.
         transform: A function of each `Data`.
         transform_sampler_output: A function of each sampler's output, before features are fetched.
         filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
@@ -43,6 +43,9 @@ class NodeLoader(PyGLoader):
         TypeError: An argument that there is not.
         ValueError: Arguments that don't fit together, or no seeds.
     """
+
+    is_subgraph: ClassVar[bool] = False
+    """Whether a mini-batch is PyG's `subgraph` of the data rather than what a loader of PyG's makes of them."""
 
     def __init__(
         self,
@@ -63,8 +66,10 @@ class NodeLoader(PyGLoader):
         check_data(data)
         options = TorchOptions.of(kwargs, type(self).__name__)
         is_own = getattr(node_sampler, "neighborhoods", None) is not None
-        own_times = node_sampler.node_times if is_own and input_time is None else None
-        nodes = read_input_nodes(data, InputNodes(input_nodes, input_time, input_id, own_times))
+        seeds = InputNodes(input_nodes, input_time, input_id)
+        if is_own:
+            seeds = seeds._replace(node_times=node_sampler.node_times, time_attr=node_sampler.time_attr)
+        nodes = read_input_nodes(data, seeds)
         pipe = options.source(nodes.items)
         if not is_own:
             pipe = SampleWith(pipe, node_sampler, nodes.input_type, input_time is not None)
@@ -72,7 +77,8 @@ class NodeLoader(PyGLoader):
             pipe = node_sampler.append_to(pipe, input_time is not None)
         if transform_sampler_output is not None:
             pipe = TransformOutput(pipe, transform_sampler_output)
-        pipe = fetch_and_fill(pipe, read_features(data), PLACEMENTS[filter_per_worker], transform)
+        features = read_features(data)
+        pipe = fetch_and_fill(pipe, features, PLACEMENTS[filter_per_worker], transform, self.is_subgraph)
         super().__init__(options.end(pipe), **options.loader())
         self.data, self.node_sampler, self.transform = data, node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id

@@ -27,6 +27,8 @@ class RandomNodeLoader(NodeLoader):
         ValueError: `num_parts` is below 1, or there are no nodes.
     """
 
+    is_subgraph = True
+
     def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
         import_pyg("torch_geometric.data", type(self).__name__)
         check_data(data)

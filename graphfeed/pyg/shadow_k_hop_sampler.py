@@ -54,7 +54,7 @@ class ShaDowKHopSampler(PyGLoader):
         graph, features = read_graph(data).graph, read_features(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
         pipe = pipe.sample_neighbor(graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
-        pipe = fetch_and_fill(InduceTrees(pipe, graph), features)
+        pipe = fetch_and_fill(InduceTrees(pipe, graph), features, is_subgraph=True)
         pipe = ToRootedBatch(pipe, "y" in features.node_names[HOMOGENEOUS])
         super().__init__(options.end(pipe), **options.loader())
         self.data, self.depth, self.num_neighbors, self.replace = data, depth, num_neighbors, replace

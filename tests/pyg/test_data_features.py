@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.pyg import NeighborLoader
 from graphfeed.pyg.data_features import read_features
 from graphfeed.pyg.to_sampler_output import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
@@ -48,3 +49,12 @@ def test_lists_and_sparse_adjacency_are_refused() -> None:
     sparse = import_pyg("torch_geometric.data", "tests").Data(x=torch.eye(2), adj_t=torch.eye(2).to_sparse())
     with pytest.raises(TypeError, match="'adj_t'"):
         read_features(sparse)
+
+
+def test_what_belongs_to_a_whole_graph_with_types_stays() -> None:
+    data = heterogeneous()
+    data.meta, data.scale = "hello", torch.tensor([3.0])
+    assert read_features(data).template.meta == "hello"
+    batch = next(iter(NeighborLoader(data, [2], "user", batch_size=4)))
+    assert (batch.meta, batch.scale.item()) == ("hello", 3.0)
+    assert torch.equal(batch["user"].x, data["user"].x[batch["user"].n_id])

@@ -1,13 +1,14 @@
 from typing import Any
 
+import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.pyg import FillData, NeighborLoader
+from graphfeed.pyg import FillData, LinkLoader, NeighborLoader, NeighborSampler, NodeLoader, RandomNodeLoader
 from graphfeed.pyg.data_features import DataFeatures, read_features
 from graphfeed.pyg.fill_data import fetch_and_fill
-from graphfeed.pyg.to_sampler_output import ToSamplerOutput
-from tests.pyg.neighborhood import homogeneous
+from graphfeed.pyg.to_sampler_output import ToSamplerOutput, import_pyg
+from tests.pyg.neighborhood import SIZES, heterogeneous, homogeneous
 
 
 def sampled(**options: Any) -> gf.Datapipe:
@@ -56,3 +57,43 @@ def test_nodes_in_another_dimension_stay_there() -> None:
     data.some_index = torch.arange(120).view(2, 60)
     batch = next(iter(NeighborLoader(data, [2], batch_size=4)))
     assert torch.equal(batch.some_index, data.some_index[:, batch.n_id])
+
+
+OF_SEEDS = ("batch", "seed_time", "edge_label", "edge_label_index", "edge_label_time", "num_sampled_nodes")
+
+
+def with_attributes_of_seeds(data: Any, *kinds: Any) -> Any:
+    """Return data that hold what mini-batches hold of their seeds, as `RandomLinkSplit` leaves some of it."""
+    for store in (data[kind] for kind in kinds) if kinds else (data,):
+        for name in OF_SEEDS:
+            store[name] = torch.zeros(2, 7, dtype=torch.int64)
+    return data
+
+
+@pytest.mark.parametrize("negatives", ["no seeds that are edges", None, "binary", "triplet"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_what_the_data_hold_of_other_seeds_leaves_as_in_pyg(*, negatives: str | None, typed: bool) -> None:
+    kind = ("user", "likes", "item")
+    data = with_attributes_of_seeds(heterogeneous(), *SIZES, kind) if typed else with_attributes_of_seeds(homogeneous())
+    theirs, sampler = import_pyg("torch_geometric.loader", "tests"), NeighborSampler(data, [2])
+    if negatives == "no seeds that are edges":
+        given: dict[str, Any] = {"input_nodes": "user" if typed else None, "batch_size": 4}
+        (own, other) = (next(iter(make(data, sampler, **given))) for make in (NodeLoader, theirs.NodeLoader))
+    else:
+        given = {"edge_label_index": kind if typed else None, "neg_sampling": negatives, "batch_size": 4}
+        (own, other) = (next(iter(make(data, sampler, **given))) for make in (LinkLoader, theirs.LinkLoader))
+    for store, expected in zip(own.stores, other.stores, strict=True):
+        assert set(store.keys()) == set(expected.keys())
+        for name in OF_SEEDS:
+            if isinstance(expected.get(name), torch.Tensor):
+                assert store[name].shape == expected[name].shape
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_subgraph_keeps_what_the_data_hold(*, typed: bool) -> None:
+    data = heterogeneous() if typed else homogeneous()
+    store = data["user"] if typed else data
+    store.batch = torch.arange(len(store.x)) // 7
+    for batch in RandomNodeLoader(data, 3):
+        part = batch["user"] if typed else batch
+        assert torch.equal(part.batch, part.n_id // 7)

@@ -1,8 +1,10 @@
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from graphfeed.pyg import NegativeSampling
 from graphfeed.pyg.input_edges import InputEdges, read_input_edges
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
@@ -42,3 +44,19 @@ def test_a_type_is_needed_where_there_are_types() -> None:
         read_input_edges(heterogeneous(), InputEdges(), None)
     with pytest.raises(ValueError, match="has the edge type"):
         read_input_edges(heterogeneous(), InputEdges(("a", "b", "c")), None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (torch.linspace(0.25, 0.75, 200), torch.linspace(0.25, 0.75, 200)),
+        (torch.linspace(-0.5, 1, 200), torch.linspace(-0.5, 1, 200)),
+        (torch.linspace(0, 0.75, 200), torch.linspace(0, 0.75, 200) + 1),
+        (torch.full((200,), float("nan")), torch.full((200,), float("nan"))),
+        ([0, 1] * 100, torch.tensor([1, 2] * 100)),
+        (np.array([0, 1] * 100), torch.tensor([1, 2] * 100)),
+    ],
+)
+def test_labels_are_raised_only_if_the_least_is_exactly_0(labels: Any, expected: torch.Tensor) -> None:
+    found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
+    assert torch.allclose(found[:][2], expected, equal_nan=True)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import NeighborLoader
+from graphfeed.pyg import NeighborLoader, NeighborSampler
+from graphfeed.pyg.to_sampler_output import import_pyg
 from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])
@@ -112,3 +113,35 @@ def test_any_number_of_workers_gives_the_same(attribute: str) -> None:
         with NeighborLoader(data, [2, 2], None, times, batch_size=20, **options) as loader:
             found.append([values_of(batch) for batch in loader])
     assert found[0] == found[1] == found[2]
+
+
+def test_seeds_of_a_type_without_times_need_some() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    text = "input_nodes of 'item' have no 'time' of their own; give input_time"
+    for seeds in ("item", {"user": None, "item": None}):
+        with pytest.raises(ValueError, match=text):
+            NeighborLoader(data, [-1], seeds, time_attr="time")
+    given = import_pyg("torch_geometric.sampler", "tests").NodeSamplerInput(None, torch.arange(3), None, "item")
+    sampler = NeighborSampler(data, [-1], time_attr="time")
+    with pytest.raises(ValueError, match="the seeds have no 'time' of their own; give time"):
+        sampler.sample_from_nodes(given)
+    batch = next(iter(NeighborLoader(data, [-1], "item", torch.full((25,), 99), time_attr="time", batch_size=25)))
+    assert batch["user", "likes", "item"].e_id.sort().values.tolist() == list(range(120))
+
+
+def test_where_edges_have_times_seeds_need_some() -> None:
+    for data, seeds in ((homogeneous(), None), (heterogeneous(), "user")):
+        if seeds:
+            data["user", "knows", "user"].edge_time = torch.arange(90)
+        with pytest.raises(ValueError, match="have no 'edge_time' of their own; give input_time"):
+            NeighborLoader(data, [-1], seeds, time_attr="edge_time")
+
+
+def test_times_may_be_given_for_some_types() -> None:
+    data = heterogeneous()
+    del data["item"].time
+    times: Any = {"item": torch.tensor([7, 8])}
+    (batch,) = NeighborLoader(data, [0], {"user": None, "item": [3, 4]}, times, time_attr="time", batch_size=42)
+    assert batch["item"].seed_time.tolist() == [7, 8]
+    assert torch.equal(batch["user"].seed_time, data["user"].time)
