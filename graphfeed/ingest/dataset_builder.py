@@ -23,11 +23,13 @@ from graphfeed.ingest.edge_order import (
     write_in_order,
 )
 from graphfeed.ingest.edge_reader import EdgeFiles, EdgeReader
+from graphfeed.ingest.input_files import InputFiles
 from graphfeed.ingest.journal import SCRATCH, Journal, digest, unfinished_folder
 from graphfeed.ingest.node_ids import NodeIds, load_node_ids
 from graphfeed.ingest.node_reader import NodeReader, Reading, collect_ids
-from graphfeed.ingest.spec import PARTS, EdgeTable, NodeTable, Spec, read_spec
-from graphfeed.ingest.tables import TableSource, find_sources
+from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, read_spec
+from graphfeed.ingest.tables import NUMPY, TableSource, find_sources
+from graphfeed.ingest.task_metadata import describe_task
 from graphfeed.storage.datasets.array_files import ArrayWriter, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
 from graphfeed.storage.datasets.metadata import FILE_NAME
@@ -40,7 +42,6 @@ LEAST_MEMORY = 1 << 24
 MOST_RANGES = 256
 BYTES_PER_EDGE = 32
 """What an edge takes while its range is sorted, roughly."""
-SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
 
 
 def build_dataset(
@@ -123,6 +124,7 @@ class Builder:
             for kind, table in tables.items()
         }
         self.problems: list[dict[str, Any]] = []
+        self.inputs = InputFiles()
         self.keys: dict[str, str] = {}
         self.with_rows = any(table.features for table in self.edges.values())
         self.attributes = [name for name in ("weight", "time") if self.has_all(self.edges, name)]
@@ -159,18 +161,20 @@ class Builder:
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
         """Return a text that changes with all that a step depends on; frames are never the same twice."""
-        files = []
-        for source in sources:
-            if isinstance(source.source, Path):
-                status = source.source.stat()
-                files.append([source.name, status.st_size, status.st_mtime_ns])
-            else:
-                files.append([source.name, os.urandom(8).hex(), 0])
+        files = self.inputs.remember(source.source for source in sources if isinstance(source.source, Path))
+        frames = [os.urandom(8).hex() for source in sources if not isinstance(source.source, Path)]
         fields = {name: value for name, value in vars(table).items() if name != "files"}
-        arrays = [name for names in table.features.values() for name in names if (self.spec.folder / name).is_file()]
-        given = [[name, (self.spec.folder / name).stat().st_mtime_ns] for name in arrays]
-        self.keys[step] = digest([repr(fields), files, given, self.on_error, [self.keys[other] for other in others]])
+        arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
+        given = self.inputs.remember(path for path in arrays if path.suffix in NUMPY and path.is_file())
+        columns = [self.with_rows, self.attributes] if isinstance(table, EdgeTable) else []
+        others_keys = [self.keys[other] for other in others]
+        self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
+
+    def note(self, step: str, key: str, **state: Any) -> None:
+        """Note how far a step is, unless a file that it read has changed since."""
+        self.inputs.check_unchanged()
+        self.journal.note(step, key, **state)
 
     def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
         """Return how the tables of a type are read."""
@@ -205,7 +209,7 @@ class Builder:
             described["ids"] = own.write(fresh(self.place, f"ids_{number}"), f"ids_{number}")
             sync_folder(self.place)
             known = {"described": described, "problems": reading.problems.as_list()}
-            self.journal.note(step, key, **known)
+            self.note(step, key, **known)
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
         return result
@@ -226,13 +230,13 @@ class Builder:
             files = EdgeFiles(self.scratch, prefix, num_ranges, nodes[ends[1]]["count"], tuple(columns))
             reading = self.reading(f"edges {kind or ''}".strip(), sources, table)
             ids = [load_node_ids(self.place, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
-            note = partial(self.journal.note, step, key, num_ranges=num_ranges)
+            note = partial(self.note, step, key, num_ranges=num_ranges)
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
                 described = reader.read(self.place, files, self.spec.folder, known, note)
             described |= {"num_ranges": num_ranges, "columns": columns}
             known = {"described": described, "problems": reading.problems.as_list()}
-            self.journal.note(step, key, done=True, **known)
+            self.note(step, key, done=True, **known)
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
         return result
@@ -279,7 +283,7 @@ class Builder:
 
     def write_sorted(self, parts: list[SortedEdges], arrays: list[EdgeArray], num_nodes: int, num_edges: int) -> None:
         """Sort the edges into the arrays of the graph."""
-        key = digest(self.keys)
+        key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
         known = self.journal.find("sort", key)
         if known is not None and known.get("done"):
             return
@@ -287,9 +291,9 @@ class Builder:
             indptr: NDArray[np.int64] = count_columns(parts, num_nodes, rows_at_a_time(self.memory), progress)
         write_array(fresh(self.graph, "csc_indptr") / "csc_indptr.npy", indptr, id_dtype(num_edges, True))
         with self.progress(desc="sorting edges", total=num_edges) as progress:
-            note = partial(self.journal.note, "sort", key)
+            note = partial(self.note, "sort", key)
             write_in_order(parts, arrays, indptr, self.memory, known, note, progress)
-        self.journal.note("sort", key, done=True)
+        self.note("sort", key, done=True)
 
     def write_times(self, counts: Mapping[str | None, int]) -> dict[str, str]:
         """Write the times of all nodes, type after type."""
@@ -316,6 +320,25 @@ class Builder:
                     write_array(narrow, seeds, dtype)
                     narrow.replace(path)
 
+    def remove_others(
+        self,
+        nodes: Mapping[str | None, dict[str, Any]],
+        edges: Mapping[str | None, dict[str, Any]],
+        topology: dict[str, Any],
+    ) -> None:
+        """Remove what steps wrote that are no part of the result, such as those of a specification given up."""
+        self.journal.keep([*self.keys, "sort"])
+        named = {self.graph / name for name in ("csc_indptr.npy", "indices.npy")}
+        named |= {self.graph / "type_per_edge.npy"} if self.spec.typed else set()
+        named |= {
+            self.graph / name for key in ("node_attributes", "edge_attributes") for name in topology[key].values()
+        }
+        for own in (*nodes.values(), *edges.values()):
+            groups = [own["features"], own.get("ids") or {}, *own["items"].values()]
+            named |= {self.place / name for group in groups for name in group.values()}
+        for path in [path for path in self.place.rglob("*") if path.is_file() and path not in named]:
+            path.unlink()
+
     def describe(
         self,
         nodes: Mapping[str | None, dict[str, Any]],
@@ -339,6 +362,7 @@ class Builder:
             for kind, own in nodes.items()
             if own["ids"]
         }
+        self.remove_others(nodes, edges, topology)
         files = sorted(path for path in self.place.rglob("*.npy"))
         return {
             "layout": LAYOUT,
@@ -352,31 +376,6 @@ class Builder:
             "skipped": self.problems,
             "checksums": {path.relative_to(self.place).as_posix(): checksum(path) for path in files},
         }
-
-
-def describe_task(described: Mapping[str | None, dict[str, Any]], name: str, in_memory: bool) -> dict[str, Any] | None:
-    """Return the entry of a task with the items of all types, or None if there are none."""
-    sets: dict[str, list[dict[str, Any]]] = {}
-    for part, key in SETS.items():
-        for kind, own in described.items():
-            if part in own["items"]:
-                data = [
-                    {"name": item, "format": "numpy", "path": f"{PROCESSED}/{file}", "in_memory": in_memory}
-                    for item, file in own["items"][part].items()
-                ]
-                sets.setdefault(key, []).append({"type": kind, "data": data})
-    if not sets:
-        return None
-    labelled = {kind: own for kind, own in described.items() if own["num_classes"]}
-    entry: dict[str, Any] = {"name": name}
-    if len(labelled) == 1:
-        own = next(iter(labelled.values()))
-        entry |= {"num_classes": own["num_classes"]} | ({"class_names": own["classes"]} if own["classes"] else {})
-    elif labelled:
-        entry["num_classes"] = {kind: own["num_classes"] for kind, own in labelled.items()}
-        names = {kind: own["classes"] for kind, own in labelled.items() if own["classes"]}
-        entry |= {"class_names": names} if names else {}
-    return entry | sets
 
 
 def fresh(folder: Path, name: str) -> Path:

@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,18 @@ class Journal:
     def note(self, step: str, key: str, **state: Any) -> None:
         """Note how far a step is. What it wrote must be on the disk by now."""
         self.steps[step] = {"key": key, **state}
+        self._write()
+
+    def keep(self, steps: Iterable[str]) -> None:
+        """Forget all other steps. What they wrote may be removed then."""
+        kept = set(steps)
+        others = [step for step in self.steps if step not in kept]
+        for step in others:
+            del self.steps[step]
+        if others:
+            self._write()
+
+    def _write(self) -> None:
         part = self.path.with_name(f"{JOURNAL}.part")
         with part.open("w", encoding="utf-8") as file:
             json.dump({"version": VERSION, "steps": self.steps}, file)
@@ -83,19 +95,22 @@ def unfinished_folder(folder: Path, keep: bool = True) -> Iterator[Path]:
         FileExistsError: The folder exists and is not empty, or another process is writing it.
     """
     check_target(folder)
+    folder = folder.resolve()
     unfinished = unfinished_of(folder)
     unfinished.mkdir(parents=True, exist_ok=True)
     try:
         with only_this_process(unfinished):
             yield unfinished
-            shutil.rmtree(unfinished / SCRATCH, ignore_errors=True)
-            (unfinished / JOURNAL).unlink(missing_ok=True)
-            (unfinished / "lock").unlink(missing_ok=True)
             sync_folder(unfinished)
             check_target(folder)
             if folder.exists():
                 folder.rmdir()
             unfinished.rename(folder)
+            # Only now: if the folder can't be renamed, the next run goes on from the journal and the scratch files.
+            (folder / JOURNAL).unlink(missing_ok=True)
+            (folder / "lock").unlink(missing_ok=True)
+            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+            sync_folder(folder)
             sync_folder(folder.parent)
     except BaseException as error:
         if keep and (unfinished / JOURNAL).is_file():
@@ -106,9 +121,16 @@ def unfinished_folder(folder: Path, keep: bool = True) -> Iterator[Path]:
 
 
 def check_target(folder: Path) -> None:
-    """Raise unless a folder is new or empty."""
+    """Raise unless a folder is new or empty, and another folder can take its place."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not an empty folder; remove it, or write to another one")
+    wrong = "a symbolic link" if folder.is_symlink() else "a mount point" if folder.is_mount() else None
+    if folder.resolve() == Path.cwd():
+        wrong = "the working folder"
+    if wrong is not None:
+        raise FileExistsError(
+            f"{folder} is {wrong}, which can't be replaced; write to a folder in it, or to another one"
+        )
 
 
 @contextmanager

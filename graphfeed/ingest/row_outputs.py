@@ -10,6 +10,7 @@ from graphfeed.ingest.columns import Batch, as_numpy, is_list, is_text
 from graphfeed.ingest.growing_array import GrowingArrays
 from graphfeed.ingest.spec import PARTS, Table
 from graphfeed.ingest.tables import arrow
+from graphfeed.storage.datasets.array_files import ArrayWriter
 
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""
@@ -155,8 +156,6 @@ class RowOutputs:
             if len(array) != self.rows:
                 raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
         self.out.close()
-        if self.classes:
-            self.number_classes()
         features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
         items = {
             part: {
@@ -166,6 +165,8 @@ class RowOutputs:
             }
             for part in PARTS
         }
+        if self.classes:
+            self.number_classes(items)
         features = {name: file for name, file in features.items() if file.removesuffix(".npy") in self.out.arrays}
         return {
             "features": features,
@@ -174,16 +175,25 @@ class RowOutputs:
             "num_classes": len(self.classes) or self.largest + 1,
         }
 
-    def number_classes(self) -> None:
-        """Number the texts of labels in alphabetical order, whatever the order that they came in."""
+    def number_classes(self, items: dict[str, dict[str, str]]) -> None:
+        """Number the texts of labels in alphabetical order, whatever the order that they came in.
+
+        The numbers go to other files, so that this can be done again after an interruption.
+
+        Args:
+            items: The files of the items of each part, which then name the new ones.
+        """
         places = {name: number for number, name in enumerate(sorted(self.classes))}
         order = np.array([*(places[name] for name in self.classes), -1], dtype=np.int64)
-        for part in PARTS:
-            array = self.out.arrays.get(f"{self.prefix}_{part}_labels")
-            if array is not None and array.rows:
-                values = np.load(array.path, mmap_mode="r+", allow_pickle=False)
-                values[:] = order[values]
-                values.flush()
+        for part, files in items.items():
+            if "labels" in files:
+                codes = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
+                files["labels"] = f"{self.prefix}_{part}_classes.npy"
+                path = self.out.folder / files["labels"]
+                path.unlink(missing_ok=True)
+                with ArrayWriter(path, codes.shape, np.int64) as writer:
+                    for start in range(0, len(codes), 1 << 20):
+                        writer.append(order[codes[start : start + (1 << 20)]])
 
 
 def parts_of(split: Any) -> list[tuple[str, str]]:
