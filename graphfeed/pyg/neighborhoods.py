@@ -112,9 +112,24 @@ class Neighborhoods:
         return ToSamplerOutput(pipe, self.is_disjoint, report_time, self.subgraph_type, self.backward)
 
     def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
-        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample.
+
+        Raises:
+            ValueError: Negatives need the edges of the data, but the graph has them the other way around.
+        """
         if negatives is not None:
+            self.check_negatives(negatives)
             query = negatives.query(self.node_time)
             pipe = pipe.sample_negative_pairs(self.graph, negatives.mode, negatives.amount, query)
         triplets = negatives is not None and negatives.is_triplet()
         return self.append_to(LinkSeeds(pipe, self.is_disjoint, triplets))
+
+    def check_negatives(self, negatives: NegativeSampling) -> None:
+        """Raise if negatives depend on the direction of edges, and the graph has them the other way around."""
+        if not self.backward:
+            return
+        advice = 'sample_direction="backward"; use "forward"'
+        if negatives.strict:
+            raise ValueError(f"neg_sampling with strict=True does not go with {advice}, or strict=False")
+        if any(self.name_in_data(kind) != kind for kind in self.graph.edge_types):
+            raise ValueError(f"neg_sampling in a graph with several node types does not go with {advice}")

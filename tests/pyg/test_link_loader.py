@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import LinkLoader, NeighborSampler
+from graphfeed.pyg import LinkLoader, NegativeSampling, NeighborSampler
 from graphfeed.pyg.to_sampler_output import import_pyg
-from tests.pyg.neighborhood import homogeneous
+from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 
 class Ends:
@@ -46,6 +46,19 @@ def test_an_own_sampler_becomes_stages() -> None:
     loader = LinkLoader(data, NeighborSampler(data, [2, 2]), neg_sampling="binary")
     assert "PairNegativeSampler(" in loader.explain()
     assert len(loader) == 200
+
+
+def test_a_backward_sampler_refuses_negatives_that_need_the_direction_of_edges() -> None:
+    data, typed = homogeneous(), heterogeneous()
+    sampler = NeighborSampler(data, [2], sample_direction="backward")
+    assert len(next(iter(LinkLoader(data, sampler, neg_sampling="binary", batch_size=3))).edge_label) == 6
+    with pytest.raises(ValueError, match='neg_sampling with strict=True does not go with sample_direction="backward"'):
+        LinkLoader(data, sampler, neg_sampling=NegativeSampling("triplet", strict=True))
+    sampler = NeighborSampler(typed, [2], sample_direction="backward")
+    edges = (("user", "likes", "item"), None)
+    assert len(LinkLoader(typed, sampler, edges)) > 0
+    with pytest.raises(ValueError, match="several node types does not go with"):
+        LinkLoader(typed, sampler, edges, neg_sampling="binary")
 
 
 def test_wrong_arguments_are_refused() -> None:
