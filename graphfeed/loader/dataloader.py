@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from itertools import islice
@@ -24,6 +23,7 @@ from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.placement import REQUESTS_PER_SERVER, check_servers
 from graphfeed.loader.plan import make_plan
+from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.loader.run import RUN_OF, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -34,16 +34,6 @@ from graphfeed.ops.checks import check_count, check_seed
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
-
-
-@dataclass
-class Progress:
-    """How far an epoch is."""
-
-    epoch: int
-    index: int
-    """The number of mini-batches yielded."""
-    done: bool = False
 
 
 class DataLoader:
@@ -216,20 +206,23 @@ class DataLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the latest epoch, in plain ints and strings that JSON can hold.
 
-        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline.
+        It consists of the seed, the epoch, the number of mini-batches yielded, and a fingerprint of the pipeline. Where
+        a sampler of torch's gives the order (`graphfeed.pyg`), there is a digest of that order too.
         """
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
             progress = Progress(progress.epoch + 1, 0)
         place = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
-        return {**place, "fingerprint": self._fingerprint}
+        order = {} if progress.order is None else {"order": progress.order}
+        return {**place, "fingerprint": self._fingerprint, **order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state, with any number and kind of workers.
 
         If every stage maps one mini-batch to one (all built-in stages do), resuming recomputes nothing; otherwise the
         earlier mini-batches are made again and dropped. A state without a fingerprint, as older versions made it, is
-        accepted without a check.
+        accepted without a check. If a sampler of torch's gives another order than that of the state, the first
+        mini-batch raises a ValueError.
 
         Raises:
             TypeError: `state_dict` is not a dict.
@@ -238,7 +231,7 @@ class DataLoader:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
-        place = {name: value for name, value in state_dict.items() if name != "fingerprint"}
+        place = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
         if set(place) != {"seed", "epoch", "index"} or not all(type(value) is int for value in place.values()):
             raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(place)}")
         check_count("epoch of state_dict", place["epoch"], 0)
@@ -260,7 +253,7 @@ class DataLoader:
                 "from another pipeline"
             )
         self._seed = state_dict["seed"]
-        self._next = Progress(state_dict["epoch"], state_dict["index"])
+        self._next = Progress(state_dict["epoch"], state_dict["index"], order=state_dict.get("order"))
         self._latest = None
 
     def as_node(self) -> Any:
@@ -334,6 +327,7 @@ class DataLoader:
         by_index = all(stage.one_to_one or isinstance(stage, Source) for stage in traverse(pipe))
         skipped = 0 if by_index else progress.index
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
+        progress.note_order(pipe)
         RUN_OF.update(dict.fromkeys(traverse(pipe), run))
         try:
             with closing(run.drive(pipe)) as batches:

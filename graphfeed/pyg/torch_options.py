@@ -29,7 +29,8 @@ class TorchOptions:
     """Whether the order of the seeds is another one in each epoch: a keyed permutation of all of them."""
     sampler: Iterable[int] | None = None
     """Gives the positions of the seeds, in the order of the epoch. It is read once per epoch, in the main process, with
-    torch's, NumPy's and Python's generators seeded by the seed and the epoch."""
+    torch's, NumPy's and Python's generators seeded by the seed and the epoch. To go on in the middle of an epoch, a
+    sampler with a generator of its own needs the state that this had before that epoch; another order is refused."""
     batch_sampler: Iterable[Sequence[int]] | None = None
     """The same, but gives the positions of each mini-batch."""
     num_workers: int = 0

@@ -11,6 +11,7 @@ from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.init_worker import InitWorker
+from graphfeed.pyg.ordered_item_sampler import TakesItems
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.torch_options import TorchOptions
 from graphfeed.pyg.zip_batches import ZipBatches
@@ -38,7 +39,7 @@ class ZipLoader(PyGLoader):
     def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:
         loaders = list(loaders)
         for loader in loaders:
-            if not isinstance(loader, PyGLoader) or not find(loader.pipeline, ItemSampler):
+            if not isinstance(loader, PyGLoader) or not find(loader.pipeline, TakesItems):
                 raise TypeError(f"loaders must be of graphfeed.pyg, such as NeighborLoader, but one is {brief(loader)}")
         if not loaders:
             raise ValueError("loaders is empty; give at least one")
@@ -59,17 +60,17 @@ class ZipLoader(PyGLoader):
 
 def items_of(pipe: Datapipe) -> Any:
     """Return the seeds of a pipeline."""
-    source: Any = find(pipe, ItemSampler)[0]
+    source: Any = find(pipe, TakesItems)[0]
     return source.item_set
 
 
 def with_source(pipe: Datapipe, options: TorchOptions, count: int) -> Datapipe:
     """Return a pipeline that takes the first seeds of another one as the options say."""
-    given: Any = find(pipe, ItemSampler)[0]
+    given: Any = find(pipe, TakesItems)[0]
     source = options.source(first_items(given.item_set, count))
     if given.minibatcher is not ItemSampler.minibatcher:
         source = source.rewrite(
-            lambda stage: stage.changed(minibatcher=given.minibatcher) if isinstance(stage, ItemSampler) else stage
+            lambda stage: stage.changed(minibatcher=given.minibatcher) if isinstance(stage, TakesItems) else stage
         )
 
     def swap(stage: Datapipe) -> Datapipe:

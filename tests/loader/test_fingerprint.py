@@ -109,6 +109,8 @@ def test_what_a_fingerprint_holds() -> None:
             "replace": "False",
             "prob_name": "None",
             "deduplicate": "True",
+            "only_new": "False",
+            "disjoint": "False",
         },
         "3 MiniBatchTransformer": {"datapipe": "stage 2", "transformer": "same"},
     }
