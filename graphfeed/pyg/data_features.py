@@ -53,7 +53,8 @@ def read_features(data: Any) -> DataFeatures:
     """Return the features of a PyG `Data` or `HeteroData`, which share its memory.
 
     Raises:
-        TypeError: A feature is neither a tensor nor an array.
+        TypeError: A feature is neither a dense tensor nor an array.
+        ValueError: A feature requires a gradient, which does not reach it from a mini-batch.
     """
     template = copy.copy(data)
     features: dict[Any, Any] = {}
@@ -116,6 +117,13 @@ def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:
         value = torch.from_numpy(value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name} has one value for each node or edge, but is {brief(value)}; make it a tensor")
+    if value.layout != torch.strided:
+        raise TypeError(f"{name} is sparse ({value.layout}), but mini-batches have its rows; give {name}.to_dense()")
+    if value.requires_grad:
+        raise ValueError(
+            f"{name} requires a gradient, which does not reach it through a mini-batch; detach it, or leave it out of "
+            "data and take its rows in your loop: values[batch.n_id]"
+        )
     plain = value.as_subclass(torch.Tensor).detach()
     if plain.dim() == 1:
         return plain[:, None], FLAT

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.sampling.time_order import as_times
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo
 from graphfeed.storage.graph.type_names import type_name
 
@@ -34,6 +35,7 @@ def read_graph(
         reverse: Whether edges lead from destination to source.
 
     Raises:
+        TypeError: Times that are no whole numbers.
         ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
     """
     check_data(data)
@@ -45,7 +47,7 @@ def read_graph(
         node_time, edge_time = find_times(nodes, stores, time_attr)
     edge_names = [name for name in (edge_time, weight_attr) if name is not None]
     if is_typed:
-        counts = {kind: int(store.num_nodes) for kind, store in nodes.items()}
+        counts = {kind: count_nodes(data, kind) for kind in nodes}
         edges: Any = {reverse_name(kind, reverse): ends_of(store, kind, reverse) for kind, store in stores.items()}
         lengths = {kind: int(store.edge_index.shape[1]) for kind, store in stores.items()}
         attributes: Any = {
@@ -59,11 +61,20 @@ def read_graph(
     else:
         attributes = {name: column(stores, name, is_weight=name == weight_attr) for name in edge_names}
         node_attributes = {} if node_time is None else {node_time: column(nodes, node_time)}
-        count = int(data.num_nodes)
+        count = count_nodes(data)
         graph = from_coo(
             ends_of(stores, "data", reverse), count, node_attributes=node_attributes, edge_attributes=attributes
         )
     return DataGraph(graph, node_time, edge_time, weight_attr)
+
+
+def count_nodes(data: Any, kind: str | None = None) -> int:
+    """Return the number of nodes, of a type if there are types."""
+    found = (data if kind is None else data[kind]).num_nodes
+    if found is None:
+        name = "data" if kind is None else f"node type {kind!r}"
+        raise ValueError(f"{name} has no num_nodes; set {'data' if kind is None else f'data[{kind!r}]'}.num_nodes")
+    return int(found)
 
 
 def check_data(data: Any) -> None:
@@ -104,7 +115,7 @@ def find_times(nodes: Any, edges: Any, name: str) -> tuple[str | None, str | Non
 
 
 def column(store: Any, name: str, *, is_weight: bool = False) -> torch.Tensor:
-    """Return an attribute with one value per node or edge."""
+    """Return weights, or else times, with one value per node or edge."""
     if name not in store:
         raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, store.keys()))}")
     values: torch.Tensor = torch.as_tensor(store[name]).detach().cpu()
@@ -112,7 +123,7 @@ def column(store: Any, name: str, *, is_weight: bool = False) -> torch.Tensor:
         values = values.to(torch.float64)
     if values.dim() == 2 and values.shape[1] == 1:
         values = values.squeeze(1)
-    return values
+    return values if is_weight else as_times(f"time_attr {name!r}", values)
 
 
 def collect(name: str, stores: Mapping[str, Any], lengths: Mapping[str, int], time: str | None) -> dict[str, Any]:
@@ -121,7 +132,6 @@ def collect(name: str, stores: Mapping[str, Any], lengths: Mapping[str, int], ti
     if not known:
         raise ValueError(f"no type of data has the attribute {name!r}")
     dtype = next(iter(known.values())).dtype
-    dtype = torch.int64 if name == time and not dtype.is_floating_point else dtype
     value = ALWAYS if name == time else 1
     rest = {kind: torch.full((count,), value, dtype=dtype) for kind, count in lengths.items() if kind not in known}
     return {kind: known[kind].to(dtype) if kind in known else rest[kind] for kind in lengths}

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.pyg.data_graph import count_nodes
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.graph.type_names import type_name
@@ -35,12 +36,14 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     With binary negatives, labels are raised by one if the least of them is 0, as 0 stands for negatives.
 
     Raises:
-        ValueError: Seeds without a type for data with types, labels for triplets, other lengths, or no seeds.
+        ValueError: Seeds without a type for data with types, nodes that there are not, labels for triplets, other
+            lengths, or no seeds.
     """
     kind, index, labels = None, given.index, given.labels
     if not hasattr(data, "_store"):
         kind, index = split_kind(data, index)
-    if index is None:
+    is_given = index is not None
+    if not is_given:
         index = data.edge_index if kind is None else data[kind].edge_index
     pairs = as_tensor("edge_label_index", index).detach().cpu().as_subclass(torch.Tensor)
     if pairs.dim() != 2 or pairs.shape[0] != 2:
@@ -48,6 +51,8 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     count = pairs.shape[1]
     if count == 0:
         raise ValueError("edge_label_index is empty; give at least one edge")
+    if is_given:
+        check_ends(data, pairs, kind)
     if labels is not None and negatives is not None and negatives.is_triplet():
         raise ValueError(
             "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
@@ -68,6 +73,17 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
         members["labels"] = members["labels"] + 1
     items = ItemSet(tuple(members.values()), names=tuple(members))
     return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
+
+
+def check_ends(data: Any, pairs: torch.Tensor, kind: tuple[str, str, str] | None) -> None:
+    """Raise unless edges join nodes of the data."""
+    if pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
+    for row, name in enumerate(("sources", "destinations")):
+        count = count_nodes(data, None if kind is None else (kind[0], kind[2])[row])
+        low, high = int(pairs[row].min()), int(pairs[row].max())
+        if low < 0 or high >= count:
+            raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
 NAMES = {"labels": "edge_label", "timestamp": "edge_label_time"}

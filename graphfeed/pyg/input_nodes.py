@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.pyg.data_graph import count_nodes
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -38,13 +40,13 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     The `input_id` of a seed is its position, or its id if a mask tells the seeds, as in PyG.
 
     Raises:
-        TypeError: Seeds that are no ids.
+        TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.
         ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
     """
     if hasattr(data, "_store"):
         if isinstance(given.nodes, (str, Mapping)):
             raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
-        return Seeds(make_items(given, int(data.num_nodes), "input_nodes"), None)
+        return Seeds(make_items(given, count_nodes(data), "input_nodes"), None)
     by_type = given.nodes
     if isinstance(by_type, str):
         by_type = {by_type: None}
@@ -62,7 +64,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     for kind, nodes in by_type.items():
         times, ids, node_times = (of_type(values, kind) for values in (given.times, given.ids, given.node_times))
         own = InputNodes(nodes, times, ids, node_times, given.time_attr)
-        items[kind] = make_items(own, int(data[kind].num_nodes), f"input_nodes of {kind!r}")
+        items[kind] = make_items(own, count_nodes(data, kind), f"input_nodes of {kind!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
 
@@ -92,7 +94,8 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
         "input_id": torch.arange(len(nodes)) if ids is None else as_tensor("input_id", ids).cpu(),
     }
     if given.times is not None:
-        members["timestamp"] = as_tensor("input_time", given.times).cpu()
+        times = as_tensor("input_time", given.times).cpu()
+        members["timestamp"] = times if given.time_attr is None else as_times("input_time", times)
     elif given.node_times is not None:
         members["timestamp"] = given.node_times[nodes]
     elif given.time_attr is not None:

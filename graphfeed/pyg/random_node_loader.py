@@ -36,6 +36,7 @@ class RandomNodeLoader(NodeLoader):
         # It derives from a class of PyG's, so its module needs PyG.
         make = import_module("graphfeed.pyg.neighbor_sampler").NeighborSampler
         nodes = None if hasattr(data, "_store") else dict.fromkeys(data.node_types)
+        sampler = make(data, [0], "induced")
         size = max(1, -(-int(data.num_nodes) // num_parts))
-        super().__init__(data, make(data, [0], "induced"), nodes, batch_size=size, **kwargs)
+        super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
         self.num_parts = num_parts

@@ -58,3 +58,21 @@ def test_what_belongs_to_a_whole_graph_with_types_stays() -> None:
     batch = next(iter(NeighborLoader(data, [2], "user", batch_size=4)))
     assert (batch.meta, batch.scale.item()) == ("hello", 3.0)
     assert torch.equal(batch["user"].x, data["user"].x[batch["user"].n_id])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")  # torch's own
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
+def test_sparse_features_are_refused(layout: str) -> None:
+    data = homogeneous()
+    data.x = data.x.to_sparse(layout=getattr(torch, layout))
+    with pytest.raises(TypeError, match=f"'x' is sparse .torch.{layout}., but"):
+        read_features(data)
+
+
+def test_features_that_require_a_gradient_are_refused() -> None:
+    data = heterogeneous()
+    data["user", "likes", "item"].edge_attr = torch.ones(120, requires_grad=True)
+    with pytest.raises(ValueError, match="'edge_attr' of 'user:likes:item' requires a gradient"):
+        read_features(data)
+    data["user", "likes", "item"].edge_attr = data["user", "likes", "item"].edge_attr.detach()
+    assert read_features(data).edge_names["user:likes:item"] == ["edge_attr"]

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import NeighborLoader
+from graphfeed.pyg import NeighborLoader, RandomNodeLoader
 from graphfeed.pyg.data_graph import read_graph
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
@@ -56,3 +56,25 @@ def test_what_is_missing_is_named() -> None:
     del data.edge_index
     with pytest.raises(ValueError, match="data has no edge_index; set it"):
         read_graph(data)
+
+
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer")  # PyG's own, before it gives None
+def test_a_type_without_a_number_of_nodes_is_named() -> None:
+    data = heterogeneous()
+    del data["item"].x, data["item"].time
+    text = r"node type 'item' has no num_nodes; set data\['item'\].num_nodes"
+    with pytest.raises(ValueError, match=text):
+        NeighborLoader(data, [1], "user")
+    with pytest.raises(ValueError, match=text):
+        RandomNodeLoader(data, 2)
+    data["item"].num_nodes = 25
+    assert read_graph(data).graph.num_nodes == {"user": 40, "item": 25}
+
+
+def test_times_that_are_not_whole_are_named() -> None:
+    data, typed = homogeneous(), heterogeneous()
+    data.edge_time = data.edge_time.float()
+    typed["user"].time = typed["user"].time.double()
+    for given, name in ((data, "edge_time"), (typed, "time")):
+        with pytest.raises(TypeError, match=f"time_attr '{name}' must be torch.int64, but is torch.float"):
+            read_graph(given, name)

@@ -60,3 +60,23 @@ def test_a_type_is_needed_where_there_are_types() -> None:
 def test_labels_are_raised_only_if_the_least_is_exactly_0(labels: Any, expected: torch.Tensor) -> None:
     found: Any = read_input_edges(homogeneous(), InputEdges(labels=labels), NegativeSampling("binary")).items
     assert torch.allclose(found[:][2], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (torch.tensor([[0, 60], [1, 2]]), "the sources of edge_label_index must lie in 0 .. 59, but hold 0 .. 60"),
+        (torch.tensor([[0, 1], [-1, 2]]), "the destinations of edge_label_index must lie in 0 .. 59, but hold -1 .. 2"),
+        (torch.ones(2, 3), "edge_label_index must be ids, but is torch.float32"),
+    ],
+)
+def test_nodes_that_there_are_not_are_refused(index: torch.Tensor, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        read_input_edges(homogeneous(), InputEdges(index), None)
+
+
+def test_each_end_is_of_its_type() -> None:
+    data = heterogeneous()
+    read_input_edges(data, InputEdges((KIND, torch.tensor([[39], [24]]))), None)
+    with pytest.raises(ValueError, match=r"the destinations of edge_label_index must lie in 0 .. 24, but hold 39"):
+        read_input_edges(data, InputEdges((KIND, torch.tensor([[24], [39]]))), None)
