@@ -3,11 +3,9 @@
 The first of the ranks there puts them together when one of them asks for it. The others map what it made.
 """
 
-import math
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,13 +24,13 @@ from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.available_memory import available_memory
 from graphfeed.storage.memory.memory_map import align, collapse
 from graphfeed.storage.memory.shared import SharedBlock
 
 EDGES_AT_ONCE = 1 << 20
 """How many edges another rank is asked for at a time."""
 PLACE = "place"
-MEMORY = Path("/proc/meminfo")
 SHARE_OF_MEMORY = 0.8
 """How much of the memory that is free the merged columns may take."""
 INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
@@ -229,12 +227,3 @@ def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
 def kinds_of(arrays: Tensors) -> dict[str, str]:
     """Return the dtype and the shape of a row of each array."""
     return {name: dtype_and_shape(rows.dtype, rows.shape[1:]) for name, rows in arrays.items()}
-
-
-def available_memory() -> float:
-    """Return how many bytes the system can give to programs; infinite where it doesn't tell."""
-    try:
-        lines = dict(line.split(":") for line in MEMORY.read_text().splitlines())
-        return 1024.0 * int(lines["MemAvailable"].split()[0])
-    except (OSError, KeyError):
-        return math.inf

@@ -14,6 +14,7 @@ from graphfeed.ingest.record_stream import RecordStream
 from graphfeed.ingest.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
 from graphfeed.ops.records import scan_records
+from graphfeed.storage.memory.available_memory import available_memory
 
 SAMPLE_RECORDS = 4096
 """How many records of a file say how long all of them are on average."""
@@ -182,16 +183,5 @@ def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Pa
 
 def free_memory() -> int:
     """Return how much memory this process may take: what is free, shared with the other ranks of this machine."""
-    free = 1 << 62
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-        folder = Path("/sys/fs/cgroup")
-        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        if limit != "max":
-            # The cache of files counts as used, and makes room.
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            free = min(free, int(limit) - int(used) + int(stat.get("inactive_file", 0)))
-    except (OSError, ValueError, StopIteration):
-        pass  # not Linux, or no limit of a group
-    return free // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    free = min(available_memory(), 1 << 62)
+    return int(free) // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)

@@ -1,12 +1,8 @@
 """Ranks of one machine that put the columns of their parts together."""
 
-import math
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from graphfeed.distributed import merged_columns
 
 
 @pytest.mark.slow
@@ -40,9 +36,3 @@ def test_parts_with_other_attributes_are_refused(shared: list[Any]) -> None:
 @pytest.mark.slow
 def test_shared_memory_and_threads_go_with_what_used_them(shared: list[Any]) -> None:
     assert [found["leaves"] for found in shared] == [[0, 0, 0]] * 3
-
-
-def test_free_memory_is_known_or_boundless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert merged_columns.available_memory() > 1 << 20
-    monkeypatch.setattr(merged_columns, "MEMORY", tmp_path / "absent")
-    assert merged_columns.available_memory() == math.inf

@@ -1,6 +1,6 @@
 """Turns edge lists, which may be larger than memory, into compressed sparse columns in bounded memory."""
 
-import os
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from tqdm import tqdm
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids
 from graphfeed.storage.datasets.array_files import ArrayWriter, progress_bar
+from graphfeed.storage.memory.available_memory import memory_limit
 
 PART_EDGES = 1 << 20
 """How many edges are read at a time."""
@@ -119,13 +120,8 @@ def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: "tqdm[
 
 def memory_for_sorting() -> int:
     """Return a quarter of the memory that this process may use, in bytes."""
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 31
-    limit = Path("/sys/fs/cgroup/memory.max")
-    allowed = limit.read_text().strip() if limit.is_file() else ""
-    return min(total, int(allowed)) // 4 if allowed.isdigit() else total // 4
+    limit = memory_limit()
+    return 1 << 31 if limit == math.inf else int(limit) // 4
 
 
 def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import numpy as np
@@ -79,5 +80,9 @@ def test_edges_of_another_shape_or_dtype() -> None:
         check_edges(EdgeList("graph.edges[0]", np.zeros((2, 3)), 0, (0, 0), (1, 1)))
 
 
-def test_memory_is_some() -> None:
+def test_memory_is_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_for_sorting() > 1 << 20
+    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: 4096)
+    assert memory_for_sorting() == 1024
+    monkeypatch.setattr(edge_sorting, "memory_limit", lambda: math.inf)
+    assert memory_for_sorting() == 1 << 31

@@ -1,0 +1,60 @@
+"""How much memory a process may take, also where a container or a batch system limits it."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+GROUPS = "sys/fs/cgroup"
+"""Where control groups lie."""
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+"""The files with the limit and the use of a control group, and the part of its use that is the cache of files."""
+
+
+def memory_limit() -> float:
+    """Return how many bytes this process may take if it is alone; infinite where the system doesn't tell."""
+    try:
+        total: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        total = math.inf
+    return min([total, *(limit for limit, _ in group_limits())])
+
+
+def available_memory() -> float:
+    """Return how many bytes this process may take besides what is in use; infinite where the system doesn't tell."""
+    try:
+        lines = dict(line.split(":") for line in (ROOT / "proc/meminfo").read_text().splitlines())
+        free = 1024.0 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError):
+        free = math.inf
+    return min([free, *(left for _, left in group_limits())])
+
+
+def group_limits() -> Iterator[tuple[int, int]]:
+    """Yield the limit and what is left of it for each control group around this process that has one."""
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return  # not Linux
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        names, folder = (VERSION_1, f"{GROUPS}/memory") if controllers else (VERSION_2, GROUPS)
+        parts = [part for part in path.split("/") if part]
+        # A group has the limits of all groups above it. In a container, the path may begin above the folder.
+        for end in range(len(parts) + 1):
+            yield from limit_of(ROOT.joinpath(folder, *parts[:end]), names)
+
+
+def limit_of(group: Path, names: tuple[str, str, str]) -> Iterator[tuple[int, int]]:
+    """Yield the limit of a control group and what is left of it, if there is such a group and it has a limit."""
+    try:
+        limit, used = (int((group / name).read_text()) for name in names[:2])
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return  # "max" stands for no limit
+    # The cache of files counts as used, and makes room.
+    yield limit, max(limit - used + int(stat.get(names[2], 0)), 0)
