@@ -5,6 +5,7 @@ The first of the ranks there puts them together when one of them asks for it. Th
 
 import threading
 import warnings
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,9 +59,24 @@ class MergedColumns:
         self._has_ids = True
         """Whether edges have ids; without them, the id of an edge is its place."""
         self._tried = peers.world_size == 1
-        self._name = peers.serve("columns", self._answer)
-        self._merged = peers.serve("merged columns", self._answer_merged, takes_long=True)
+        self._fields = part.columns.fields()
+        self._name, self._merged = self._serve()
         self._sums = SharedSums(peers, self.ready)
+
+    def use_again(self) -> bool:
+        """Take another graph over the same part; return False if arrays of the part were replaced since."""
+        fields = self.part.columns.fields()
+        if fields.keys() != self._fields.keys() or any(fields[name] is not own for name, own in self._fields.items()):
+            return False
+        # Another rank may have columns of their own for each graph, and asks by the names of each.
+        self._serve()
+        self._sums.serve()
+        return True
+
+    def _serve(self) -> tuple[str, str]:
+        """Let other ranks ask for columns; return the names by which they do."""
+        name = self.peers.serve("columns", self._answer)
+        return name, self.peers.serve("merged columns", self._answer_merged, takes_long=True)
 
     def ready(self) -> FusedCSCSamplingGraph:
         """Return the columns to sample from; the first call waits for the other ranks of this machine.
@@ -214,6 +230,18 @@ class MergedColumns:
         graph = GraphWithSharedSums(**{**own.fields(), **fields})
         trust_graph(graph)
         return graph
+
+
+SHARED: "weakref.WeakValueDictionary[tuple[int, int], MergedColumns]" = weakref.WeakValueDictionary()
+"""The columns by the ids of their part and of their peers, which they keep alive."""
+
+
+def share_columns(part: GraphPart, peers: Peers) -> MergedColumns:
+    """Return the columns of the parts on this machine, the same ones for all graphs over a part."""
+    found = SHARED.get((id(part), id(peers)))
+    if found is None or not found.use_again():
+        found = SHARED[id(part), id(peers)] = MergedColumns(part, peers)
+    return found
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:

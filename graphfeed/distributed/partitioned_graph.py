@@ -9,7 +9,7 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.graph_part import GraphPart, check_owned
-from graphfeed.distributed.merged_columns import MergedColumns
+from graphfeed.distributed.merged_columns import share_columns
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.peers import Peers, shared_peers
@@ -59,7 +59,7 @@ class PartitionedGraph(SamplingGraph):
         self.part = part
         self.peers = shared_peers() if peers is None else peers
         check_place(part.book, self.peers, part.number)
-        self._here = MergedColumns(part, self.peers)
+        self._here = share_columns(part, self.peers)
         self._name = self.peers.serve("graph", self._answer_others)
 
     @property

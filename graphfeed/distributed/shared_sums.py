@@ -41,7 +41,11 @@ class SharedSums:
         self._ready = ready
         self._lock = threading.Lock()
         self._blocks: dict[str, SharedBlock] = {}
-        self._name = peers.serve("sums of weights", self._answer, takes_long=True)
+        self._name = self.serve()
+
+    def serve(self) -> str:
+        """Let other ranks ask for sums; return the name by which they do."""
+        return self.peers.serve("sums of weights", self._answer, takes_long=True)
 
     def of(self, graph: FusedCSCSamplingGraph, probs_name: str) -> torch.Tensor:
         """Return the sums of an edge attribute; the first call waits for the rank that makes them."""

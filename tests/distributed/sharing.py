@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ def share_all() -> dict[str, Any]:
     found = {
         "leaves": leave_nothing(),
         "ids": [sample_with_ids(kind) for kind in ("places", "one other", "any")],
+        "several graphs": make_several_graphs(),
         "weights": sample_by_weight(),
         "memory lacks": sample_elsewise("available_memory", lambda: 0.0),
         "can't be opened": sample_elsewise("open_place", refuse),
@@ -71,6 +73,18 @@ def sample_with_ids(kind: str) -> list[bool]:
         equal = digests_of(graph) == digests_of(whole)
     distributed.barrier()
     return [equal, ORIGINAL_EDGE_ID in graph._here.columns.edge_attributes]
+
+
+def make_several_graphs() -> list[bool]:
+    """Return whether graphs over one part share columns, and all mini-batches are right, also of a part of its own."""
+    whole = with_ids("any")
+    first = in_parts(whole)
+    second = PartitionedGraph(first.part)
+    third = PartitionedGraph(replace(first.part) if find_place()[0] == 1 else first.part)
+    wanted = digests_of(whole, prob_name="weight")
+    equal = all(digests_of(graph, prob_name="weight") == wanted for graph in (second, third, first))
+    distributed.barrier()
+    return [equal, second._here is first._here, third._here is first._here]
 
 
 def sample_by_weight() -> list[bool]:

@@ -3,11 +3,29 @@
 from typing import Any
 
 import pytest
+import torch
+
+from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from tests.distributed.graphs import plain
 
 
 @pytest.mark.slow
 def test_ids_of_edges_take_memory_only_where_they_are_not_their_places(shared: list[Any]) -> None:
     assert [found["ids"] for found in shared] == [[[True, False], [True, True], [True, True]]] * 3
+
+
+@pytest.mark.slow
+def test_graphs_over_one_part_share_its_columns_and_another_rank_need_not(shared: list[Any]) -> None:
+    assert [found["several graphs"] for found in shared] == [[True, True, rank != 1] for rank in range(3)]
+
+
+def test_a_part_with_other_arrays_than_before_is_merged_anew() -> None:
+    peers, part = Peers(), cut_graph(plain(), torch.zeros(100, dtype=torch.int32), 0)
+    graph = PartitionedGraph(part, peers)
+    assert PartitionedGraph(part, peers)._here is graph._here
+    assert PartitionedGraph(part, Peers())._here is not graph._here
+    part.columns.add_edge_attribute("more", torch.zeros(part.columns.total_num_edges))
+    assert PartitionedGraph(part, peers)._here is not graph._here
 
 
 @pytest.mark.slow
