@@ -191,7 +191,8 @@ def test_on_a_full_disk_kernels_compile_and_leave_nothing(
         assert hits(add) == 0
         assert add(2.5, 3.0) == 5.5
     assert files(tmp_path) == []
-    (message,) = [record.message for record in caplog.records]
+    # On a busy machine it may also be said that kernels are being compiled.
+    (message,) = [record.message for record in caplog.records if "can't be saved" in record.message]
     assert message.startswith(f"compiled kernels can't be saved in {tmp_path}/sources/__pycache__: File too large;")
     assert "GRAPHFEED_CACHE_DIR" in message
 
@@ -293,6 +294,14 @@ def test_compiling_for_long_is_said_once(
     caplog.clear()
     assert hits(start()) == 1
     assert not caplog.records
+
+
+def test_a_module_that_changed_after_its_import_is_not_kept_under_its_new_content(start: Start, tmp_path: Path) -> None:
+    source = tmp_path / "sources" / "sums.py"
+    running = start()
+    source.write_text(SOURCE.replace("left + right", "left + right + 1"))
+    assert running(2, 3) == 5
+    assert start()(2, 3) == 6
 
 
 def kernel_modules() -> list[Path]:

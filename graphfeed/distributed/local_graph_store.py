@@ -363,7 +363,7 @@ def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tenso
     assert graph.type_per_edge is not None
     found: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
     assert isinstance(graph.num_nodes, dict)
-    sizes, first = graph.num_nodes, dict(zip(graph.node_type_to_id, graph.first_ids(), strict=False))
+    sizes, first = graph.num_nodes, dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # in the order of ids
     for kind, number in (graph.edge_type_to_id or {}).items():
         source, _, end = kind.split(":")
         places = (graph.type_per_edge == number).nonzero().squeeze(1)

@@ -14,6 +14,8 @@ from graphfeed.storage.graph.to_coo import to_coo
 
 __all__ = ["from_networkx", "to_networkx"]
 
+EDGE_TYPE = "edge_type"
+
 
 def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[str] = ()) -> FusedCSCSamplingGraph:
     """Make a graph from any graph of NetworkX's. NetworkX itself is not imported.
@@ -40,6 +42,9 @@ def from_networkx(g: Any, node_attrs: Iterable[str] = (), edge_attrs: Iterable[s
         >>> graph.in_subgraph(torch.tensor([0])).original_edge_ids  # the reverse of the first edge
         tensor([2])
     """
+    for name, given in (("node_attrs", node_attrs), ("edge_attrs", edge_attrs)):
+        if isinstance(given, str):
+            raise TypeError(f"{name} must be a list of names, but is the string {given!r}; give [{given!r}]")
     if not all(hasattr(g, name) for name in ("nodes", "edges", "is_directed")):
         raise TypeError(f"g must be a graph of NetworkX's, but is a {type(g).__name__}; from_coo takes edge lists")
     numbers = {node: number for number, node in enumerate(g)}
@@ -84,6 +89,7 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
 
     Raises:
         ImportError: NetworkX is not installed.
+        ValueError: A graph with types has an edge attribute "edge_type".
 
     Example:
         >>> list(to_networkx(from_coo(([1, 2], [0, 0]), 3)).edges())
@@ -95,12 +101,17 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
     names = [node_name(kind, number) for kind, count in sizes.items() for number in range(count)]
     found.add_nodes_from(zip(names, rows_of(graph.node_attributes, torch.arange(len(names))), strict=True))
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
+    if graph.edge_type_to_id is not None and EDGE_TYPE in attributes:
+        raise ValueError(f"graph has an edge attribute {EDGE_TYPE!r}, which is to be the type; give it another name")
     for kind, edges in to_coo(graph).items():
         source, _, destination = (None, None, None) if kind is None else kind.split(":")
-        of_type = {} if kind is None else {"edge_type": kind}
+        of_type = {} if kind is None else {EDGE_TYPE: kind}
         rows = rows_of(attributes, edges.positions)
         for start, end, row in zip(edges.sources.tolist(), edges.destinations.tolist(), rows, strict=True):
-            found.add_edge(node_name(source, start), node_name(destination, end), **of_type, **row)
+            ends = node_name(source, start), node_name(destination, end)
+            number = found.add_edge(*ends)
+            # Not as keyword arguments: those would be taken for NetworkX's own if they have its names.
+            found.edges[*ends, number].update(of_type | row)
     return found
 
 

@@ -1,6 +1,8 @@
 """OGB: node property prediction from the files that its archives contain, without the package `ogb`."""
 
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -95,8 +97,8 @@ def split_folder(folder: Path, name: str | None) -> Path:
 def read_untyped(raw: Path) -> tuple[dict[Any, Array], dict[Any, int], dict[Any, Array]]:
     """Return edges, numbers of nodes and features, by None, of a graph without types."""
     if (raw / "data.npz").is_file():
-        tables: dict[str, Array] = dict(read_npz(raw / "data.npz"))
-        pairs = tables["edge_index"]
+        tables = read_npz(raw / "data.npz", "edge_index")
+        pairs = check_pairs(raw / "data.npz", tables["edge_index"].T).T
     else:
         tables = {path.name.removesuffix(".csv.gz"): read_csv(path) for path in csv_files(raw)}
         pairs = as_pairs(raw / "edge.csv.gz", tables)
@@ -161,10 +163,14 @@ def as_pairs(path: Path, tables: dict[str, Array]) -> Array:
     """Return edges as a row of sources and one of destinations."""
     if "edge" not in tables:
         raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
-    pairs = tables["edge"]
-    if pairs.ndim != 2 or (len(pairs) and pairs.shape[1] != 2) or pairs.dtype.kind not in "iu":
-        raise ValueError(f"{path} must have two columns of ids, but has {pairs.dtype} values of shape {pairs.shape}")
-    return np.ascontiguousarray(pairs.reshape(-1, 2).T.astype(np.int64))
+    return np.ascontiguousarray(check_pairs(path, tables["edge"]).T)
+
+
+def check_pairs(path: Path, pairs: Array) -> Array:
+    """Return pairs of ids as int64, or raise."""
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise ValueError(f"{path} must have two ids per edge, but has {pairs.dtype} values of shape {pairs.shape}")
+    return pairs.astype(np.int64, copy=False)
 
 
 def both_ways(kind: Triplet | None, pairs: Array) -> Array:
@@ -192,7 +198,8 @@ def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
     """Return the nodes of a part of the split with their labels."""
     if None in sizes:
         binary = raw / f"{LABELS}.npz"
-        labels = dict(read_npz(binary))["node_label"] if binary.is_file() else read_csv(raw / f"{LABELS}.csv.gz")
+        is_binary = binary.is_file()
+        labels = read_npz(binary, "node_label")["node_label"] if is_binary else read_csv(raw / f"{LABELS}.csv.gz")
         return items(folder / f"{part}.csv.gz", labels, sizes[None])
     sets = {}
     for kind, count in sizes.items():
@@ -206,23 +213,32 @@ def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:
 
 def items(path: Path, labels: Array, count: int) -> ItemSet:
     """Return nodes with their labels."""
-    ids = read_csv(path).reshape(-1).astype(np.int64)
+    ids = read_csv(path).reshape(-1)
+    if ids.dtype.kind not in "iu":
+        raise ValueError(f"{path} must have ids, but has {ids.dtype} values")
     if len(labels) != count:
         raise ValueError(f"{path}: there are {count} nodes, but {len(labels)} rows of labels")
     if len(ids) and not 0 <= ids.min() <= ids.max() < count:
         raise ValueError(f"{path} has ids from {ids.min()} to {ids.max()}, but there are {count} nodes")
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     own = labels[ids]
-    own = own[:, 0] if own.ndim == 2 and own.shape[1] == 1 else own
-    if own.dtype.kind == "f" and bool(np.all(own == np.floor(own))):  # NaN, which is no label, equals nothing
-        own = own.astype(np.int64)
+    if own.dtype.kind == "f" and not np.isnan(own).any():
+        # Of all labels, so that every part of the split has the same dtype. NaN stands for nodes without a label.
+        known = labels[~np.isnan(labels)]
+        own = own.astype(np.int64) if bool(np.all(known == np.floor(known))) else own
     return ItemSet((torch.from_numpy(ids), torch.from_numpy(np.ascontiguousarray(own))), names=("seeds", "labels"))
 
 
-def read_npz(path: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of a file by name, without unpickling."""
-    with np.load(path, allow_pickle=False) as file:
-        for name in file.files:
-            yield name, file[name]
+def read_npz(path: Path, needed: str) -> dict[str, Array]:
+    """Return the arrays of a file by name, without unpickling."""
+    try:
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+            found = dict(file)
+    except (EOFError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} can't be read: {error}; unpack the archive again") from error
+    if needed not in found:
+        raise ValueError(f"{path} has no array {needed!r}, but {list(found)}; unpack the archive again")
+    return found
 
 
 def read_csv(path: Path) -> Array:

@@ -84,3 +84,17 @@ def test_types_are_told_by_names_of_nodes_and_data_of_edges() -> None:
         found
         == [(("item", 0), ("user", 1), "item:rev_likes:user")] + [(("user", 1), ("item", 0), "user:likes:item")] * 2
     )
+
+
+def test_attributes_may_have_the_names_of_networkx_s_own_arguments() -> None:
+    names = {"key": torch.tensor([7, 7]), "u_for_edge": torch.tensor([1, 2])}
+    g = to_networkx(gf.from_coo(([0, 0], [1, 1]), 2, edge_attributes=names))
+    assert [data for *_, data in g.edges(data=True)] == [{"key": 7, "u_for_edge": 1}, {"key": 7, "u_for_edge": 2}]
+    typed = gf.from_coo({"a:r:a": ([0], [0])}, {"a": 1}, edge_attributes={"edge_type": {"a:r:a": torch.ones(1)}})
+    with pytest.raises(ValueError, match="'edge_type', which is to be the type"):
+        to_networkx(typed)
+
+
+def test_a_name_alone_is_no_list_of_names() -> None:
+    with pytest.raises(TypeError, match=r"edge_attrs must be a list of names, .* give \['weight'\]"):
+        from_networkx(networkx.DiGraph(), edge_attrs="weight")

@@ -122,11 +122,12 @@ def test_arrays_in_one_file_are_read(plain: Path) -> None:
     ("name", "content", "error"),
     [
         ("raw/edge.csv.gz", [[0, 9], [0, 1], [1, 2]], "9"),
-        ("raw/edge.csv.gz", [[0.5, 1]], "two columns of ids, but has float64"),
+        ("raw/edge.csv.gz", [[0.5, 1]], "two ids per edge, but has float64"),
         ("raw/edge.csv.gz", [["a", "b"]], "must have numbers alone"),
         ("raw/num-node-list.csv.gz", [[2], [2]], "2 graphs; read_ogb reads one graph"),
         ("raw/node-feat.csv.gz", [[1]], "node feature 'feat' has 1 rows, but there are 4 nodes"),
         ("raw/node-label.csv.gz", [[1]], "there are 4 nodes, but 1 rows of labels"),
+        ("split/time/train.csv.gz", [[0.7]], "must have ids, but has float64"),
         ("split/time/train.csv.gz", [[4]], "ids from 4 to 4, but there are 4 nodes"),
     ],
 )
@@ -159,3 +160,30 @@ def test_types_lead_to_no_folders_elsewhere(typed: Path) -> None:
     write(typed / "raw" / "triplet-type-list.csv.gz", [["..", "/../..", "paper"]])
     with pytest.raises(ValueError, match="which is no name of a folder"):
         read_ogb(typed)
+
+
+def test_labels_of_all_parts_have_one_dtype(plain: Path) -> None:
+    write(plain / "raw" / "node-label.csv.gz", [[1.5], [2], [3], [4]])
+    dataset = read_ogb(plain)
+    for part in (dataset.train_set, dataset.validation_set, dataset.test_set):
+        assert isinstance(part, gf.ItemSet)
+        assert part[:][1].dtype == torch.float64
+
+
+NO_EDGES = {
+    "two ids per edge, but has int64": np.zeros((3, 2), np.int64),
+    "two ids per edge, but has float64": np.zeros((2, 3)),
+    "no array 'edge_index'": None,
+}
+
+
+@pytest.mark.parametrize(("error", "edges"), NO_EDGES.items(), ids=str)
+def test_arrays_that_are_no_edges_are_named(plain: Path, error: str, edges: Any) -> None:
+    arrays: Any = {"num_nodes_list": np.array([4])} | ({} if edges is None else {"edge_index": edges})
+    np.savez(plain / "raw" / "data.npz", **arrays)
+    with pytest.raises(ValueError, match=f"data.npz .*{error}"):
+        read_ogb(plain)
+    path = plain / "raw" / "data.npz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"data.npz can't be read"):
+        read_ogb(plain)

@@ -224,9 +224,11 @@ class KernelCache(NullCache):
     """The machine code of one kernel. What can't be read is thrown away, and what can't be written is left out."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.module = Path(function.__code__.co_filename)
-        self.sources = self.module.parent
-        self.stem = f"{self.module.stem}.{function.__qualname__}"
+        module = Path(function.__code__.co_filename)
+        self.sources = module.parent
+        self.stem = f"{module.stem}.{function.__qualname__}"
+        # Now, while the module is imported: its file may have changed by the time that the kernel is compiled.
+        self.digest = digest_of(module)
 
     @property
     def cache_path(self) -> str | None:
@@ -239,7 +241,7 @@ class KernelCache(NullCache):
         versions = numba.__version__, sys.implementation.cache_tag, getattr(sys, "abiflags", "")
         settings = [str(getattr(config, name, None)) for name in SETTINGS]
         all_of_it = repr((signature, target, versions, settings))
-        return f"{self.stem}.{digest_of(self.module)}.{blake2b(all_of_it.encode(), digest_size=8).hexdigest()}.nbc"
+        return f"{self.stem}.{self.digest}.{blake2b(all_of_it.encode(), digest_size=8).hexdigest()}.nbc"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the machine code for a signature, or None."""
@@ -289,7 +291,7 @@ class KernelCache(NullCache):
                 if path.suffix == ".part":
                     is_old = time.time() - path.stat().st_mtime > ABANDONED_SECONDS
                 else:
-                    is_old = path.suffix in {".nbc", ".lock"} and f".{digest_of(self.module)}." not in path.name
+                    is_old = path.suffix in {".nbc", ".lock"} and f".{self.digest}." not in path.name
                 if is_old:
                     path.unlink()
 

@@ -15,6 +15,7 @@ HANDLE = "_c_csc_graph"
 ARRAYS = {"indptr": "csc_indptr", "indices": "indices"}
 TYPE_ARRAYS = {"node_type_offset": "node_type_offset", "type_per_edge": "type_per_edge"}
 NUMBERS = ("node_type_to_id", "edge_type_to_id")
+ATTRIBUTES = ("node_attributes", "edge_attributes")
 
 
 class Shell:
@@ -53,21 +54,24 @@ def read_graphbolt_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCS
         FileNotFoundError: There is no such file.
         ValueError: The file is damaged, holds other objects, or has edge attributes but no original edge ids.
     """
-    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
     again = f"preprocess again from the source: {folder / FILE_NAME} with its graph, and the files that it names"
+    if "path" not in topology:
+        raise ValueError(f"graph_topology has no path, but {list(topology)}; {again}")
+    path = stay_inside(folder, str(topology["path"]), "graph_topology.path")
     try:
         arrays = arrays_of(read_tensors(path, SHELLS))
-    except ValueError as error:
+        attributes = arrays.get("edge_attributes") or {}
+        if set(attributes) - {ORIGINAL_EDGE_ID}:
+            if ORIGINAL_EDGE_ID not in attributes:
+                raise ValueError(
+                    "it has edge attributes, which GraphBolt did not bring into the graph's order, and no original "
+                    "edge ids to do so"
+                )
+            kinds = len(arrays.get("edge_type_to_id") or ())
+            arrays["edge_attributes"] = in_graph_order(attributes, arrays.get("type_per_edge"), kinds)
+        return fused_csc_sampling_graph(**arrays)
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path} holds no graph that can be read: {error}; {again}") from error
-    attributes = arrays.get("edge_attributes") or {}
-    if set(attributes) - {ORIGINAL_EDGE_ID}:
-        if ORIGINAL_EDGE_ID not in attributes:
-            raise ValueError(
-                f"{path} has edge attributes, which GraphBolt did not bring into the graph's order, and no original "
-                f"edge ids to do so; {again}"
-            )
-        arrays["edge_attributes"] = in_graph_order(attributes, arrays.get("type_per_edge"))
-    return fused_csc_sampling_graph(**arrays)
 
 
 def arrays_of(found: Any) -> dict[str, Any]:
@@ -76,6 +80,15 @@ def arrays_of(found: Any) -> dict[str, Any]:
         found = from_shells(found)
     if not isinstance(found, dict) or not {"csc_indptr", "indices"} <= set(found):
         raise ValueError(f"it is a {type(found).__name__}")
+    unknown = set(found) - {*ARRAYS.values(), *TYPE_ARRAYS, *NUMBERS, *ATTRIBUTES}
+    if unknown:
+        raise ValueError(f"it has {sorted(map(str, unknown))}, which are no parts of a graph")
+    for name in (*NUMBERS, *ATTRIBUTES):
+        values = found.get(name)
+        if values is not None and not isinstance(values, dict):
+            raise ValueError(f"its {name} is a {type(values).__name__}, not a dict")
+        if name in ATTRIBUTES and not all(isinstance(value, torch.Tensor) for value in (values or {}).values()):
+            raise ValueError(f"its {name} must be tensors")
     return found
 
 
@@ -93,21 +106,29 @@ def from_shells(graph: Shell) -> dict[str, Any]:
     arrays: dict[str, Any] = {ours: tensors[name] for name, ours in ARRAYS.items()}
     arrays |= {ours: tensors[name] for name, ours in TYPE_ARRAYS.items() if name in tensors}
     for name in NUMBERS:
-        if state.get(name):
+        if isinstance(state.get(name), dict):
             arrays[name] = {kind: int(number) for kind, number in state[name].items()}
-    arrays |= {name: dict(state[name]) for name in ("node_attributes", "edge_attributes") if state.get(name)}
+    arrays |= {name: state[name] for name in ATTRIBUTES if state.get(name)}
     return arrays
 
 
-def in_graph_order(attributes: Mapping[str, torch.Tensor], types: torch.Tensor | None) -> dict[str, torch.Tensor]:
+def in_graph_order(
+    attributes: Mapping[str, torch.Tensor], types: torch.Tensor | None, num_types: int
+) -> dict[str, torch.Tensor]:
     """Return edge attributes in the order of the graph; the lists of the types lay one behind the other."""
-    ids = attributes[ORIGINAL_EDGE_ID].to(torch.int64)
-    if types is not None:
-        counts = torch.bincount(types.to(torch.int64))
-        ids = ids + (counts.cumsum(0) - counts)[types.to(torch.int64)]
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(ids):
-        raise ValueError(f"{ORIGINAL_EDGE_ID} must have ids below {len(ids)} for each edge type")
+    ids = attributes[ORIGINAL_EDGE_ID]
+    if ids.is_floating_point() or ids.dim() != 1:
+        raise ValueError(f"{ORIGINAL_EDGE_ID} must be a vector of whole numbers, but is {ids.dtype} {list(ids.shape)}")
     for name, values in attributes.items():
-        if len(values) != len(ids):
-            raise ValueError(f"edge attribute {name!r} has {len(values)} rows, but the graph has {len(ids)} edges")
-    return {name: values if name == ORIGINAL_EDGE_ID else values[ids] for name, values in attributes.items()}
+        if values.dim() == 0 or len(values) != len(ids):
+            raise ValueError(f"edge attribute {name!r} has shape {list(values.shape)}, but there are {len(ids)} edges")
+    places = ids.to(torch.int64)
+    if types is not None:
+        if len(types) != len(ids) or (len(types) and not 0 <= int(types.min()) <= int(types.max()) < num_types):
+            raise ValueError(f"type_per_edge must have a type below {num_types} for each of {len(ids)} edges")
+        counts = torch.bincount(types.to(torch.int64), minlength=num_types)
+        places = places + (counts.cumsum(0) - counts)[types.to(torch.int64)]
+        places = places.where((ids >= 0) & (ids < counts[types.to(torch.int64)]), -1)
+    if not torch.equal(places.sort().values, torch.arange(len(ids))):
+        raise ValueError(f"{ORIGINAL_EDGE_ID} must have the ids from 0 on of each edge type, each once")
+    return {name: values if name == ORIGINAL_EDGE_ID else values[places] for name, values in attributes.items()}

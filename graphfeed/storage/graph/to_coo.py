@@ -37,7 +37,8 @@ def to_coo(graph: FusedCSCSamplingGraph) -> dict[str | None, EdgeList]:
     if graph.edge_type_to_id is None or graph.node_type_to_id is None or graph.type_per_edge is None:
         order = torch.arange(len(destinations)) if ids is None else ids.argsort(stable=True)
         return {None: EdgeList(graph.indices[order].long(), destinations[order], order)}
-    first = dict(zip(graph.node_type_to_id, graph.first_ids(), strict=False))
+    assert isinstance(graph.num_nodes, dict)
+    first = dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # both in the order of ids
     found: dict[str | None, EdgeList] = {}
     for edge_type, number in graph.edge_type_to_id.items():
         places = (graph.type_per_edge == number).nonzero().squeeze(1)

@@ -40,3 +40,11 @@ def test_without_ids_edges_are_in_the_order_of_the_graph() -> None:
     assert found.sources.tolist() == [1, 2, 0]
     assert found.destinations.tolist() == [0, 0, 2]
     assert found.positions.tolist() == [0, 1, 2]
+
+
+def test_node_types_may_come_in_another_order_than_their_ids() -> None:
+    arrays = from_coo({"a:r:b": ([0, 1], [1, 2])}, {"a": 2, "b": 3}).fields()
+    graph = fused_csc_sampling_graph(**arrays | {"node_type_to_id": {"b": 1, "a": 0}})
+    found = to_coo(graph)["a:r:b"]
+    assert found.sources.tolist() == [0, 1]
+    assert found.destinations.tolist() == [1, 2]
