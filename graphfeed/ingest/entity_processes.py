@@ -161,11 +161,16 @@ def read_entities(
         at_once: Whether all processes run at the same time, or one after the other.
 
     Raises:
-        RuntimeError: The program can't start processes.
+        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
         ValueError: A process failed. The message has the entity, and its traceback or how the process ended. Others
             are stopped.
     """
     check_main_module("spawn")
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "a process that is a daemon, such as a worker of torch's DataLoader, can't start processes; read the graph "
+            "in the main process"
+        )
     found: dict[str, Found] = {}
     waves = [list(entities)] if at_once else [[entity] for entity in entities]
     for wave in waves:

@@ -4,13 +4,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.records import ExampleLayout
+from graphfeed.ops.records import MOST_RECORD_BYTES, ExampleLayout
 
 KINDS = {
     "int64": "int64",
@@ -78,7 +79,7 @@ class ExampleSchema:
     """
 
     def __init__(self, features: Iterable[str] | Mapping[str, Any] | None) -> None:
-        if isinstance(features, (str, bytes)):
+        if isinstance(features, (str, bytes)) or not isinstance(features, (Iterable, NoneType)):
             raise TypeError(f"features must be a list of names, or a dict of specs, but is {brief(features)}")
         self.names = None if features is None else list(features)
         if not all(isinstance(name, str) for name in self.names or []):
@@ -143,6 +144,11 @@ def read_spec(name: str, spec: Any) -> Column:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if not all(isinstance(size, int) and size >= 0 for size in sizes):
         raise ValueError(f"features[{name!r}].shape must be a list of whole numbers, but is {brief(shape)}")
+    if max(*sizes, prod(sizes), 0) > MOST_RECORD_BYTES:
+        raise ValueError(
+            f"features[{name!r}].shape must be that of the values of a record, which has at most {MOST_RECORD_BYTES} "
+            f"bytes, but is {brief(shape)}"
+        )
     kind = KINDS[text]
     default = getattr(spec, "default_value", None)
     if default is None:
@@ -159,13 +165,17 @@ def default_tensor(name: str, kind: str, shape: tuple[int, ...], value: Any) -> 
             raise ValueError(f"features[{name!r}].default_value must be bytes, but is {brief(value)}")
         row = torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
         return row.expand(*shape, len(text)).contiguous()
-    dtype = torch.int64 if kind == "int64" else torch.float32
+    wrong = f"features[{name!r}].default_value must be one number, or have shape {shape}, but is {brief(value)}"
     try:
-        return torch.as_tensor(value, dtype=dtype).expand(shape).contiguous()
+        given = torch.as_tensor(value)
+        values = given.to(torch.int64 if kind == "int64" else torch.float32).expand(shape).contiguous()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"features[{name!r}].default_value must be one number, or have shape {shape}, but is {brief(value)}"
-        ) from error
+        raise ValueError(wrong) from error
+    if given.numel() != 1 and given.shape != shape:
+        raise ValueError(wrong)
+    if kind == "int64" and given.numel() and (given.is_floating_point() or given.is_complex()):
+        raise ValueError(f"features[{name!r}].default_value must be an integer, as dtype says, but is {brief(value)}")
+    return values
 
 
 def settle_column(name: str, given: Column | None, found: "tuple[str, int, int] | None") -> Column:

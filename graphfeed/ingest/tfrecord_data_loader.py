@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed
@@ -12,6 +13,7 @@ from graphfeed.ingest.example_schema import ExampleSchema, FixedLenFeature
 from graphfeed.ingest.growing_rows import GrowingRows
 from graphfeed.ingest.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions, share_of
 from graphfeed.ingest.tfrecord_reader import Batch, read_batches
+from graphfeed.ops.arguments import brief
 
 EXACT_INTEGERS = 1 << 24
 """Up to here, float32 holds every integer."""
@@ -79,8 +81,9 @@ class TFRecordDataLoader:
 
         Raises:
             FileNotFoundError: The folder is not there.
-            ValueError: What `read_tfrecords` raises; a dimension other than `feature_dim`; an integer that float32
-                can't hold, unless the info has a `feature_dtype`.
+            TypeError: `entity_key` or a spec is something else.
+            ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
+                an integer that float32 can't hold, unless the info has a `feature_dtype`.
         """
         found = self.load(serialized_tf_record_info, tf_dataset_options, {})
         return found.ids, found.features
@@ -95,15 +98,9 @@ class TFRecordDataLoader:
         """Return all tensors of an entity; those that have a descriptor lie in its file."""
         del options  # They are TensorFlow's.
         files = self.files_of(info)
-        keys = entity_keys(info)
-        one_id = FixedLenFeature([], torch.int64)
-        wanted = dict.fromkeys([*keys, *info.feature_keys, *info.label_keys])
-        missing = [key for key in wanted if key not in info.feature_spec and key not in keys]
-        if missing:
-            raise ValueError(f"feature_spec must have all keys, but has no {missing[0]!r}")
-        schema = ExampleSchema({key: info.feature_spec.get(key, one_id) for key in wanted})
+        keys, schema = entity_keys(info), schema_of(info)
         dtype = info.feature_dtype
-        widths = {key: schema.given[key].count for key in wanted}
+        widths = {key: column.count for key, column in schema.given.items()}
         columns = sum(widths[key] for key in info.feature_keys)
         if columns != info.feature_dim:
             raise ValueError(
@@ -130,13 +127,52 @@ class TFRecordDataLoader:
 
 
 def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
-    """Return the names of a node's id, or of an edge's two."""
-    return [info.entity_key] if isinstance(info.entity_key, str) else list(info.entity_key)
+    """Return the names of a node's id, or of an edge's two.
+
+    Raises:
+        TypeError: Something else.
+        ValueError: Another number of names.
+    """
+    given: Any = info.entity_key
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or not all(isinstance(key, str) for key in given):
+        raise TypeError(
+            f"entity_key must be the name of a node's id, or those of an edge's ends, but is {brief(given)}"
+        )
+    if len(given) not in (1, 2):
+        raise ValueError(f"entity_key must be one name or two, but is {brief(given)}")
+    return list(given)
+
+
+def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
+    """Return what to read of each record.
+
+    Raises:
+        TypeError: Keys or specs are something else.
+        ValueError: A key without a spec, or an id that is not one int64.
+    """
+    keys = entity_keys(info)
+    one_id = FixedLenFeature([], torch.int64)
+    wanted = dict.fromkeys([*keys, *info.feature_keys, *info.label_keys])
+    missing = [key for key in wanted if key not in info.feature_spec and key not in keys]
+    if missing:
+        raise ValueError(f"feature_spec must have all keys, but has no {missing[0]!r}")
+    schema = ExampleSchema({key: info.feature_spec.get(key, one_id) for key in wanted})
+    for key in keys:
+        column = schema.given[key]
+        if column.kind != "int64" or column.count != 1:
+            raise ValueError(
+                f"feature_spec[{key!r}] must be one int64, because entity_key names it as an id, but is {column.kind} "
+                f"of shape {column.shape}"
+            )
+    return schema
 
 
 def row_bytes(info: SerializedTFRecordInfo) -> int:
     """Return what a row takes in all tensors of an entity."""
-    of_labels = sum(ExampleSchema({key: info.feature_spec[key]}).given[key].count for key in info.label_keys)
+    given = schema_of(info).given
+    of_labels = sum(given[key].count for key in info.label_keys)
     return (
         8 * len(entity_keys(info)) + info.feature_dim * (info.feature_dtype or torch.float32).itemsize + 4 * of_labels
     )

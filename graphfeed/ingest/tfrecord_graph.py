@@ -53,8 +53,10 @@ def load_torch_tensors_from_tf_record(
     Raises:
         MemoryError: The tensors are larger than the memory that is free, and there is no folder to spill to; or larger
             than that folder's disk.
-        ValueError: A process failed. The message has its entity, and a traceback or the signal that killed it.
-        RuntimeError: The program can't start processes.
+        ValueError: A key without a spec, or an id that is not one int64. Or a process failed: the message has its
+            entity, and a traceback or the signal that killed it.
+        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
+        TypeError: An `entity_key` or a spec is something else.
 
     Example:
         >>> nodes = SerializedTFRecordInfo("export/nodes/", [], {}, 0, entity_key="id")

@@ -11,7 +11,8 @@ from typing import IO, Any
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.records import ExampleLayout, write_examples
+from graphfeed.ops.records import MOST_RECORD_BYTES, ExampleLayout, write_examples
+from graphfeed.ops.records.write_examples import FRAME_BYTES, most_bytes
 
 BATCH_BYTES = 1 << 22
 EXACT_IN_FLOAT = (torch.float32, torch.float16, torch.bfloat16)
@@ -31,8 +32,10 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
         compression: "gzip", or None.
 
     Raises:
-        TypeError: Values of another dtype. Of float64, digits would be lost: convert it with `.float()`.
-        ValueError: Columns of different lengths or with other dimensions, or another compression.
+        TypeError: `columns` are no dict by name, or values have another dtype. Of float64, digits would be lost:
+            convert it with `.float()`.
+        ValueError: Columns of different lengths or with other dimensions, a row that is too large for a record, or
+            another compression.
 
     Example:
         >>> import tempfile
@@ -43,6 +46,10 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
     """
     if compression is not None and str(compression).lower() != "gzip":
         raise ValueError(f"compression must be 'gzip' or None, but is {brief(compression)}")
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"columns must be a dict from name to values, but is {brief(columns)}")
+    if not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"columns must have names that are text, but has {brief(list(columns))}")
     tensors = {name: as_column(name, values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in tensors.items()}
     if len(set(lengths.values())) > 1:
@@ -55,7 +62,7 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
         [values.shape[1] for values in tensors.values()],
         [values.shape[2] if values.dim() == 3 else values.dtype.itemsize for values in tensors.values()],
     )
-    step = max(1, BATCH_BYTES // max(layout.row_bytes, 1))
+    step = max(1, BATCH_BYTES // most_bytes(layout))
     with new_file(Path(path), compressed=compression is not None) as file:
         for start in range(0, rows, step):
             part = {name: values[start : start + step] for name, values in tensors.items()}
@@ -63,7 +70,14 @@ def write_tfrecords(path: str | os.PathLike[str], columns: Mapping[str, Any], co
             buffer = torch.zeros(layout.buffer_bytes(count), dtype=torch.uint8)
             for name, into in layout.columns(buffer, count).items():
                 into.copy_(part[name])
-            file.write(write_examples(buffer, count, layout).numpy().data)
+            records = write_examples(buffer, count, layout)
+            # Several records together are far from the limit.
+            if len(records) - FRAME_BYTES > MOST_RECORD_BYTES:
+                raise ValueError(
+                    f"a record may have {MOST_RECORD_BYTES} bytes, but row {start} takes {len(records) - FRAME_BYTES}; "
+                    "write it as several rows"
+                )
+            file.write(records.numpy().data)
 
 
 def as_column(name: str, values: Any) -> torch.Tensor:

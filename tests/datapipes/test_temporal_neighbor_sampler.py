@@ -140,3 +140,12 @@ def test_errors_say_what_is_wrong(options: dict[str, Any], error: type[Exception
     arguments: dict[str, Any] = {"graph": GRAPH, "fanouts": [1], "edge_timestamp_attr_name": "time"} | options
     with pytest.raises(error, match=words):
         ITEMS.temporal_sample_neighbor(**arguments)
+
+
+@pytest.mark.parametrize("window", [2**63 - 3, 2**63 - 2, 2**63 - 1])
+def test_an_inclusive_window_as_large_as_can_be_takes_all_from_before(window: int) -> None:
+    def sample(window: int | None) -> list[str]:
+        options: dict[str, Any] = {"edge_timestamp_attr_name": "time", "pre_time_window": window, "inclusive": True}
+        return digests(ITEMS.temporal_sample_neighbor(GRAPH, [3, 3], **options))
+
+    assert sample(window) == sample(None)

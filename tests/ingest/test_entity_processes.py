@@ -73,6 +73,12 @@ def test_a_process_that_is_killed_is_named_and_the_others_are_stopped(tmp_path: 
     assert pids() == {}
 
 
+def test_a_daemon_is_told_that_it_cannot_start_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "daemon", True)
+    with pytest.raises(RuntimeError, match=r"a process that is a daemon, .* can't start processes"):
+        read_entities([Entity("node", {}, OPTIONS)], TFRecordDataLoader(0, 1), None, at_once=True)
+
+
 @pytest.mark.slow
 def test_an_error_has_its_entity_and_traceback_and_ends_what_would_come_next(tmp_path: Path) -> None:
     info = export(tmp_path / "edges", edges(3), 1, feature_dim=7)

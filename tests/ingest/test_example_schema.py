@@ -63,12 +63,17 @@ def test_what_the_caller_says_is_kept_and_the_rest_is_taken_from_the_record() ->
     ("features", "error", "text"),
     [
         ("id", TypeError, "features must be a list of names"),
+        (3, TypeError, "features must be a list of names, or a dict of specs, but is 3"),
         ([1], TypeError, "features must have names that are text"),
         ({"a": SimpleNamespace(dtype="int64")}, TypeError, r"features\['a'\] must be a FixedLenFeature"),
         ({"a": FixedLenFeature([], "float64")}, ValueError, "int64, float32 or 'string', but is 'float64'"),
         ({"a": FixedLenFeature([-1], "int64")}, ValueError, "shape must be a list of whole numbers"),
         ({"a": FixedLenFeature([None], "int64")}, ValueError, "shape must be a list of whole numbers"),
         ({"a": FixedLenFeature([2], "int64", [1, 2, 3])}, ValueError, "one number, or have shape"),
+        ({"a": FixedLenFeature([3, 2], "int64", [1, 2])}, ValueError, "one number, or have shape"),
+        ({"a": FixedLenFeature([], "int64", 1.5)}, ValueError, "default_value must be an integer, .* but is 1.5"),
+        ({"a": FixedLenFeature([2**62], "int64")}, ValueError, r"features\['a'\].shape must be that of the values of"),
+        ({"a": FixedLenFeature([0, 2**62], "int64")}, ValueError, r"features\['a'\].shape must be that of the values"),
         ({"a": FixedLenFeature([], "string", 5)}, ValueError, "default_value must be bytes, but is 5"),
     ],
 )  # fmt: skip

@@ -80,6 +80,11 @@ def test_labels_are_beside_the_features(tmp_path: Path) -> None:
     [
         ({"feature_dim": 4}, "feature_dim must be that of the features of feature_keys, 3, not 4"),
         ({"feature_keys": ["zz"]}, "feature_spec must have all keys, but has no 'zz'"),
+        ({"label_keys": ["zz"]}, "feature_spec must have all keys, but has no 'zz'"),
+        ({"entity_key": "f"}, r"\['f'\] must be one int64, .* but is float of shape \(2,\)"),
+        ({"feature_spec": {**SPEC, "id": FixedLenFeature([2], "int64")}}, r"feature_spec\['id'\] must be one int64"),
+        ({"feature_spec": {**SPEC, "id": FixedLenFeature([], "float")}}, r"feature_spec\['id'\] must be one int64"),
+        ({"entity_key": ("id", "n", "id")}, r"entity_key must be one name or two, but is \('id', 'n', 'id'\)"),
         ({"entity_key": "idx"}, "record 0, at byte 12: feature 'idx' is missing"),
         ({"feature_spec": {**SPEC, "f": FixedLenFeature([3], "float")}, "feature_dim": 4}, "has 2 values, and not 3"),
         (
@@ -94,6 +99,12 @@ def test_what_does_not_fit_the_files_is_refused(tmp_path: Path, more: dict[str, 
     object.__setattr__(info, "feature_spec", spec)
     with pytest.raises(ValueError, match=text):
         TFRecordDataLoader(0, 1).load_as_torch_tensors(info)
+
+
+@pytest.mark.parametrize("key", [3, None, ("id", 3)])
+def test_a_key_that_is_no_name_is_refused(tmp_path: Path, key: Any) -> None:
+    with pytest.raises(TypeError, match="entity_key must be the name of a node's id, or those of an edge's ends, but"):
+        TFRecordDataLoader(0, 1).load_as_torch_tensors(export(tmp_path / "nodes", nodes(4), 1, entity_key=key))
 
 
 def test_a_rank_beyond_the_others_is_refused() -> None:

@@ -134,6 +134,16 @@ def test_labels_of_edges_are_refused(tmp_path: Path) -> None:
         load(LOADER, SerializedGraphMetadata(info, info), True)
 
 
+def test_labels_without_a_spec_are_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record_calls(monkeypatch)
+    info = export(tmp_path / "nodes", nodes(2), 1, label_keys=["zz"])
+    with pytest.raises(ValueError, match="feature_spec must have all keys, but has no 'zz'"):
+        load(LOADER, SerializedGraphMetadata(info, export(tmp_path / "edges", edges(2), 1)), True)
+    assert calls == []
+
+
 def test_empty_exports_give_empty_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     record_calls(monkeypatch)
     with caplog.at_level(logging.ERROR):

@@ -43,15 +43,27 @@ def test_the_same_rows_make_the_same_compressed_file(tmp_path: Path) -> None:
         ({"a": torch.zeros(2, dtype=torch.float64)}, TypeError, r"columns\['a'\] must be integers, float32 or bytes"),
         ({"a": torch.zeros(2, 2, 2)}, ValueError, r"must have shape \(rows,\) or \(rows, k\), but has \(2, 2, 2\)"),
         ({"a": torch.zeros(2, dtype=torch.uint8)}, ValueError, r"must have shape \(rows, length\)"),
+        ([1, 2], TypeError, r"columns must be a dict from name to values, but is \[1, 2\]"),
+        ({"a": [1], 3: [1]}, TypeError, r"columns must have names that are text, but has \['a', 3\]"),
         ({"a": [1], "b": [1, 2]}, ValueError, "equally many rows, but have {'a': 1, 'b': 2}"),
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(
-    tmp_path: Path, columns: dict[str, Any], error: type[Exception], text: str
+    tmp_path: Path, columns: Any, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         write(tmp_path / "file", columns)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [len(tfrecords.example({"a": [b"x" * length]})) for length in (100, 101)]
+    monkeypatch.setitem(write.__globals__, "BATCH_BYTES", 1)
+    monkeypatch.setitem(write.__globals__, "MOST_RECORD_BYTES", sizes[0])
+    write(tmp_path / "file", {"a": torch.zeros(3, 100, dtype=torch.uint8)})
+    with pytest.raises(ValueError, match=f"a record may have {sizes[0]} bytes, but row 0 takes {sizes[1]}"):
+        write(tmp_path / "larger", {"a": torch.zeros(3, 101, dtype=torch.uint8)})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_another_compression_is_refused(tmp_path: Path) -> None:

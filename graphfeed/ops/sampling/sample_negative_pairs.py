@@ -87,7 +87,10 @@ def sample_negative_pairs(
     check_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
     out = buffers.empty((count, 2), torch.int64, destinations.cumulative.device)
     module = kernels("sampling.sample_negative_pairs", destinations.cumulative, limits=limits)
-    ends = [(end.size, *as_kernel_args(out, end.cumulative, end.times)) for end in (drawn, destinations)]
+    ends = [
+        (end.size, *as_kernel_args(out, end.cumulative, end.times if limits.numel() else NOTHING))
+        for end in (drawn, destinations)
+    ]
     columns = as_kernel_args(out, edges.indptr, edges.indices, edges.types)
     given, times, made = as_kernel_args(out, fixed.contiguous(), limits.contiguous(), out)
     known = (*columns, edges.kind, edges.first_source, edges.first_destination)

@@ -147,7 +147,8 @@ class TypedOutputs:
         old = self.arrays
         columns, picks, edges, rows = (2 * int(need) for need in old.needs)
         nodes = int(old.known[hop + 1].max())
-        for name, count, array in (("edges", edges // 2, old.indptr), ("nodes", nodes, old.neighbors)):
+        # Where the picks don't fit, they are not edges yet.
+        for name, count, array in (("edges", max(picks, edges) // 2, old.indptr), ("nodes", nodes, old.neighbors)):
             if count > np.iinfo(array.dtype).max:
                 raise ValueError(
                     f"hop {hop} would have {count} {name}, too many for {array.dtype}; take smaller fanouts, or make "

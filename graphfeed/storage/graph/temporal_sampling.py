@@ -23,6 +23,7 @@ SampleInTime: TypeAlias = Callable[
     [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
 ]
 """Samples one hop; see `temporal_sample_one_hop`."""
+LAST_TIME = torch.iinfo(torch.int64).max
 
 
 def temporal_sample_hops(
@@ -46,7 +47,7 @@ def temporal_sample_hops(
     ids = check_seeds(graph, seeds)
     assert window is None or isinstance(window, int)
     if query.inclusive:
-        times, window = later(times), None if window is None else window + 2
+        times, window = later(times), None if window is None else min(window, LAST_TIME - 2) + 2
     if request.strategy == "labor":
         pairs = [(key, key) for key in keys]
         layers = ops.temporal_labor_sample_hops(
@@ -199,7 +200,7 @@ def stack_queries(
 
 def later(times: torch.Tensor) -> torch.Tensor:
     """Return the times by one later, so that what has these times exists; the last one of int64 stays."""
-    return times.clamp(max=torch.iinfo(torch.int64).max - 1) + 1
+    return times.clamp(max=LAST_TIME - 1) + 1
 
 
 def pick_in_time(

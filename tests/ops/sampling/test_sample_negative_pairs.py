@@ -51,6 +51,12 @@ def test_where_all_are_wrong_it_says_so() -> None:
         ops.sample_negative_pairs(1, KEY, late, late, limits=torch.tensor([4]))
 
 
+def test_without_limits_times_do_not_matter() -> None:
+    late = Population(3, times=torch.tensor([5, 6, 7]))
+    found = ops.sample_negative_pairs(9, KEY, late, late)
+    assert torch.equal(found, ops.sample_negative_pairs(9, KEY, Population(3), Population(3)))
+
+
 def test_nodes_are_drawn_in_proportion_to_their_weights() -> None:
     weights = torch.tensor([0.0, 1.0, 0.0, 2.0, 5.0, 0.0])
     nodes = Population(6, ops.cumulate_weights(torch.tensor([0, 6]), weights))

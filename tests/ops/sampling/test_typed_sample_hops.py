@@ -166,6 +166,14 @@ def test_none_where_the_map_would_be_too_large(monkeypatch: pytest.MonkeyPatch) 
     assert ops.typed_sample_hops(random_graph(), SEEDS, HOPS, [1, 2]) is None
 
 
+def test_picks_that_int32_cannot_count_are_refused_before_there_is_room_for_them() -> None:
+    graph, fanout = random_graph(), torch.tensor([2**31 - 1])
+    graph = graph._replace(indptr=graph.indptr.int(), indices=graph.indices.int())
+    seeds = [torch.tensor(part, dtype=torch.int32) for part in ([0, 1], [], [])]
+    with pytest.raises(ValueError, match=r"hop 0 would have \d+ edges, too many for int32; take smaller fanouts"):
+        ops.typed_sample_hops(graph, seeds, [fanout], [1], replace=True)
+
+
 def test_results_stay_as_they_are_while_others_are_made() -> None:
     graph = random_graph()
 
