@@ -180,6 +180,10 @@ class Batch:
         """Return a column of numbers or of vectors, which all have one length, as an array of one or two dimensions."""
         pa, pc = arrow(), arrow("compute")
         values, kind = self.rows.column(column), self.kind(column)
+        if pa.types.is_temporal(kind):
+            raise TypeError(
+                f"{self.table.name}: {column} has {kind}, but a feature has numbers; save a number of days, for example"
+            )
         if not is_list(kind):
             dtype = kind if is_number(kind) and not pa.types.is_boolean(kind) else pa.float64()
             if pa.types.is_boolean(kind):
@@ -189,15 +193,20 @@ class Batch:
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
         lengths = as_numpy(pc.list_value_length(values).fill_null(0))
-        right = self.kinds.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else 0)
+        right = self.kinds.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
         self.refuse(column, lengths != right, f"which has another length than {right}, as the rows before")
         inner = values.flatten() if not self.drop.any() else values.filter(pa.array(~self.drop)).flatten()
         if not is_number(inner.type):
             raise TypeError(f"{self.table.name}: {column} must have vectors of numbers, but has {inner.type}")
+        kept = ~self.drop
         if inner.null_count:
-            inner = inner.cast(pa.float64()).fill_null(np.nan)
+            if missing is None:
+                lacking = np.zeros(len(self), dtype=bool)
+                lacking[kept] = as_numpy(inner.is_null()).reshape(-1, right).any(axis=1)
+                self.refuse(column, lacking, "which has a missing number; `missing` can take its place")
+            inner = inner.fill_null(pa.scalar(missing or 0).cast(inner.type))
         matrix = np.zeros((len(self), right), dtype=as_numpy(inner[:0]).dtype)
-        matrix[~self.drop] = as_numpy(inner).reshape(-1, right)
+        matrix[kept] = as_numpy(inner).reshape(int(kept.sum()), right)
         return self.without_nan(column, matrix, missing)
 
     def without_nan(self, column: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
@@ -221,8 +230,10 @@ class Kinds:
         """Return the name and type of a column."""
         return self.schema.field(column)
 
-    def width(self, column: str, found: int) -> int:
-        """Return the length of the vectors of a column: the one that was found first."""
+    def width(self, column: str, found: int | None) -> int:
+        """Return the length of the vectors of a column: the one that was found first, and 0 before one was."""
+        if found is None:
+            return int(self.widths.get(column, 0))
         return int(self.widths.setdefault(column, found))
 
 

@@ -229,12 +229,13 @@ def inspect_feature(feature: Feature) -> FeatureReport:
     for start in range(0, max(rows, 1), step):
         values = feature.read(torch.arange(start, min(start + step, rows)))
         dtype = values.dtype
+        numbers = values.numpy()  # because torch finds no bounds of uint16, uint32 and uint64
         if values.is_floating_point():
-            missing = torch.isnan(values)
+            missing = np.isnan(numbers)
             nan += int(missing.sum())
-            values = values[~missing]
-        if values.numel():
-            low, high = min(low, float(values.min())), max(high, float(values.max()))
+            numbers = numbers[~missing]
+        if numbers.size:
+            low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
     return FeatureReport(str(dtype).removeprefix("torch."), (rows, *feature.size()), low, high, nan)
 
 

@@ -106,9 +106,11 @@ class GrowingArrays:
             raise
 
     def append(self, name: str, values: NDArray[Any]) -> None:
-        """Write the next rows of an array."""
+        """Write the next rows of an array, in the byte order of the machine."""
         if name not in self.arrays:
-            self.arrays[name] = GrowingArray(self.folder / f"{name}.npy", values.dtype, values.shape[1:])
+            self.arrays[name] = GrowingArray(
+                self.folder / f"{name}.npy", values.dtype.newbyteorder("="), values.shape[1:]
+            )
         self.arrays[name].append(values)
 
     def sync(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def guess_spec(files: Sequence[str | os.PathLike[str]]) -> tuple[Spec, list[str]
     """
     seen = [look_at(Path(file)) for file in files]
     edges = [table for table in seen if table.ends is not None]
-    others = {table.stem: table for table in seen if table.ends is None}
+    others = {name_of(table, edges): table for table in seen if table.ends is None}
     if not edges:
         raise ValueError(
             f"none of the {len(seen)} files seems to hold edges, with columns such as source and destination"
@@ -135,6 +135,13 @@ def names_types(table: Seen, nodes: dict[str, Seen]) -> bool:
     ends = {parts[0], parts[-1]}
     named = bool(nodes.keys() & ends) or ends == {end.lower() for end in table.ends or ()}
     return (len(parts) >= 3 and named) or ends_of(table) is not None
+
+
+def name_of(table: Seen, edges: Sequence[Seen]) -> str:
+    """Return the type of a table of nodes: `user` for `users.parquet` too, if that is how edges call it."""
+    words = {word for own in edges for word in (*own.stem.split("_"), *(ends_of(own) or ()))}
+    singular = table.stem.removesuffix("s")
+    return singular if table.stem not in words and singular in words else table.stem
 
 
 def ends_of(table: Seen) -> tuple[str, str] | None:

@@ -96,7 +96,10 @@ class RowOutputs:
         """
         kept = {name: batch.keep(values) for name, values in found.items()}
         for number in range(len(self.table.features)):
-            self.out.append(f"{self.prefix}_feature_{number}", kept[f"feature_{number}"])
+            values = kept[f"feature_{number}"]
+            # Where all rows are left out, the length of vectors isn't known yet.
+            if len(values) or values.shape[1:] != (0,):
+                self.out.append(f"{self.prefix}_feature_{number}", values)
         for part in PARTS:
             if part in kept:
                 for name, values in items.items():
@@ -108,13 +111,12 @@ class RowOutputs:
 
     def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
         """Return for each part whether a row belongs to it."""
-        pa, pc = arrow(), arrow("compute")
+        pc = arrow("compute")
         split = self.table.splits
         if split is None:
             return {}
         if split.column is None:
-            masks = {part: batch.numbers(column, pa.float64(), 0.0) for part, column in parts_of(split)}
-            return {part: mask != 0 for part, mask in masks.items()}
+            return read_masks(batch, parts_of(split))
         texts = batch.texts(split.column)
         return {part: as_numpy(pc.equal(texts, value).fill_null(False)) for part, value in parts_of(split)}
 
@@ -199,6 +201,19 @@ class RowOutputs:
 def parts_of(split: Any) -> list[tuple[str, str]]:
     """Return the parts that a split has, with their values or columns."""
     return [(part, getattr(split, part)) for part in PARTS if getattr(split, part) is not None]
+
+
+def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[np.bool_]]:
+    """Return the columns of booleans that split the rows, and refuse rows that are in several parts."""
+    masks: dict[str, NDArray[np.bool_]] = {}
+    taken = np.zeros(len(batch), dtype=bool)
+    for part, column in parts:
+        values = batch.numbers(column, arrow().float64(), 0.0)
+        batch.refuse(column, (values != 0) & (values != 1), "but a mask must be 0 or 1")
+        masks[part] = values == 1
+        batch.refuse(column, masks[part] & taken, f"but the row is for another part than {part} already")
+        taken |= masks[part]
+    return masks
 
 
 def is_reference(name: str) -> bool:

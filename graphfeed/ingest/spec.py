@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
+import numpy as np
 import yaml
 
 from graphfeed.ops.arguments import brief
@@ -43,6 +44,9 @@ class Split:
         if self.column is not None and not any(getattr(self, part) for part in PARTS):
             for part in PARTS:
                 object.__setattr__(self, part, part)
+        named = [getattr(self, part) for part in PARTS if getattr(self, part) is not None]
+        if len(set(named)) < len(named):
+            raise ValueError(f"split must name another column or value for each part, but names {named}")
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class NodeTable(Table):
             raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
         if not self.files and (self.id or isinstance(self.time, str) or self.split is not None):
             raise ValueError("id, time and split are columns, but there are no files; name them in files")
+        check_time(self.time)
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,8 @@ class EdgeTable(Table):
         object.__setattr__(self, "destination", str(self.destination))
         if not self.files:
             raise ValueError("files is missing; name the files of the edges")
+        check_weight(self.weight)
+        check_time(self.time)
         if self.time_sorted and not isinstance(self.time, str):
             raise ValueError("time_sorted is about a column, but time names none")
 
@@ -242,6 +249,26 @@ class Spec:
             return cls(tables["edges"], tables["nodes"], name, folder)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
+
+
+def check_weight(weight: Any) -> None:
+    """Raise unless a weight, if it is no column, is one that all edges may have."""
+    if weight is None or isinstance(weight, str):
+        return
+    if isinstance(weight, (bool, np.bool_)) or not isinstance(weight, (int, float, np.integer, np.floating)):
+        raise TypeError(f"weight must be the name of a column or a number, but is {brief(weight)}")
+    if not 0 <= weight <= float(np.finfo(np.float32).max):
+        raise ValueError(f"weight must be a number from 0 that float32 can hold, but is {weight}")
+
+
+def check_time(time: Any) -> None:
+    """Raise unless a time, if it is no column, is one that all rows may have."""
+    if time is None or isinstance(time, str):
+        return
+    if isinstance(time, (bool, np.bool_)) or not isinstance(time, (int, float, np.integer, np.floating)):
+        raise TypeError(f"time must be the name of a column or a number, but is {brief(time)}")
+    if not -(1 << 63) <= time < 1 << 63 or time % 1:
+        raise ValueError(f"time must be a whole number that int64 can hold, but is {time}")
 
 
 def as_columns(columns: Any) -> tuple[str, ...]:

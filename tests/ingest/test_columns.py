@@ -120,3 +120,23 @@ def test_ids_are_texts_or_integers_but_not_both() -> None:
     # Polars has these.
     views = batch({"a": pa.array(["x", "y"], pa.string_view())})
     assert views.ids("a", texts=True).to_pylist() == views.texts("a").to_pylist() == ["x", "y"]
+
+
+def test_vectors_have_one_dtype_whatever_is_missing_in_a_batch() -> None:
+    vectors = pa.array([[1, None], [3, 4]])
+    found = batch({"a": vectors}).feature("a", 7)
+    assert found.dtype == np.int64
+    assert found.tolist() == [[1, 7], [3, 4]]
+    with pytest.raises(ValueError, match=r"row 10: a is .*, which has a missing number; `missing` can take its place"):
+        batch({"a": vectors}).feature("a", None)
+    assert batch({"a": pa.array([[], []], pa.list_(pa.int64()))}).feature("a", None).shape == (2, 0)
+
+
+def test_a_batch_without_rows_leaves_the_length_of_vectors_open() -> None:
+    kinds = Kinds(pa.schema({"a": pa.list_(pa.int64())}))
+    assert [kinds.width("a", found) for found in (None, 2, None, 3)] == [0, 2, 2, 2]
+
+
+def test_times_are_no_features() -> None:
+    with pytest.raises(TypeError, match=r"some\.csv: a has timestamp\[s\], but a feature has numbers"):
+        batch({"a": pa.array([0], pa.timestamp("s"))}).feature("a", None)

@@ -74,3 +74,13 @@ def test_rows_that_were_left_out_are_told(tmp_path: Path) -> None:
     edges = EdgeTable("likes.csv", source="user", destination="item")
     build_dataset(Spec({"user:likes:item": edges}, spec.nodes, folder=tmp_path), tmp_path / "out", on_error="skip")
     assert "1 rows of " in str(inspect_dataset(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "int8", "float16", "bool"])
+def test_features_of_every_dtype_have_bounds(tmp_path: Path, dtype: str) -> None:
+    np.save(tmp_path / "x.npy", np.array([1, 0, 1], dtype=dtype))
+    edges = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 2])}, source="s", destination="d")
+    spec = Spec({"n:r:n": edges}, {"n": NodeTable(features={"x": "x.npy"})}, folder=tmp_path)
+    build_dataset(spec, tmp_path / "out")
+    feature = inspect_dataset(tmp_path / "out").features["node", "n", "x"]
+    assert (feature.dtype, feature.low, feature.high, feature.nan) == (dtype, 0, 1, 0)

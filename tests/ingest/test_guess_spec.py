@@ -94,3 +94,14 @@ def test_what_cannot_be_guessed_is_an_error(tmp_path: Path) -> None:
         guess(tmp_path, users=USERS)
     with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing\.csv"):
         guess_spec([tmp_path / "nothing.csv"])
+
+
+def test_a_table_of_nodes_may_have_the_plural_as_its_name(tmp_path: Path) -> None:
+    likes = {"user": ["ann"], "item": [5]}
+    spec, remarks = guess(tmp_path, users=USERS, edges_user_likes_item=likes)
+    assert list(spec.edges) == ["user:likes:item"]
+    assert spec.nodes["user"].files == (str(tmp_path / "users.parquet"),)
+    assert not any("left out" in remark for remark in remarks)
+    (tmp_path / "more").mkdir()
+    spec, _ = guess(tmp_path / "more", users=USERS, likes={"user_id": ["ann"], "item_id": [5]})
+    assert list(spec.nodes) == ["user"]

@@ -79,8 +79,9 @@ def test_nodes_without_tables_have_the_rows_of_their_arrays(tmp_path: Path) -> N
     assert dataset.graph is not None
     assert dataset.graph.num_nodes == {"n": 10}
     assert dataset.feature.read("node", "n", "x")[:, 0].tolist() == list(range(10))
-    with pytest.raises(KeyError, match="the nodes of type 'n' have no other ids than their numbers"):
-        dataset.ids("n")
+    assert dataset.ids("n")[:] == list(range(10))
+    with pytest.raises(KeyError, match=r"there is no node type 'm'; the types are \['n'\]"):
+        dataset.ids("m")
     with pytest.raises(ValueError, match=r"the arrays of the nodes have \{'x\.npy': 10\} rows, and count is 9"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "x.npy"}, count=9)}, folder=tmp_path))
     with pytest.raises(ValueError, match="there is no column 'y', for the nodes have no files"):

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.row_outputs import joined, open_reference
@@ -92,3 +94,46 @@ def test_too_many_classes_are_refused(tmp_path: Path) -> None:
 def test_whole_numbers_stay_whole_beside_each_other() -> None:
     assert joined([np.array([1, 2]), np.array([3, 4], dtype=np.int8)]).dtype == np.int64
     assert joined([np.array([1, 2]), np.array([0.5, 4.0])]).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        (
+            {"tr": [1, 0, 1], "te": [0, 0, 1]},
+            "frame 0, row 2: te is 1, but the row is for another part than test already",
+        ),
+        ({"tr": [1, 0, 2], "te": [0, 1, 0]}, "frame 0, row 2: tr is 2, but a mask must be 0 or 1"),
+        ({"tr": [1.0, np.nan, 0.0], "te": [0, 1, 0]}, "frame 0, row 1: tr is nan, but a mask must be 0 or 1"),
+    ],
+)
+def test_a_row_is_in_one_part_at_most(tmp_path: Path, masks: dict[str, Any], message: str) -> None:
+    columns = {"id": [0, 1, 5], **masks}
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, columns, id="id", split=Split(train="tr", test="te"))
+    dataset = build(tmp_path, columns, "skip", id="id", split=Split(train="tr", test="te"))
+    assert [entry["rows"] for entry in dataset.yaml_data["skipped"] if entry["reason"][:2] in {"tr", "te"}] == [1]
+
+
+def test_features_have_the_byte_order_of_the_machine(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0.5, 1.5, 2.5], dtype=">f4"))
+    np.save(tmp_path / "b.npy", np.array([1, 2, 3], dtype=">i8"))
+    dataset = build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy", "b": "b.npy"})
+    assert dataset.feature.read("node", "n", "a").tolist() == [[0.5], [1.5], [2.5]]
+    assert dataset.feature.read("node", "n", "b").tolist() == [[1], [2], [3]]
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(features={"a": "a.npy"})}, folder=tmp_path)
+    assert build_dataset(spec).feature.read("node", "n", "a").tolist() == [[0.5], [1.5], [2.5]]
+
+
+def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphfeed.ingest.dataset_builder.rows_at_a_time", lambda _: 1)
+    size = 3000
+    ids = pa.array([None] * 2000 + list(range(size - 2000)))
+    vectors = pa.array([[1, 2]] * 2900 + [[3, None]] * 100)
+    nodes = NodeTable(pa.table({"id": ids, "v": vectors}), id="id", features={"v": "v"}, missing=7)
+    dataset = build_dataset(Spec({"n:r:n": EDGES}, {"n": nodes}), on_error="skip")
+    found = dataset.feature.read("node", "n", "v")
+    assert found.dtype == torch.int64
+    assert found.tolist() == [[1, 2]] * 900 + [[3, 7]] * 100

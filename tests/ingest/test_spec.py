@@ -109,3 +109,23 @@ def test_a_split_must_be_one() -> None:
     wrong: Any = 3.5
     with pytest.raises(TypeError, match=r"split must be a Split or the name of a column, but is 3\.5"):
         EdgeTable("x.csv", split=wrong)
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), 1e39, True])
+def test_a_weight_of_all_edges_is_a_number_from_0(weight: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="weight must be"):
+        EdgeTable("a.csv", weight=weight)
+    assert EdgeTable("a.csv", weight=0.5).weight == 0.5
+
+
+@pytest.mark.parametrize("time", [1.9, float("nan"), float("-inf"), 1 << 64, 1e19, True])
+def test_a_time_of_all_rows_is_a_whole_number(time: Any) -> None:
+    for make in (lambda: EdgeTable("a.csv", time=time), lambda: NodeTable(count=3, time=time)):
+        with pytest.raises((ValueError, TypeError), match="time must be"):
+            make()
+    assert NodeTable(count=3, time=2.0).time == 2
+
+
+def test_the_parts_of_a_split_differ() -> None:
+    with pytest.raises(ValueError, match=r"another column or value for each part, but names \['a', 'a'\]"):
+        Split(train="a", test="a")

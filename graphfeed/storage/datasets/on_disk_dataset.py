@@ -11,7 +11,7 @@ import torch
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
-from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
+from graphfeed.storage.datasets.original_ids import OriginalIds, RowNumbers, read_ids
 from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
 from graphfeed.storage.datasets.processed_graph import read_graph
@@ -212,17 +212,23 @@ class OnDiskDataset:
     def ids(self, type: str | None = None) -> OriginalIds:
         """Return the ids that the nodes of a type had in the tables that `graphfeed.ingest` made the dataset of.
 
+        Nodes that had no ids of their own have their numbers.
+
         Args:
             type: The node type; None in a graph without types.
 
         Raises:
-            KeyError: The nodes of the type have no other ids than their numbers.
+            KeyError: There is no such node type.
             RuntimeError: The dataset is not loaded yet.
         """
         self._check_loaded()
-        if (type or "") not in self._ids:
-            raise KeyError(f"the nodes of type {type!r} have no other ids than their numbers; {sorted(self._ids)} have")
-        return self._ids[type or ""]
+        if (type or "") in self._ids:
+            return self._ids[type or ""]
+        counts = {} if self.graph is None else self.graph.num_nodes
+        counts = counts if isinstance(counts, dict) else {"": counts}
+        if (type or "") not in counts:
+            raise KeyError(f"there is no node type {type!r}; the types are {sorted(counts)}")
+        return RowNumbers(counts[type or ""])
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:

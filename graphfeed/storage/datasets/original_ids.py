@@ -93,6 +93,41 @@ class OriginalIds:
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"
 
 
+class RowNumbers(OriginalIds):
+    """The ids of nodes that have no others than their numbers.
+
+    Args:
+        count: The number of nodes.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(np.zeros(0, dtype=np.int64))
+        self._count = count
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return self._count
+
+    def _get(self, node: int) -> int:
+        return node
+
+    def find(self, ids: Iterable[str | int]) -> torch.Tensor:
+        """Return the ids themselves.
+
+        Raises:
+            KeyError: There is no such node.
+        """
+        found = list(ids)
+        for one in found:
+            if not isinstance(one, (int, np.integer)) or not 0 <= one < self._count:
+                raise KeyError(f"no node had the id {brief(one)}")
+        return torch.tensor(found, dtype=torch.int64)
+
+    def __repr__(self) -> str:
+        """Return the number of nodes."""
+        return f"RowNumbers({self._count})"
+
+
 def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:
     """Write the original ids of a type into a folder, and return the names of the files."""
     files = {"values": f"{name}.npy"}
