@@ -80,6 +80,11 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         return self.neighborhoods.node_time or self.neighborhoods.edge_time
 
     @property
+    def num_neighbors(self) -> Any:
+        """The numbers of neighbours as they were given."""
+        return self.neighborhoods.num_neighbors
+
+    @property
     def node_times(self) -> Any:
         """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
         name, graph = self.neighborhoods.node_time, self.graph

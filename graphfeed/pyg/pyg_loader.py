@@ -31,10 +31,29 @@ class PyGLoader(DataLoader):
         """The stages that make the mini-batches."""
         return self.plan.written
 
+    @property
+    def dataset(self) -> range:
+        """The positions of the seeds."""
+        return range(len(self._source.item_set))
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of seeds of a mini-batch; None if a `batch_sampler` says which come together, as in torch."""
+        size: int | None = getattr(self._source, "size", self._source.batch_size)
+        return size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether the last mini-batch is dropped if it is not full."""
+        return bool(self._source.drop_last)
+
+    @property
+    def _source(self) -> Any:
+        return next(iter(find(self.pipeline, TakesItems)))
+
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
         places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
-        source: Any = next(iter(find(self.pipeline, TakesItems)))
-        minibatch = source.minibatch_of(places, 0)
+        minibatch = self._source.minibatch_of(places, 0)
         minibatch.key = None
         return call_stages(self.pipeline, minibatch)
