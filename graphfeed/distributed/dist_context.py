@@ -29,7 +29,7 @@ class DistContext:
     global_world_size: int
     """The same as `world_size`."""
     group_name: str
-    """A name for messages."""
+    """A name for messages; it also tells the job from others that use the same address."""
     role: DistRole = DistRole.WORKER
 
     @property

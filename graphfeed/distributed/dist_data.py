@@ -163,4 +163,5 @@ def find_peers(context: DistContext, master_addr: str | None, master_port: int |
                 f"{name} is missing: where rank 0 listens; give it, or set {name.upper()} in the environment, or call "
                 "torch.distributed.init_process_group first"
             )
-    return peers_at(MeetingPoint(str(address), int(str(port)), context.rank, context.world_size), timeout)
+    meeting = MeetingPoint(str(address), int(str(port)), context.rank, context.world_size, context.group_name)
+    return peers_at(meeting, timeout)

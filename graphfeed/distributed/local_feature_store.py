@@ -11,7 +11,7 @@ import torch
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_reader import open_part
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME
-from graphfeed.distributed.partitioned_feature import PartitionedFeature
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.distributed.store_attributes import (
     EDGES,
@@ -230,7 +230,8 @@ class LocalFeatureStore:
         owned = book.ids_of(self.partition_idx)
         if ids is None or not torch.equal(ids, owned):
             rows = rows[self.rows_of(group, owned)]
-        return PartitionedFeature(rows, book, peers)
+        domain = "edge" if isinstance(group, tuple) else "node"
+        return PartitionedFeature(rows, book, peers, name_of(domain, kind_of(group), name))
 
     @staticmethod
     def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:

@@ -23,7 +23,7 @@ from graphfeed.distributed.partition_layout import (
     read_metadata,
 )
 from graphfeed.distributed.partition_pyg_layout import META, PyGLayout
-from graphfeed.distributed.partitioned_feature import PartitionedFeature
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.peers import Peers
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey
@@ -56,7 +56,8 @@ class StoredPart:
         for domain, kind, name in keys:
             key = FeatureKey(domain, kind, name)
             rows = self.features[key]
-            found[key] = PartitionedFeature(rows, self.books[key], peers) if key in self.books else rows
+            book = self.books.get(key)
+            found[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key))
         return BasicFeatureStore(found)
 
 

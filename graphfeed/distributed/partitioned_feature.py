@@ -1,5 +1,6 @@
 """A feature in parts: each rank reads its own rows from memory, and the others from their owners."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ class PartitionedFeature(Feature):
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
         book: Which rank owns each id.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
+        name: What all ranks call the feature. Ranks must make features of the same name in the same order.
 
     Raises:
         ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
@@ -44,7 +46,9 @@ class PartitionedFeature(Feature):
         [[2.0], [1.0]]
     """
 
-    def __init__(self, rows: torch.Tensor | Feature, book: PartBook, peers: Peers | None = None) -> None:
+    def __init__(
+        self, rows: torch.Tensor | Feature, book: PartBook, peers: Peers | None = None, name: str = ""
+    ) -> None:
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
         self.peers = shared_peers() if peers is None else peers
@@ -52,8 +56,8 @@ class PartitionedFeature(Feature):
         own = book.ids_of(self.peers.rank).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
-        self._shared = SharedRows(self.rows, self.book, self.peers)
-        self._name = self.peers.serve("feature", self._answer)
+        self._shared = SharedRows(self.rows, self.book, self.peers, name)
+        self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, shape (len(ids), ...); all rows, from all ranks, if None.
@@ -76,14 +80,14 @@ class PartitionedFeature(Feature):
     def _gather(self, ids: torch.Tensor, owners: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return rows: those of some ranks from memory, while the others are on their way from their owners."""
         if not here:
-            answers = ask_owners(self.peers, self._name, self._answer, owners, {}, {"ids": ids})
+            answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), {"ids": ids})
             return merge_rows(list(answers), "rows", self._no_rows())
         out = buffers.empty((ids.numel(), *self.size()), next(iter(here.values())).dtype)
         known = torch.zeros(self.book.num_parts, dtype=torch.bool)
         known[list(here)] = True
         away = find(~known[owners.long()]) if len(here) < self.book.num_parts else find(known[:0])
         asked = {"ids": take_rows(ids, away)}
-        answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), {}, asked)
+        answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), self._kind(), asked)
         for rank, rows in here.items():
             at = find(owners == rank)
             copy_rows(rows, self.book.places_of(take_rows(ids, at)).long(), out, at, distinct=True)
@@ -126,8 +130,17 @@ class PartitionedFeature(Feature):
         """Tell that any thread can read as well as the main one; other processes can't."""
         return True
 
-    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:  # noqa: ARG002
+    def _kind(self) -> dict[str, Any]:
+        """Return what all ranks must agree on."""
+        return {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
+
+    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the rows of ids that this rank owns."""
+        if (own := self._kind()) != options:
+            raise ValueError(
+                f"asked for {options['dtype']} of shape {options['shape']}, but {self._name!r} has {own['dtype']} of "
+                f"shape {own['shape']} here; all ranks must make the same features, in the same order"
+            )
         return {"rows": self.rows.read(self.book.places_of(questions["ids"]))}
 
     def _no_rows(self) -> torch.Tensor:
@@ -146,6 +159,11 @@ class PartitionedFeature(Feature):
         shape = torch.Size([self.count(), *self.size()])
         text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
         return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
+
+
+def name_of(domain: str, kind: str | None, name: str) -> str:
+    """Return what ranks call a feature of a store, so that each may have its own order of features."""
+    return json.dumps([domain, kind, name])
 
 
 def find(mask: torch.Tensor) -> torch.Tensor:

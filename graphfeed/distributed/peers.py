@@ -7,7 +7,6 @@ train, evaluate, have fewer mini-batches than the others, or none at all. Where 
 """
 
 import os
-import socket
 import threading
 import time
 import weakref
@@ -24,8 +23,7 @@ import torch
 from torch import distributed
 
 from graphfeed.datapipes.distributed_item_sampler import find_rank
-from graphfeed.distributed.meeting_point import MeetingPoint
-from graphfeed.distributed.memory_scope import memory_scope
+from graphfeed.distributed.meeting_point import USES, MeetingPoint, Place, meet
 from graphfeed.distributed.messages import Tensors, join, pack, unpack
 from graphfeed.distributed.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
@@ -107,7 +105,7 @@ class Peers:
         meeting: MeetingPoint | None = None,
     ) -> None:
         self.timeout, self.start_timeout, self.share_memory = timeout, start_timeout, share_memory
-        self.rank, self.world_size = find_place() if meeting is None else meeting[2:]
+        self.rank, self.world_size = find_place() if meeting is None else meeting.place[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
         self._answers: dict[str, tuple[Answer, Queue | None]] = {}
@@ -117,7 +115,7 @@ class Peers:
         self._ids = count()
         self._closed = False
         self._lost: Exception | None = None
-        self._meeting = meeting
+        self._meeting = None if meeting is None else partial(meeting.open_store, use=next(USES[meeting.place]))
         self._store: Any = None
         self._thread: threading.Thread | None = None
         if self.world_size > 1:
@@ -141,7 +139,7 @@ class Peers:
             The name by which all ranks ask for it: the kind, and how many of the kind there were before.
         """
         with self._changed:
-            name = f"{kind} {sum(known.startswith(f'{kind} ') for known in self._answers)}"
+            name = f"{kind} {sum(known.rpartition(' ')[0] == kind for known in self._answers)}"
             queue: Queue | None = None
             # The thread begins now: no program can start one as it ends, and others may ask until then.
             if takes_long and self._thread is not None and self._lost is None:
@@ -150,6 +148,11 @@ class Peers:
             self._answers[name] = answer, queue
             self._changed.notify_all()
         return name
+
+    @property
+    def ended(self) -> bool:
+        """Whether this rank has closed it, or another one was lost."""
+        return self._closed or self._lost is not None
 
     def check(self) -> None:
         """Raise if a rank was lost, or all have closed theirs."""
@@ -237,19 +240,9 @@ class Peers:
     def _join(self) -> Any:
         """Wait for the other ranks and connect to them."""
         if self._meeting is not None:
-            self._store = self._meeting.open_store(self.start_timeout)
-        self._store.set(f"scope/{self.rank}", memory_scope())
-        self._store.set(f"here/{self.rank}", f"({socket.gethostname()}, process {os.getpid()})")
-        names = [f"here/{rank}" for rank in range(self.world_size)]
-        give_up = time.monotonic() + self.start_timeout
-        # Not wait(), which would keep the store from the process's other threads.
-        while not self._store.check(names):
-            if time.monotonic() > give_up:
-                missing = [rank for rank, name in enumerate(names) if not self._store.check([name])]
-                raise TimeoutError(f"ranks {missing} did not make their parts within {self.start_timeout:g} s")
-            time.sleep(0.01)
-        self.hosts = [self._store.get(name).decode() for name in names]
-        self._scopes.set_result([self._store.get(f"scope/{rank}").decode() for rank in range(self.world_size)])
+            self._store = self._meeting(self.start_timeout)
+        self.hosts, scopes = meet(self._store, self.rank, self.world_size, self.start_timeout)
+        self._scopes.set_result(scopes)
         seconds = timedelta(seconds=self.timeout)
         return distributed.ProcessGroupGloo(self._store, self.rank, self.world_size, seconds)
 
@@ -374,17 +367,16 @@ def find_place() -> tuple[int, int]:
 
 SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 """The peers of each process group, for graphs and features that name none."""
-
-
-AT_ADDRESS: dict[MeetingPoint, Peers] = {}
+AT_ADDRESS: dict[Place, Peers] = {}
 """The peers that meet at each address."""
 
 
 def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
-    """Return the peers that meet at an address; the first call makes them, and its timeout holds."""
-    if meeting not in AT_ADDRESS:
-        AT_ADDRESS[meeting] = Peers(timeout=timeout, meeting=meeting)
-    return AT_ADDRESS[meeting]
+    """Return the peers that meet at an address; a call after they have ended makes others, and its timeout holds."""
+    known = AT_ADDRESS.get(meeting.place)
+    if known is None or known.ended:
+        known = AT_ADDRESS[meeting.place] = Peers(timeout=timeout, meeting=meeting)
+    return known
 
 
 def shared_peers() -> Peers:
@@ -393,6 +385,6 @@ def shared_peers() -> Peers:
     group = distributed.group.WORLD if distributed.is_available() else None
     if group is None:
         return Peers()
-    if group not in SHARED:
+    if group not in SHARED or SHARED[group].ended:
         SHARED[group] = Peers()
     return SHARED[group]

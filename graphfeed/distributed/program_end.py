@@ -4,15 +4,28 @@ import multiprocessing
 import multiprocessing.util
 import sys
 import threading
+from functools import wraps
+from typing import NoReturn
 
 FAILED = threading.Event()
-"""Set once the program of this process, which multiprocessing started, ends by an exception."""
+"""Set once the program of this process ends by `sys.exit` with a code, or, where multiprocessing started it, fails."""
+EXIT = sys.exit
 
 
 def watch_program() -> None:
-    """Notice how the program ends if multiprocessing started this process: Python keeps no note of that there."""
+    """Notice how the program ends, where Python keeps no note of that: at `sys.exit`, and under multiprocessing."""
     if multiprocessing.parent_process() is not None:
         multiprocessing.util.Finalize(None, note_end, exitpriority=100)
+    else:
+        sys.exit = note_exit
+
+
+@wraps(EXIT)
+def note_exit(status: object = None, /) -> NoReturn:
+    """Be `sys.exit`, and note whether the main thread calls it with a code that means failure."""
+    if status not in (None, 0) and threading.current_thread() is threading.main_thread():
+        FAILED.set()
+    EXIT(status)  # type: ignore[arg-type]  # any object may be a status
 
 
 def note_end() -> None:
@@ -23,5 +36,11 @@ def note_end() -> None:
 
 
 def program_failed() -> bool:
-    """Tell whether the program of this process has ended by an exception."""
-    return FAILED.is_set() or hasattr(sys, "last_value")
+    """Tell whether the program of this process has failed. An interactive session does not fail by an error."""
+    return FAILED.is_set() or (hasattr(sys, "last_value") and not hasattr(sys, "ps1"))
+
+
+def check_program() -> None:
+    """Raise if the program of this process has failed and ended."""
+    if not threading.main_thread().is_alive() and program_failed():
+        raise ConnectionAbortedError("the program of this rank failed")

@@ -24,9 +24,10 @@ class SharedRows:
         rows: The rows that this rank owns. Those in memory move to shared memory when another rank asks for them.
         book: Which rank owns each id.
         peers: The ranks.
+        name: What all ranks call the feature.
     """
 
-    def __init__(self, rows: Feature, book: PartBook, peers: Peers) -> None:
+    def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "") -> None:
         self.rows = rows
         self.book = book
         self.peers = peers
@@ -35,7 +36,7 @@ class SharedRows:
         self._place: torch.Tensor | None = None
         self._block: SharedBlock | None = None
         self._others: dict[int, torch.Tensor] | None = None
-        self._name = peers.serve("rows", self._answer, takes_long=True)
+        self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
         """Return the rows in memory; nothing for a single rank. The first call waits for the ranks here.

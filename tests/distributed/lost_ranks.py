@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def be_late(seconds: float, start_timeout: float) -> str:
 
 
 def lose(name: str, timeout: float, share_memory: bool) -> Any:
-    """Let rank 1 fail, or get a signal, in the middle.
+    """Let rank 1 fail, exit, or get a signal, in the middle.
 
     The others return their error, and after how many seconds it came.
     """
@@ -81,6 +82,8 @@ def lose(name: str, timeout: float, share_memory: bool) -> Any:
                     store.set("lost", str(time.time()))
                     if name == "failure":
                         raise ZeroDivisionError
+                    if name == "exit":
+                        sys.exit(3)
                     os.kill(os.getpid(), getattr(signal, name))
     except RankLostError as error:
         return [str(error), time.time() - float(store.get("lost"))]

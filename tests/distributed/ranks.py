@@ -22,8 +22,13 @@ END_SECONDS = 280  # the first time, kernels are compiled
 def start_rank(function: str, rank: int, world_size: int, folder: Path, **options: Any) -> "subprocess.Popen[str]":
     """Start one rank: a process that calls `function`, named as "module:function", with `options`."""
     given = json.dumps([function, rank, world_size, str(folder), options])
+    return start_program(f"from tests.distributed.ranks import main; main({given!r})")
+
+
+def start_program(text: str) -> "subprocess.Popen[str]":
+    """Start a process that runs a program."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.distributed.ranks", given],
+        [sys.executable, "-c", text],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"},
         stdout=subprocess.PIPE,
@@ -110,7 +115,3 @@ def main(given: str) -> None:
     result = getattr(importlib.import_module(module), name)(**options)
     result_file(Path(folder), rank).write_text(json.dumps(result))
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

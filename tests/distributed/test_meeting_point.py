@@ -1,12 +1,15 @@
 """Ranks that meet at an address, or can't."""
 
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from torch import distributed
 
 from graphfeed.distributed import MeetingPoint, Peers
-from tests.distributed.ranks import free_port
+from graphfeed.distributed.meeting_point import meet
+from tests.distributed.ranks import end_of, free_port, start_program
 
 
 def test_ranks_get_the_same_store() -> None:
@@ -16,6 +19,49 @@ def test_ranks_get_the_same_store() -> None:
         first, second = (future.result() for future in futures)
     first.set("word", "from rank 0")
     assert second.get("word") == b"from rank 0"
+
+
+def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:
+    port = free_port()
+    store = MeetingPoint("127.0.0.1", port, 0, 2, "first").open_store(30)
+    with pytest.raises(ConnectionError, match=r"belongs to the job 'first' of 2 ranks, but this rank to 'second' of 2"):
+        MeetingPoint("127.0.0.1", port, 1, 2, "second").open_store(30)
+    with pytest.raises(ConnectionError, match=r"'first' of 2 ranks, but this rank to 'first' of 3 ranks"):
+        MeetingPoint("127.0.0.1", port, 1, 3, "first").open_store(30)
+    assert not store.check(["taken/1"])
+
+
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"])
+def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    found = []
+    for job in ("7", "8"):
+        monkeypatch.setenv(name, job)
+        found.append(MeetingPoint("127.0.0.1", 1, 0, 2).describe_job())
+    assert found[0] != found[1]
+
+
+def test_a_place_is_taken_once() -> None:
+    store = distributed.HashStore()  # type: ignore[attr-defined]  # torch does not list it
+    assert len(meet(store, 0, 1, 5)[0]) == 1
+    with pytest.raises(ConnectionError, match=r"rank 0 is already \(.*, process \d+\).*another port"):
+        meet(store, 0, 1, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_program_that_fails_before_the_others_began_ends_at_once(rank: int) -> None:
+    program = start_program(
+        "from graphfeed.distributed import MeetingPoint, Peers\n"
+        f"Peers(meeting=MeetingPoint('127.0.0.1', {free_port()}, {rank}, 2), start_timeout=100)\n"
+        "print('begun', flush=True)\n"
+        "1 / 0"
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "begun\n"
+    begun = time.monotonic()
+    end_of(program, 90)
+    assert program.returncode == 1
+    assert time.monotonic() - begun < 60  # of a busy machine
 
 
 def check_no_meeting(rank: int, port: int, reason: str) -> None:

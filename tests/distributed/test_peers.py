@@ -2,13 +2,17 @@
 
 import json
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from graphfeed.distributed import Peers
-from tests.distributed.ranks import end_of, result_file, run_ranks, run_spawned, start_rank
+from graphfeed.distributed import LocalFeatureStore, MeetingPoint, PartBook, PartitionedFeature, Peers
+from graphfeed.distributed.peers import peers_at
+from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
 
 MODULE = "tests.distributed.lost_ranks"
 
@@ -71,7 +75,7 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "timeout", "share_memory"),
-    [("failure", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
+    [("failure", 60, False), ("exit", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
 )
 def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, share_memory: bool) -> None:
     options = {"name": name, "timeout": timeout, "share_memory": share_memory}
@@ -82,6 +86,9 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
         if name == "failure":
             assert "ZeroDivisionError" in end_of(ranks[1])
             assert ranks[1].returncode == 1
+        if name == "exit":
+            end_of(ranks[1])
+            assert ranks[1].returncode == 3
     finally:
         if ranks[1].returncode is None:
             ranks[1].kill()
@@ -97,6 +104,67 @@ def test_ranks_without_a_process_group_meet_at_an_address(tmp_path: Path) -> Non
     program = run_spawned(f"{MODULE}:meet", 2, folder=str(tmp_path), fails=False)
     assert program.returncode == 0, program.stderr
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["all were equal"] * 2
+
+
+def in_two_ranks(call: Callable[[int], Any]) -> list[Any]:
+    """Return what a function of the rank returns, in a thread each."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(call, range(2)))
+
+
+def test_features_of_stores_are_the_same_ones_in_whichever_order_ranks_set_them() -> None:
+    ports, assignment, nodes = [free_port(), free_port()], torch.tensor([0, 0, 1, 1]), torch.arange(4)
+
+    def read(rank: int) -> list[list[int]]:
+        store = LocalFeatureStore()
+        store.num_partitions, store.partition_idx, store.node_feat_pb = 2, rank, assignment
+        own = nodes[assignment == rank]
+        store.put_global_id(own, None)
+        for name, first in [("x", 0), ("z", 100)][:: 1 - 2 * rank]:
+            store.put_tensor(own[:, None] + first, None, name)
+        found = []
+        for share_memory in (True, False):
+            meeting = MeetingPoint("127.0.0.1", ports[share_memory], rank, 2)
+            peers = Peers(share_memory=share_memory, start_timeout=30, meeting=meeting)
+            feature = store.partitioned_features(peers)["node", None, "x"]
+            found.append(feature.read(nodes).flatten().tolist())
+            peers.close()
+        return found
+
+    assert in_two_ranks(read) == [[[0, 1, 2, 3]] * 2] * 2
+
+
+def test_features_of_another_kind_are_refused() -> None:
+    port, book = free_port(), PartBook.from_bounds([0, 2, 4])
+    rows = [torch.zeros(2, 1), torch.zeros(2, 1, dtype=torch.int32)]
+
+    def read(rank: int) -> str:
+        meeting = MeetingPoint("127.0.0.1", port, rank, 2)
+        peers = Peers(share_memory=False, start_timeout=30, meeting=meeting)
+        with pytest.raises(RuntimeError) as error:
+            PartitionedFeature(rows[rank], book, peers).read(torch.arange(4))
+        peers.close()
+        return str(error.value)
+
+    first, second = in_two_ranks(read)
+    assert "ValueError: asked for torch.float32 of shape [4, 1], but 'feature 0' has torch.int32" in first
+    assert "ValueError: asked for torch.int32 of shape [4, 1], but 'feature 0' has torch.float32" in second
+
+
+def test_ranks_meet_again_at_an_address_once_they_have_closed() -> None:
+    port, book = free_port(), PartBook.from_bounds([0, 2, 4])
+
+    def read(rank: int) -> list[list[float]]:
+        found = []
+        for number in range(2):
+            peers = peers_at(MeetingPoint("127.0.0.1", port, rank, 2), 30)
+            rows = torch.full((2, 1), 10.0 * number + rank)
+            found.append(PartitionedFeature(rows, book, peers).read(torch.arange(4)).flatten().tolist())
+            peers.close()
+            peers.join(30)
+        return found
+
+    assert in_two_ranks(read) == [[[0, 0, 1, 1], [10, 10, 11, 11]]] * 2
 
 
 @pytest.mark.slow
