@@ -1,19 +1,18 @@
 """Columns of Arrow batches as NumPy arrays. What is wrong with a value is said with its file and row, or counted."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.tables import TableSource, arrow
+from graphfeed.ingest.tables import MISSING_TEXTS, TableSource, arrow
 from graphfeed.ops.arguments import brief
 
 OnError: TypeAlias = Literal["raise", "skip"]
 Bad: TypeAlias = NDArray[np.bool_]
-MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-"""What texts say for a number that is missing."""
 
 
 @dataclass
@@ -92,8 +91,8 @@ class Batch:
         self.drop |= bad
 
     def kind(self, column: str) -> Any:
-        """Return the Arrow type that a column seems to have."""
-        return self.kinds.field(column).type
+        """Return the Arrow type that a column has over all tables."""
+        return self.kinds.kind(column)
 
     def numbers(self, column: str, dtype: Any, missing: float | None = None, what: str = "a number") -> NDArray[Any]:
         """Return a column of numbers; rows with other values, or none, are refused.
@@ -135,17 +134,22 @@ class Batch:
     def parse(self, column: str, values: Any, dtype: Any, what: str) -> Any:
         """Return texts as numbers, and refuse the rows with others; those that say nothing are null."""
         pa, pc = arrow(), arrow("compute")
-        if pa.types.is_temporal(self.kind(column)) or pa.types.is_boolean(self.kind(column)):
+        special = pa.types.is_temporal(self.kind(column)) or pa.types.is_boolean(self.kind(column))
+        try:
+            if not special:
+                return values.cast(dtype)
+        except pa.ArrowInvalid:
+            pass
+        values = pc.if_else(pc.is_in(values, pa.array(MISSING_TEXTS)), None, values)
+        if special:
             try:
                 return values.cast(self.kind(column))
             except pa.ArrowInvalid as error:
                 raise ValueError(f"{self.table.name}: {column} must be {what}: {error}") from error
-        try:
-            return values.cast(dtype)
-        except pa.ArrowInvalid:
-            values = pc.if_else(pc.is_in(values, pa.array(MISSING_TEXTS)), None, values)
-        pattern = r"^[+-]?\d{1,18}$" if pa.types.is_integer(dtype) else r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-        fine = pc.match_substring_regex(values, pattern)
+        if pa.types.is_integer(dtype):
+            fine = fits_int64(values)
+        else:
+            fine = pc.match_substring_regex(values, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
         self.refuse(column, as_numpy(pc.invert(fine).fill_null(False)), f"but must be {what}")
         return pc.if_else(fine, pc.utf8_ltrim(values, "+"), "0").cast(dtype)
 
@@ -156,18 +160,33 @@ class Batch:
     def ids(self, column: str, texts: bool) -> Any:
         """Return a column of ids: int64, or an Arrow array of texts. Rows without an id are refused."""
         pa = arrow()
-        values, kind = self.rows.column(column), self.kind(column)
-        if pa.types.is_dictionary(kind):
-            values, kind = values.dictionary_decode(), kind.value_type
+        values, kind = self.rows.column(column), value_type(self.kinds.schema.field(column).type)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
         if not texts:
             if is_text(kind):
                 raise TypeError(f"{self.table.name}: {column} has texts, but the ids of these nodes are integers")
+            if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
+                raise TypeError(f"{self.table.name}: {column} has {kind}, but an id is an integer or a text")
+            self.refuse(column, self.padded(column), "but an integer id has no zero or + before it, as 7 has none")
             return self.integers(column, "an integer id")
         if not is_text(values.type):
             raise TypeError(f"{self.table.name}: {column} has {kind}, but the ids of these nodes are texts")
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be an id", "missing")
         return values.cast(pa.large_string()).fill_null("")
+
+    def padded(self, column: str) -> Bad:
+        """Tell which texts of a column that seems to hold integers aren't written as integers are: 007, +7 or 0x7.
+
+        Such ids are texts. As integers, 007 and 7 would become one node.
+        """
+        pc, values = arrow("compute"), self.rows.column(column)
+        if not is_text(values.type):
+            return np.zeros(len(self), dtype=bool)
+        zero = pc.and_(pc.starts_with(values, "0"), pc.greater(pc.binary_length(values), 1))
+        signed = pc.or_(pc.starts_with(values, "+"), pc.starts_with(values, "-0"))
+        return as_numpy(pc.or_(zero, signed).fill_null(False))
 
     def texts(self, column: str) -> Any:
         """Return a column as texts, whatever it holds; an Arrow array, with nulls."""
@@ -221,14 +240,20 @@ class Batch:
 
 
 class Kinds:
-    """The types of the columns of a table, and the lengths of its vectors."""
+    """The types of the columns of a table, and the lengths of its vectors.
 
-    def __init__(self, schema: Any) -> None:
-        self.schema, self.widths = schema, {}  # type: ignore[var-annotated]
+    Args:
+        schema: The columns of the table.
+        common: The types that columns have over all tables that are read one after the other, where that is known.
+    """
 
-    def field(self, column: str) -> Any:
-        """Return the name and type of a column."""
-        return self.schema.field(column)
+    def __init__(self, schema: Any, common: Mapping[str, Any] | None = None) -> None:
+        self.schema, self.common = schema, common or {}
+        self.widths: dict[str, int] = {}
+
+    def kind(self, column: str) -> Any:
+        """Return the type of a column."""
+        return self.common[column] if column in self.common else self.schema.field(column).type
 
     def width(self, column: str, found: int | None) -> int:
         """Return the length of the vectors of a column: the one that was found first, and 0 before one was."""
@@ -241,6 +266,20 @@ def as_numpy(values: Any) -> NDArray[Any]:
     """Return an Arrow array without nulls as a NumPy array."""
     array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
     return array
+
+
+def fits_int64(texts: Any) -> Any:
+    """Tell of each text whether it is an integer that int64 can hold; null for those that are missing."""
+    pc = arrow("compute")
+    limit = pc.if_else(pc.starts_with(texts, "-"), str(1 << 63), str((1 << 63) - 1))
+    # Digits of one number are in the order of what they mean.
+    large = pc.and_(pc.match_substring_regex(texts, r"^[+-]?\d{19}$"), pc.less_equal(pc.utf8_ltrim(texts, "+-"), limit))
+    return pc.or_(pc.match_substring_regex(texts, r"^[+-]?\d{1,18}$"), large)
+
+
+def value_type(kind: Any) -> Any:
+    """Return the type of the values of a column, which may be encoded by a dictionary."""
+    return kind.value_type if arrow().types.is_dictionary(kind) else kind
 
 
 def is_text(kind: Any) -> bool:

@@ -13,6 +13,7 @@ import yaml
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from graphfeed.ingest.column_kinds import common_time_unit
 from graphfeed.ingest.columns import OnError, Problems
 from graphfeed.ingest.edge_order import (
     SortedEdges,
@@ -123,6 +124,7 @@ class Builder:
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
             for kind, table in tables.items()
         }
+        self.time_unit = common_time_unit({"nodes": self.nodes, "edges": self.edges}, self.sources)
         self.problems: list[dict[str, Any]] = []
         self.inputs = InputFiles()
         self.keys: dict[str, str] = {}
@@ -373,6 +375,7 @@ class Builder:
             "feature_data": features,
             "tasks": tasks,
             "ids": ids,
+            "time_unit": self.time_unit,
             "skipped": self.problems,
             "checksums": {path.relative_to(self.place).as_posix(): checksum(path) for path in files},
         }

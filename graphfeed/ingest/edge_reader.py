@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphfeed.ingest.column_kinds import common_kinds
 from graphfeed.ingest.columns import Batch
 from graphfeed.ingest.growing_array import GrowingArrays
 from graphfeed.ingest.node_ids import NodeIds
@@ -99,13 +100,15 @@ class EdgeReader:
         count = state["count"]
         scratch = GrowingArrays(files.folder, state["scratch"])
         outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder, state["outputs"])
-        columns = [*outputs.columns(), self.table.source, self.table.destination]
+        columns = [*outputs.columns()]
         columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
         try:
+            common = common_kinds(self.sources, columns)
+            columns += [self.table.source, self.table.destination]
             for number, source in enumerate(self.sources):
                 if number < state["tables"]:
                     continue
-                for batch in self.reading.batches(source, columns):
+                for batch in self.reading.batches(source, columns, common):
                     count += self.write(batch, outputs, scratch, files, count)
                 progress = {"tables": number + 1, "count": count, "last_time": self.last_time}
                 note(**progress, scratch=scratch.sync(), outputs=outputs.sync(), problems=own.as_list())

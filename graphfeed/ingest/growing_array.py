@@ -60,12 +60,14 @@ class GrowingArray:
         """Write the next rows.
 
         Raises:
-            ValueError: They have another shape or another kind of dtype.
+            ValueError: They have another shape, or a dtype that this one can't hold.
         """
-        if values.shape[1:] != self.row or not np.can_cast(values.dtype, self.dtype, "same_kind"):
+        # A wider type would wrap around in a narrower one. Floats only lose digits.
+        both = values.dtype.kind == self.dtype.kind == "f"
+        if values.shape[1:] != self.row or not np.can_cast(values.dtype, self.dtype, "same_kind" if both else "safe"):
             raise ValueError(
-                f"rows are {values.dtype} of shape {values.shape[1:]}, but the first ones {self.dtype} of shape "
-                f"{self.row}"
+                f"{self.path.stem}: rows are {values.dtype} of shape {values.shape[1:]}, but the first ones "
+                f"{self.dtype} of shape {self.row}"
             )
         np.ascontiguousarray(values, dtype=self.dtype).tofile(self.file)
         self.rows += len(values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ingest.columns import is_list, is_number, is_text
+from graphfeed.ingest.columns import is_list, is_number, is_text, value_type
 from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.tables import CSV, TableSource, arrow, suffix_of
 
@@ -267,8 +267,3 @@ def guess_split(table: Seen, column: str, remarks: list[str]) -> Split:
     if values == {"0", "1", "2"}:
         remarks.append(f"{table.path}: {column!r} is taken for 0 train, 1 validation, 2 test; check that")
     return Split(column, **{part: value for part, value in named.items() if value is not None})
-
-
-def value_type(kind: Any) -> Any:
-    """Return the type of the values of a column, which may be encoded by a dictionary."""
-    return kind.value_type if arrow().types.is_dictionary(kind) else kind

@@ -1,6 +1,6 @@
 """Reads the nodes of a type: their ids, features, labels, splits and times."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from graphfeed.ingest.columns import Batch, Kinds, Problems, is_text
+from graphfeed.ingest.column_kinds import common_kinds, has_text_ids
+from graphfeed.ingest.columns import Batch, Kinds, Problems
 from graphfeed.ingest.growing_array import GrowingArray
 from graphfeed.ingest.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids
 from graphfeed.ingest.row_outputs import RowOutputs
@@ -26,13 +27,19 @@ class Reading:
     progress: "tqdm[Any]"
 
     def batches(
-        self, table: TableSource, columns: Sequence[str], counted: bool = True, may_skip: bool = True
+        self,
+        table: TableSource,
+        columns: Sequence[str],
+        common: Mapping[str, Any] | None = None,
+        counted: bool = True,
+        may_skip: bool = True,
     ) -> Iterator[Batch]:
         """Yield the rows of a table.
 
         Args:
             table: The table.
             columns: Which columns to read.
+            common: The types that columns have over all tables.
             counted: Whether lines that are skipped are counted; not if the table is read again.
             may_skip: Whether lines of CSV files with too few or too many values may be skipped as other wrong rows are.
         """
@@ -42,7 +49,7 @@ class Reading:
             self.problems.count(table.name, reason, int(counted), f"{reason}: {text[:80]!r}")
 
         on_invalid = skip if self.problems.on_error == "skip" and may_skip else None
-        kinds = Kinds(table.schema())
+        kinds = Kinds(table.schema(), common)
         first_row = 0
         for rows in table.batches(columns, self.most_rows, on_invalid):
             yield Batch(table, rows, first_row, self.problems, kinds)
@@ -75,10 +82,13 @@ class NodeReader:
         try:
             if not self.sources:
                 return self.without_rows(outputs, times)
-            columns = [*outputs.columns(), *filter(None, [self.table.id, self.time_column])]
+            columns = [*outputs.columns(), *filter(None, [self.time_column])]
+            common = common_kinds(self.sources, columns)
+            columns += filter(None, [self.table.id])
             for source in self.sources:
                 may_skip = self.table.id is not None
-                for batch in self.reading.batches(source, columns or source.schema().names[:1], may_skip=may_skip):
+                named = columns or source.schema().names[:1]
+                for batch in self.reading.batches(source, named, common, may_skip=may_skip):
                     if ids is not None and self.table.id is not None:
                         batch.ids(self.table.id, not isinstance(ids, np.ndarray))
                         own = first[outputs.rows : outputs.rows + len(batch)]
@@ -153,14 +163,16 @@ class NodeReader:
         times.close()
         return RowIds(count), outputs.close() | {"count": count, "time": self.table.time is not None}
 
-    def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
+    def read_ids(self, column: str, texts: bool = False) -> tuple[Any, NDArray[np.bool_]]:
         """Return the ids of all rows, and whether each is the first of its kind."""
-        texts = is_text(value_type(self.sources[0].schema().field(column).type)) if self.has(column) else False
+        texts = texts or has_text_ids((source, column) for source in self.sources)
         parts: list[Any] = []
         given: list[NDArray[np.bool_]] = []
         silent = Reading(self.reading.most_rows, Problems(self.reading.problems.on_error), self.reading.progress)
         for source in self.sources:
             for batch in silent.batches(source, [column], counted=False):
+                if not texts and batch.padded(column).any():
+                    return self.read_ids(column, texts=True)
                 parts.append(batch.ids(column, texts))
                 given.append(~batch.drop)
         if texts:
@@ -170,15 +182,6 @@ class NodeReader:
         first = np.concatenate([np.zeros(0, dtype=bool), *given])
         first[first] = first_of_each(chosen(ids, first))
         return ids, first
-
-    def has(self, column: str) -> bool:
-        """Tell whether the first table has a column; reading it raises otherwise."""
-        return column in self.sources[0].schema().names
-
-
-def value_type(kind: Any) -> Any:
-    """Return the type of the values of a column, which may be encoded by a dictionary."""
-    return kind.value_type if arrow().types.is_dictionary(kind) else kind
 
 
 def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
@@ -194,15 +197,15 @@ def select(ids: Any, kept: NDArray[np.bool_]) -> NodeIds:
     return integer_ids(own) if isinstance(own, np.ndarray) else TextIds(own)
 
 
-def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading) -> NodeIds:
+def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading, texts: bool = False) -> NodeIds:
     """Return the ids of nodes without tables: all that the given columns of edges name."""
     collector = IdCollector()
-    texts: bool | None = None
+    texts = texts or has_text_ids(ends)
     silent = Reading(reading.most_rows, Problems(reading.problems.on_error), reading.progress)
     for source, column in ends:
         for batch in silent.batches(source, [column], counted=False):
-            if texts is None:
-                texts = is_text(value_type(batch.kind(column)))
+            if not texts and batch.padded(column).any():
+                return collect_ids(ends, reading, texts=True)
             ids = batch.ids(column, texts)
             collector.add(chosen(ids, ~batch.drop))
     return collector.finish()

@@ -10,10 +10,13 @@ from graphfeed.ingest.columns import Batch, as_numpy, is_list, is_text
 from graphfeed.ingest.growing_array import GrowingArrays
 from graphfeed.ingest.spec import PARTS, Table
 from graphfeed.ingest.tables import arrow
+from graphfeed.ops.arguments import brief
 from graphfeed.storage.datasets.array_files import ArrayWriter
 
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""
+SPLIT_VALUES = 20
+"""How many values of a split's column an error may list."""
 
 
 class RowOutputs:
@@ -37,6 +40,10 @@ class RowOutputs:
         """How many rows were read."""
         self.classes: dict[str, int] = {name: number for number, name in enumerate(state["classes"])}
         self.largest: int = state["largest"]
+        self.parts: list[str] = state.get("parts", [])
+        """The parts of the split whose values were found."""
+        self.split_values: list[str] = state.get("split_values", [])
+        """Some values that the column of the split has."""
         self.out = GrowingArrays(folder, state["arrays"])
 
     def references(self) -> list[str]:
@@ -111,14 +118,37 @@ class RowOutputs:
 
     def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
         """Return for each part whether a row belongs to it."""
-        pc = arrow("compute")
         split = self.table.splits
         if split is None:
             return {}
         if split.column is None:
             return read_masks(batch, parts_of(split))
-        texts = batch.texts(split.column)
-        return {part: as_numpy(pc.equal(texts, value).fill_null(False)) for part, value in parts_of(split)}
+        encoded = batch.texts(split.column).dictionary_encode()
+        codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
+        values = encoded.dictionary.to_pylist()
+        self.split_values = list(dict.fromkeys([*self.split_values, *values]))[:SPLIT_VALUES]
+        found = {}
+        for part, wanted in parts_of(split):
+            same = np.array([*(is_same(value, wanted, batch.kind(split.column)) for value in values), False])
+            found[part] = same[codes]
+            if same.any() and part not in self.parts:
+                self.parts.append(part)
+        return found
+
+    def check_split(self) -> None:
+        """Raise if a value that the split names is never there."""
+        split = self.table.splits
+        if split is None or split.column is None or not self.rows:
+            return
+        lacking = [(part, value) for part, value in parts_of(split) if part not in self.parts]
+        # The names of the parts are what a split has by default; not all of them need be there.
+        named = [(part, value) for part, value in lacking if part != value or not self.parts]
+        if named:
+            part, value = named[0]
+            raise ValueError(
+                f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column has "
+                f"{brief(self.split_values)}"
+            )
 
     def labels(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Return a label for each row, and whether it has one. Texts are numbered as they come, for now."""
@@ -150,13 +180,15 @@ class RowOutputs:
     def sync(self) -> dict[str, Any]:
         """Bring all to the disk, and return what opens it again as it is now."""
         classes = list(self.classes)
-        return {"rows": self.rows, "classes": classes, "largest": self.largest, "arrays": self.out.sync()}
+        own = {"rows": self.rows, "classes": classes, "largest": self.largest, "arrays": self.out.sync()}
+        return own | {"parts": self.parts, "split_values": self.split_values}
 
     def close(self) -> dict[str, Any]:
         """Complete the files, and return how they are described."""
         for reference, array in self.given.items():
             if len(array) != self.rows:
                 raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
+        self.check_split()
         self.out.close()
         features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
         items = {
@@ -214,6 +246,21 @@ def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[
         batch.refuse(column, masks[part] & taken, f"but the row is for another part than {part} already")
         taken |= masks[part]
     return masks
+
+
+def is_same(text: str, wanted: str, kind: Any) -> bool:
+    """Tell whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
+    return text == wanted or (not is_text(kind) and as_value(text) == as_value(wanted))
+
+
+def as_value(text: str) -> float | str:
+    """Return the number that a text says, or the text."""
+    if text.lower() in {"true", "false"}:
+        return float(text.lower() == "true")
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def is_reference(name: str) -> bool:

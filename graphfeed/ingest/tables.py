@@ -30,6 +30,8 @@ BLOCK_BYTES = 1 << 22
 """How much text is read at a time."""
 NULLS = [""]
 """What counts as missing in CSV files. A node may well be called "null" or "NA"."""
+MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+"""What texts say for a number that is missing."""
 
 Batches: TypeAlias = Iterator[Any]
 OnInvalid: TypeAlias = Callable[[int | None, str], None]
@@ -103,7 +105,10 @@ class TableSource:
             return open_ipc(self.source).schema
         if self.suffix in CSV:
             # Lines with too few or too many values are no affair of the schema; whoever reads the rows finds them.
-            with self._open_csv(parse={"invalid_row_handler": lambda _: "skip"}) as reader:
+            skip = {"invalid_row_handler": lambda _: "skip"}
+            # NA among integers makes no texts of them. NaN isn't missing: it makes floats of them.
+            missing = [text for text in MISSING_TEXTS if text.lower() != "nan"]
+            with self._open_csv(parse=skip, convert={"null_values": missing}) as reader:
                 return reader.schema
         if self.suffix in NDJSON:
             return self._open_json().schema
@@ -198,13 +203,15 @@ class TableSource:
         options: dict[str, Any] = {
             "convert": {"include_columns": columns, "column_types": dict.fromkeys(schema.names, text)}
         }
+        # In a table of one column an empty line is a row whose value is missing.
+        options["parse"] = {"ignore_empty_lines": len(schema.names) > 1}
         if on_invalid is not None:
-            options["parse"] = {"invalid_row_handler": lambda row: (on_invalid(None, row.text), "skip")[1]}
+            options["parse"]["invalid_row_handler"] = lambda row: (on_invalid(None, row.text), "skip")[1]
         try:
             with self._open_csv(**options) as reader:
                 yield from reader
         except arrow().ArrowInvalid as error:
-            raise self._first_invalid(options, error) from error
+            raise (self._first_invalid(options, error) if on_invalid is None else error) from error
 
     def _first_invalid(self, options: dict[str, Any], error: Exception) -> Exception:
         """Return an error that names the first line with the wrong number of values, if that is what went wrong."""
@@ -215,7 +222,8 @@ class TableSource:
             return "error"
 
         try:
-            with self._open_csv(**options, parse={"invalid_row_handler": note}, read={"use_threads": False}) as reader:
+            options["parse"]["invalid_row_handler"] = note
+            with self._open_csv(**options, read={"use_threads": False}) as reader:
                 for _ in reader:
                     pass
         except arrow().ArrowInvalid:

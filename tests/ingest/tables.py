@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 
-from graphfeed.ingest import EdgeTable, NodeTable, Spec
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.columns import Problems
 from graphfeed.ingest.node_reader import Reading
 from graphfeed.storage.datasets.array_files import progress_bar
@@ -78,7 +78,9 @@ def likes(folder: Path, suffix: str = ".parquet") -> Spec:
     """Write the tables, and return their specification."""
     write(folder / f"users{suffix}", USERS)
     write(folder / f"likes{suffix}", LIKES)
-    users = NodeTable(f"users{suffix}", id="name", features={"age": "age"}, split="split", label=None)
+    users = NodeTable(
+        f"users{suffix}", id="name", features={"age": "age"}, split=Split("split", "0", "1", "2"), label=None
+    )
     return Spec(
         {"user:likes:item": EdgeTable(f"likes{suffix}", source="user", destination="item", time="at")},
         {"user": users},

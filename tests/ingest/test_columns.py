@@ -140,3 +140,9 @@ def test_a_batch_without_rows_leaves_the_length_of_vectors_open() -> None:
 def test_times_are_no_features() -> None:
     with pytest.raises(TypeError, match=r"some\.csv: a has timestamp\[s\], but a feature has numbers"):
         batch({"a": pa.array([0], pa.timestamp("s"))}).feature("a", None)
+
+
+def test_one_wrong_value_leaves_the_longest_integers_beside_it_alone() -> None:
+    right = [(1 << 63) - 1, -(1 << 63), 1234567890123456789]
+    own = texts([*map(str, right), str(1 << 63), "x"], pa.int64(), "skip")
+    assert own.keep(own.integers("a", "a number")).tolist() == right

@@ -40,3 +40,10 @@ def test_other_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rows are int64 of shape \(2,\)"):
         array.append(np.zeros((1, 2), dtype=np.int64))
     array.close()
+
+
+def test_rows_that_would_wrap_around_are_refused(tmp_path: Path) -> None:
+    array = GrowingArray(tmp_path / "a.npy", np.int8)
+    with pytest.raises(ValueError, match=r"a: rows are int64 of shape \(\), but the first ones int8"):
+        array.append(np.array([300]))
+    array.close()

@@ -137,3 +137,23 @@ def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors(
     found = dataset.feature.read("node", "n", "v")
     assert found.dtype == torch.int64
     assert found.tolist() == [[1, 2]] * 900 + [[3, 7]] * 100
+
+
+@pytest.mark.parametrize(
+    ("values", "train", "test"),
+    [([True, False], True, False), ([1.0, 0.0], 1, 0), ([1, 0], 1.0, 0.0), (["a", "b"], "a", "b")],
+)
+def test_the_values_of_a_split_are_compared_as_the_column_has_them(
+    tmp_path: Path, values: Any, train: Any, test: Any
+) -> None:
+    (task,) = build(tmp_path, {"p": values}, split=Split("p", train=train, test=test)).tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0]
+    assert task.test_set._itemsets["n"][:].tolist() == [1]
+
+
+@pytest.mark.parametrize("split", [Split("p", train="a", test="typo"), "p"])
+def test_a_value_of_a_split_that_no_row_has_is_named(tmp_path: Path, split: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"split: no row has '(typo|train)' in the column 'p'.* the column has \['a', 'b'"
+    ):
+        build(tmp_path, {"p": ["a", "b"]}, split=split)

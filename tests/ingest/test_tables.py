@@ -140,3 +140,9 @@ def test_what_is_no_table_is_refused() -> None:
 def test_compressed_text_is_read(tmp_path: Path) -> None:
     (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"a\tb\n1\t2\n"))
     assert rows(source(tmp_path / "t.tsv.gz"), ["b"]) == [{"b": "2"}]
+
+
+def test_an_error_while_lines_are_left_out_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4,5\n6,\xff\n")
+    with pytest.raises(ValueError, match=r"t\.csv can't be read as \.csv: .*UTF-?8"):
+        list(source(tmp_path / "t.csv").batches(["b"], 9, lambda _, text: None))

@@ -180,7 +180,7 @@ def parse_metadata(data: Mapping[str, Any]) -> OnDiskMetaData:
     """Check the contents of `metadata.yaml`; a ValueError names the key that is wrong."""
     top = Section(data)
     top.read.update(("graph_topology", "include_original_edge_id", "auto_cast_to_optimal_dtype", "sources", "layout"))
-    top.read.update(("checksums", "ids", "skipped"))
+    top.read.update(("checksums", "ids", "skipped", "time_unit"))
     name = top.values.get("dataset_name")
     top.read.add("dataset_name")
     graph = top.get("graph", dict, None)
