@@ -108,6 +108,7 @@ class Peers:
         self.rank, self.world_size = find_place() if meeting is None else meeting.place[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
+        self._process = os.getpid()
         self._answers: dict[str, tuple[Answer, Queue | None]] = {}
         self._scopes: Future[list[str]] = Future()
         self._mail = Mail([[] for _ in range(self.world_size)])
@@ -138,6 +139,7 @@ class Peers:
         Returns:
             The name by which all ranks ask for it: the kind, and how many of the kind there were before.
         """
+        self._check_process()
         with self._changed:
             name = f"{kind} {sum(known.rpartition(' ')[0] == kind for known in self._answers)}"
             queue: Queue | None = None
@@ -168,6 +170,7 @@ class Peers:
         """
         if self.world_size == 1 or not self.share_memory:
             return [self.rank]
+        self._check_process()
         scopes = self._scopes.result(self.start_timeout + self.timeout)
         return [rank for rank, scope in enumerate(scopes) if rank == self.rank or scope == scopes[self.rank] != ""]
 
@@ -184,6 +187,7 @@ class Peers:
         """
         messages = []
         for rank, tensors in questions.items():
+            self._check_process()
             number = next(self._ids)
             messages.append((rank, number, pack({"id": number, "name": name, "options": options}, tensors)))
         futures: Answers = {}
@@ -225,6 +229,11 @@ class Peers:
         """Wait until all ranks have closed theirs, or some seconds have passed."""
         if self._thread is not None:
             self._thread.join(timeout)
+
+    def _check_process(self) -> None:
+        """Raise in a forked process, where the thread that reaches other ranks is missing."""
+        if self.world_size > 1 and os.getpid() != self._process:
+            raise RuntimeError(f"a fork of process {self._process} can't reach other ranks; sample and fetch there")
 
     def _run(self) -> None:
         """Take part in rounds until nobody needs any."""

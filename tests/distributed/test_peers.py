@@ -1,6 +1,7 @@
 """Ranks that end early, late, by a signal, or not at all."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import torch
 from graphfeed.distributed import LocalFeatureStore, MeetingPoint, PartBook, PartitionedFeature, Peers
 from graphfeed.distributed.peers import peers_at
 from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
+from tests.forked import in_child
 
 MODULE = "tests.distributed.lost_ranks"
 
@@ -28,6 +30,23 @@ def test_a_launcher_without_a_process_group_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RuntimeError, match=r"2 processes were launched.*init_process_group first"):
         Peers()
+
+
+def test_a_forked_process_that_asks_is_told_at_once() -> None:
+    port = free_port()
+    both = [Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2), timeout=4, start_timeout=4) for rank in range(2)]
+    try:
+        (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in both)
+        assert both[0].wait(1, both[0].ask(name, {}, {1: {}})[1]) == {}
+        reason = f"RuntimeError: a fork of process {os.getpid()} can't reach other ranks"
+        assert in_child(lambda: both[0].wait(1, both[0].ask(name, {}, {1: {}})[1])).startswith(reason)
+        assert in_child(both[0].ranks_here).startswith(reason)
+        assert in_child(lambda: both[0].serve("graph", lambda options, tensors: {})).startswith(reason)
+        assert in_child(lambda: both[0].ask(name, {}, {})) == "{}"
+    finally:
+        for peers in both:
+            peers.close()
+        both[0].join(20)
 
 
 @pytest.fixture(scope="module")
