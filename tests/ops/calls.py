@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.sampling.sample_negative_pairs import KnownEdges, Population
 
 INDPTR = torch.tensor([0, 4, 4, 7, 12, 13, 20])
 INDICES = torch.tensor([1, 2, 3, 5, 0, 1, 5, 2, 3, 4, 4, 0, 2, 0, 1, 2, 3, 4, 5, 5])
@@ -126,9 +127,24 @@ def sampling_calls() -> dict[str, Call]:
             {"edges": edges, "offsets": torch.tensor([0, 2, 3, 3]), "positions": torch.tensor([1, 3, 9])},
         ),
         "sample_hops": Call(ops.sample_hops, {**hops, "keys": KEYS}),
+        "sample_negative_pairs": Call(
+            ops.sample_negative_pairs,
+            {
+                "count": 4,
+                "key": 1,
+                "sources": torch.tensor([0, 2, 5, 1]),
+                "destinations": Population(6, times=torch.arange(6)),
+                "limits": MOMENTS,
+                "edges": KnownEdges(INDPTR, INDICES),
+            },
+        ),
         "sample_negatives": Call(
             ops.sample_negatives,
             {"pairs": torch.tensor([[0, 1], [2, 3]]), "negative_ratio": 2, "num_destinations": 6, "key": 1},
+        ),
+        "sample_new_hops": Call(
+            ops.sample_new_hops,
+            {"indptr": INDPTR, "indices": INDICES, "seeds": SEEDS, "fanouts": [2, 3], "keys": KEYS, "replace": False},
         ),
         "sample_neighbors": Call(
             ops.sample_neighbors, {"indptr": INDPTR, "seeds": SEEDS, **one, "key": 1, "checked": True}
