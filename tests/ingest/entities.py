@@ -1,5 +1,6 @@
 """Exports of small graphs as TFRecords, in several files, and what says how to read them."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ SPEC = {
 
 
 def shared_files() -> list[str]:
-    """Return the open files without a name that tensors of graphs lie in."""
+    """Return the open files without a name that tensors of graphs lie in, also those of other tests before."""
+    gc.collect()
     # Path.resolve and not os.readlink: the folder's own descriptor is gone by the time it is looked at.
     found = [str(file.resolve()) for file in Path("/proc/self/fd").iterdir()]
     return [name for name in found if name.startswith("/memfd:graphfeed")]

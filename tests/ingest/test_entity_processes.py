@@ -34,6 +34,7 @@ def test_a_tensor_of_a_file_is_shared_and_the_file_has_no_name(tmp_path: Path, o
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs a list of the open files")
 def test_a_file_is_closed_with_its_last_tensor() -> None:
+    before = len(shared_files())
     for _ in range(3):
         file = SharedFile(None)
         os.write(file.descriptor, torch.arange(6).numpy().tobytes())
@@ -41,7 +42,7 @@ def test_a_file_is_closed_with_its_last_tensor() -> None:
         del file
         assert tensor.tolist() == [*range(6)]
         del tensor
-    assert shared_files() == []
+    assert len(shared_files()) <= before
 
 
 def test_a_file_goes_to_processes_that_are_being_started_alone() -> None:

@@ -32,6 +32,7 @@ def metadata(tmp_path: Path) -> SerializedGraphMetadata:
 
 @pytest.mark.slow
 def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphMetadata) -> None:
+    before = len(shared_files())
     graph = load(LOADER, metadata, True)
     assert isinstance(graph.node_ids, dict)
     assert {kind: ids.tolist() for kind, ids in graph.node_ids.items()} == {"user": [*range(5)], "item": [9, 10, 11]}
@@ -46,7 +47,7 @@ def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphM
     assert graph.negative_label is None
     assert graph.edge_index[BUYS].is_shared()  # type: ignore[no-untyped-call]
     del graph
-    assert shared_files() == []
+    assert len(shared_files()) <= before
 
 
 @pytest.mark.slow
