@@ -127,6 +127,19 @@ def sampling_calls() -> dict[str, Call]:
             {"edges": edges, "offsets": torch.tensor([0, 2, 3, 3]), "positions": torch.tensor([1, 3, 9])},
         ),
         "sample_hops": Call(ops.sample_hops, {**hops, "keys": KEYS}),
+        "sample_negatives": Call(
+            ops.sample_negatives,
+            {"pairs": torch.tensor([[0, 1], [2, 3]]), "negative_ratio": 2, "num_destinations": 6, "key": 1},
+        ),
+        "sample_neighbors": Call(
+            ops.sample_neighbors, {"indptr": INDPTR, "seeds": SEEDS, **one, "key": 1, "checked": True}
+        ),
+    }
+
+
+def pyg_calls() -> dict[str, Call]:
+    """Return the calls of operations that PyG's loaders need."""
+    return {
         "sample_negative_pairs": Call(
             ops.sample_negative_pairs,
             {
@@ -138,16 +151,9 @@ def sampling_calls() -> dict[str, Call]:
                 "edges": KnownEdges(INDPTR, INDICES),
             },
         ),
-        "sample_negatives": Call(
-            ops.sample_negatives,
-            {"pairs": torch.tensor([[0, 1], [2, 3]]), "negative_ratio": 2, "num_destinations": 6, "key": 1},
-        ),
         "sample_new_hops": Call(
             ops.sample_new_hops,
             {"indptr": INDPTR, "indices": INDICES, "seeds": SEEDS, "fanouts": [2, 3], "keys": KEYS, "replace": False},
-        ),
-        "sample_neighbors": Call(
-            ops.sample_neighbors, {"indptr": INDPTR, "seeds": SEEDS, **one, "key": 1, "checked": True}
         ),
     }
 
@@ -280,6 +286,7 @@ def calls() -> dict[str, Call]:
     """Return a call of each operation, by name."""
     return {
         **sampling_calls(),
+        **pyg_calls(),
         **typed_calls(),
         **temporal_calls(),
         **structure_calls(),
