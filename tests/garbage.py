@@ -22,4 +22,5 @@ def ends(function: Callable[[], object], seconds: float = 20) -> bool:
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
     thread.join(seconds)
+    gc.collect()  # and neither shall what was left here be collected in other tests
     return not thread.is_alive()

@@ -64,7 +64,8 @@ def passed_among(tensors: Sequence[torch.Tensor]) -> list[tuple[Hashable, tuple[
     """Return which checks some tensors have passed, with the tensors' positions, to note it of copies of them."""
     positions = {id(tensor): position for position, tensor in enumerate(tensors)}
     found = []
-    for (what, *ids), seen in list(PASSED.items()):
+    # A copy in one step: the garbage collector may run while a list is made, and finalizers that it calls add checks.
+    for (what, *ids), seen in PASSED.copy().items():
         of_these = [entry is None or known in positions for known, entry in zip(ids, seen, strict=True)]
         places = tuple(positions.get(known) if entry else None for known, entry in zip(ids, seen, strict=True))  # type: ignore[call-overload]
         if all(of_these) and has_passed(what, tuple(None if place is None else tensors[place] for place in places)):

@@ -63,6 +63,8 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
         for process in processes:
             assert process.stdout is not None
             line = process.stdout.readline()
+            if line.startswith("graphfeed is compiling its kernels"):
+                line = process.stdout.readline()
             assert line.startswith("serving "), line
             health = process.stdout.readline()
             assert health.startswith("health and metrics at "), health

@@ -71,7 +71,8 @@ for number, compression in enumerate([None, "gzip"]):
         # Nothing is lost but whole records at the end of a plain file, which may be as long as it likes.
         read = len(next(iter(found.values()))) if found else 0
         assert same(found, read), (count, data)
-        assert read == rows or (compression is None), (count, data)
+        # Of an empty file nobody can tell that it was compressed.
+        assert read == rows or compression is None or not data, (count, data)
         kept += 1
 print(refused, kept)
 """

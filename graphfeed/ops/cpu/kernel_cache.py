@@ -307,7 +307,7 @@ def keep(compiled: Any) -> Any:
             folder = places_for(stored.sources)[1]
             name = stored.name_of(signature, compiled.targetctx.codegen().magic_tuple())
             turn = nullcontext() if folder is None else only_one((folder / name).with_suffix(".lock"))
-            with turn, COMPILE_CLOCK.timing(folder):
+            with COMPILE_CLOCK.timing(folder), turn:
                 return compile_or_load(signature)
 
     compiled.compile = compile_in_turn
