@@ -39,7 +39,7 @@ def test_valid_calls_work() -> None:
 
 @pytest.mark.slow
 def test_no_argument_ends_the_process(tmp_path: Path) -> None:
-    attack(NAMES, 25, tmp_path / "call")
+    attack(NAMES, 12, tmp_path / "call")
 
 
 @pytest.mark.slow

@@ -39,7 +39,9 @@ def test_nodes_that_change_between_their_ids_and_their_features_are_refused(
 
     def change(reader: NodeReader, column: str) -> Any:
         found = read_ids(reader, column)
-        write(tmp_path / "users.parquet", {"name": ["dia", "ann", "cem", "ben"], "age": [1.0] * 4, "split": [0] * 4})
+        write(
+            tmp_path / "users.parquet", {"name": ["dia", "ann", "cem", "ben"], "age": [1.0] * 4, "split": [0, 1, 2, 0]}
+        )
         return found
 
     with monkeypatch.context() as patch:
