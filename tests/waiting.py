@@ -3,9 +3,6 @@
 import time
 from collections.abc import Callable
 
-SLACK = 20.0
-"""How many seconds more than a timeout something may take on a machine that runs other tests as well."""
-
 
 def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return as soon as something holds.

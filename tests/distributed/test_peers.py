@@ -15,7 +15,6 @@ from graphfeed.distributed import LocalFeatureStore, MeetingPoint, PartBook, Par
 from graphfeed.distributed.peers import peers_at
 from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
 from tests.forked import in_child
-from tests.waiting import SLACK
 
 MODULE = "tests.distributed.lost_ranks"
 
@@ -116,7 +115,7 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
     for rank in (0, 2):
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
-        assert seconds < (timeout if name == "SIGSTOP" else 0) + SLACK
+        assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
 
 
 @pytest.mark.slow
