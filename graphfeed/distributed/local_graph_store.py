@@ -24,10 +24,10 @@ from graphfeed.distributed.store_attributes import (
     kind_of,
     read_info,
 )
-from graphfeed.ops import expand_indptr
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.to_coo import edge_lists
 
 Key = tuple[EdgeType | None, str]
 
@@ -356,17 +356,11 @@ def make_graph(
 
 def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]:
     """Return the edges of each type: ends, ids, and the numbers of sources and destinations."""
-    ends = torch.stack([graph.indices.long(), expand_indptr(graph.csc_indptr, torch.int64)])
+    sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
     ids = graph.edge_attributes[ORIGINAL_EDGE_ID]
-    if graph.node_type_to_id is None:
-        return {None: (ends, ids, (graph.total_num_nodes, graph.total_num_nodes))}
-    assert graph.type_per_edge is not None
     found: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
-    assert isinstance(graph.num_nodes, dict)
-    sizes, first = graph.num_nodes, dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # in the order of ids
-    for kind, number in (graph.edge_type_to_id or {}).items():
-        source, _, end = kind.split(":")
-        places = (graph.type_per_edge == number).nonzero().squeeze(1)
-        shift = torch.tensor([[first[source]], [first[end]]])
-        found[kind] = ends[:, places] - shift, ids[places], (sizes[source], sizes[end])
+    for kind, edges in edge_lists(graph).items():
+        source, _, end = (None, None, None) if kind is None else kind.split(":")
+        ends = torch.stack([edges.sources, edges.destinations])
+        found[kind] = ends, ids[edges.positions], (sizes[source], sizes[end])
     return found
