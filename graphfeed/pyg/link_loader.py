@@ -5,16 +5,13 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_features import read_features
-from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.sample_with import Links, SampleWith
-from graphfeed.pyg.to_sampler_output import import_pyg
-from graphfeed.pyg.torch_options import TorchOptions
+from graphfeed.pyg.torch_options import read_options
 from graphfeed.pyg.transform_output import TransformOutput
 
 
@@ -68,11 +65,7 @@ class LinkLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        import_pyg("torch_geometric.data", type(self).__name__)
-        if custom_cls is not None:
-            raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
-        check_data(data)
-        options = TorchOptions.of(kwargs, type(self).__name__)
+        options = read_options(type(self).__name__, data, custom_cls, kwargs)
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
         negatives = NegativeSampling.cast(neg_sampling)

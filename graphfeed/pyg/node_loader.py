@@ -5,15 +5,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_features import read_features
-from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.sample_with import SampleWith
-from graphfeed.pyg.to_sampler_output import import_pyg
-from graphfeed.pyg.torch_options import TorchOptions
+from graphfeed.pyg.torch_options import read_options
 from graphfeed.pyg.transform_output import TransformOutput
 
 
@@ -60,11 +57,7 @@ class NodeLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        import_pyg("torch_geometric.data", type(self).__name__)
-        if custom_cls is not None:
-            raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
-        check_data(data)
-        options = TorchOptions.of(kwargs, type(self).__name__)
+        options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = getattr(node_sampler, "neighborhoods", None) is not None
         seeds = InputNodes(input_nodes, input_time, input_id)
         if is_own:

@@ -9,8 +9,11 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader.stages.pin import Pin
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.init_worker import InitWorker
 from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
+from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -119,3 +122,19 @@ class TorchOptions:
             "prefetch_factor": 2 if self.prefetch_factor is None else self.prefetch_factor,
             "timeout": self.timeout or 600.0,
         }
+
+
+def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]) -> TorchOptions:
+    """Return the options of a loader of nodes or links, or raise if PyG is missing or the arguments are wrong.
+
+    Args:
+        loader: The name of the loader, for messages.
+        data: What it samples.
+        custom_cls: What PyG would make the mini-batches of.
+        kwargs: The arguments of torch's `DataLoader`.
+    """
+    import_pyg("torch_geometric.data", loader)
+    if custom_cls is not None:
+        raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
+    check_data(data)
+    return TorchOptions.of(kwargs, loader)
