@@ -5,8 +5,6 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 `graphfeed.storage`.
 """
 
-from graphfeed.distributed.assign import METHODS, assign_nodes
-from graphfeed.distributed.assign_ldg import ldg_memory
 from graphfeed.distributed.dist_context import DistContext, DistRole
 from graphfeed.distributed.dist_link_neighbor_loader import DistLinkNeighborLoader
 from graphfeed.distributed.dist_loader import DistLoader
@@ -29,6 +27,8 @@ from graphfeed.distributed.peers import Peers, RankLostError
 from graphfeed.distributed.plan_cluster import ClusterPlan
 from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.sampling_server import SamplingServer
+from graphfeed.storage.graph.assign import METHODS, assign_nodes
+from graphfeed.storage.graph.assign_ldg import ldg_memory
 
 __all__ = [
     "METHODS",

@@ -16,11 +16,11 @@ import numpy as np
 from graphfeed.channels.codec import pack_tensors
 from graphfeed.channels.frames import allocate
 from graphfeed.datapipes.datapipe import Datapipe, Ranked
-from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.optional import import_optional
 from graphfeed.storage.memory.memory_map import Bytes
 
 MADE, REFUSED, FAILED = b"made", b"refused", b"failed"

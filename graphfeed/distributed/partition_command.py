@@ -7,14 +7,14 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from graphfeed.distributed.assign import METHODS, assign_nodes
-from graphfeed.distributed.assign_ldg import ldg_memory
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_report import report_partition
 from graphfeed.distributed.partition_writer import check_free, write_partition
 from graphfeed.distributed.partitioner import Partitioner
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.features.feature_store import FeatureStore
+from graphfeed.storage.graph.assign import METHODS, assign_nodes
+from graphfeed.storage.graph.assign_ldg import ldg_memory
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.load_graph import load_graph
 

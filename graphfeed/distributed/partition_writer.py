@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.assign import stacked_assignment
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition_columns import edge_positions
 from graphfeed.distributed.partition_layout import (
@@ -31,6 +30,7 @@ from graphfeed.ops.checks import check_count
 from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, progress_bar, sync_folder, write_text
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
+from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampled_subgraph import ByType

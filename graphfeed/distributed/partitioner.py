@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.assign import assign_nodes, stacked_assignment
-from graphfeed.distributed.assign_metis import assign_by_metis
 from graphfeed.distributed.partition_columns import edge_positions
 from graphfeed.distributed.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.partition_writer import check_free, new_folder
 from graphfeed.ops.checks import check_count
 from graphfeed.storage.datasets.array_files import progress_bar, sync_folder, write_text
+from graphfeed.storage.graph.assign import assign_nodes, stacked_assignment
+from graphfeed.storage.graph.assign_metis import assign_by_metis
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampled_subgraph import ByType
 

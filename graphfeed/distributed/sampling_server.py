@@ -13,7 +13,6 @@ from typing import Any, Self
 
 from graphfeed.channels.frames import is_loopback
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.distributed.flight import (
     ABOUT,
@@ -39,6 +38,7 @@ from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.checks import check_count
+from graphfeed.ops.optional import import_optional
 
 SECONDS_TO_END = 10.0
 """How long the requests at work may take to end when a server is closed."""

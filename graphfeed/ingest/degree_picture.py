@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.ingest.dataset_report import DatasetReport
+from graphfeed.ops.optional import import_optional
 
 
 def shares(degrees: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

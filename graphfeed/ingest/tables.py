@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.ingest.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.optional import import_optional
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ops.optional import import_optional
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ops.optional import import_optional
 from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature

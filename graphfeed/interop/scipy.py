@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ops.optional import import_optional
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.to_coo import to_coo

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ops.optional import import_optional
 from graphfeed.pyg.layer_data import edge_index
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 

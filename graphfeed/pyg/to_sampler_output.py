@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.optional import import_optional
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import buffers, expand_indptr
+from graphfeed.ops.optional import import_optional
 from graphfeed.pyg.data_graph import reverse_name
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.storage.graph.new_nodes import trees_of_rows

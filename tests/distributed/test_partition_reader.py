@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.assign import assign_nodes, stacked_assignment
 from graphfeed.distributed.graph_part import cut_graph
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_layout import FILE_NAME, read_metadata
 from graphfeed.distributed.partition_reader import StoredPart, open_part
 from graphfeed.distributed.partition_writer import write_partition
+from graphfeed.storage.graph.assign import assign_nodes, stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.ranks import run_ranks

@@ -6,8 +6,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import partition_columns
-from graphfeed.distributed.assign import assign_nodes, stacked_assignment
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
+from graphfeed.storage.graph.assign import assign_nodes, stacked_assignment
 from tests.distributed import graphs
 
 

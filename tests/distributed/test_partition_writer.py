@@ -9,10 +9,10 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import partition_columns, partition_writer
-from graphfeed.distributed.assign import assign_nodes
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition_layout import FILE_NAME, read_metadata
 from graphfeed.distributed.partition_writer import write_partition
+from graphfeed.storage.graph.assign import assign_nodes
 from tests.distributed import graphs
 from tests.scripts import run
 

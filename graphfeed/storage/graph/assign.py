@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.assign_ldg import assign_by_ldg
-from graphfeed.distributed.assign_metis import assign_by_metis
 from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.random import fold
+from graphfeed.storage.graph.assign_ldg import assign_by_ldg
+from graphfeed.storage.graph.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.datapipes.pipeline.optional import import_optional
+from graphfeed.ops.optional import import_optional
 
 
 def test_what_is_there_is_imported() -> None:

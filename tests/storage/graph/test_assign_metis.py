@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.assign_metis import assign_by_metis, both_directions
+from graphfeed.storage.graph.assign_metis import assign_by_metis, both_directions
 from tests.distributed import graphs
-from tests.distributed.test_assign_ldg import cut
+from tests.storage.graph.test_assign_ldg import cut
 
 
 def test_without_pymetis_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

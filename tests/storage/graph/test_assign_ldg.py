@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.distributed import assign_ldg
-from graphfeed.distributed.assign import assign_nodes
-from graphfeed.distributed.assign_ldg import assign_by_ldg, fill, ldg_memory, place
+from graphfeed.storage.graph import assign_ldg
+from graphfeed.storage.graph.assign import assign_nodes
+from graphfeed.storage.graph.assign_ldg import assign_by_ldg, fill, ldg_memory, place
 from tests.digests import assert_same
 from tests.distributed import graphs
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.assign import METHODS, assign_nodes, stacked_assignment
+from graphfeed.storage.graph.assign import METHODS, assign_nodes, stacked_assignment
 from tests.digests import assert_same
 from tests.distributed import graphs
 
