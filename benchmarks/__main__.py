@@ -3,7 +3,20 @@
 import argparse
 from pathlib import Path
 
-from benchmarks import cache, channels, cuda, distributed, gather, gpu_cache, ingest, loader, peers, pyg, sampling
+from benchmarks import (
+    cache,
+    channels,
+    cuda,
+    distributed,
+    first_use,
+    gather,
+    gpu_cache,
+    ingest,
+    loader,
+    peers,
+    pyg,
+    sampling,
+)
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
 from benchmarks.table import machine
@@ -12,6 +25,7 @@ REPORTS = {
     "sampling": sampling.report,
     "gather": gather.report,
     "loader": loader.report,
+    "first_use": first_use.report,
     "cache": cache.report,
     "channels": channels.report,
     "distributed": distributed.report,

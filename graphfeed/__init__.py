@@ -44,6 +44,7 @@ Loader: where and when mini-batches are made.
     DataLoader: runs a pipeline with threads, processes and a GPU
     ProcessExecutor, WorkerLostError: worker processes of a loader
     seed: fixes the randomness of everything that has no seed of its own
+    warm_up: compiles all kernels ahead, as for a container image
 """
 
 import difflib
@@ -77,7 +78,7 @@ from graphfeed.datapipes import (
     traverse,
 )
 from graphfeed.datapipes.pipeline import fluent
-from graphfeed.loader import DataLoader, ProcessExecutor, WorkerLostError
+from graphfeed.loader import DataLoader, ProcessExecutor, WorkerLostError, warm_up
 from graphfeed.ops import Key, seed
 from graphfeed.storage import (
     BasicFeatureStore,
@@ -173,6 +174,7 @@ __all__ = [
     "seed",
     "to_graph",
     "traverse",
+    "warm_up",
 ]
 
 # Names that most programs do not need, and those of other libraries: found on first use, and not listed by dir().

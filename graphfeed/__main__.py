@@ -11,6 +11,7 @@ COMMANDS = {
     "partition": "graphfeed.distributed.partition_command",
     "plan-cluster": "graphfeed.distributed.plan_cluster",
     "serve": "graphfeed.distributed.serve_command",
+    "warm-up": "graphfeed.loader.warm_up",
 }
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
 

@@ -181,7 +181,9 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["sampling", "gather", "ingest", "loader", "channels", "distributed", "pyg"])
+@pytest.mark.parametrize(
+    "what", ["sampling", "gather", "ingest", "loader", "first_use", "channels", "distributed", "pyg"]
+)
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])
     assert "median" in capsys.readouterr().out

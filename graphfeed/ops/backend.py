@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -11,6 +11,18 @@ from graphfeed.ops.pinned import is_page_locked
 
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""
+
+
+class KernelLoad(NamedTuple):
+    """A kernel for some types of arguments, as a process first called it."""
+
+    kernel: str
+    """Its module and name, such as "structure.compact.compact"."""
+    signature: str
+    """The types of its arguments."""
+    seconds: float
+    compiled: bool
+    """Whether it was compiled, rather than found on disk."""
 
 
 @cache

@@ -33,6 +33,8 @@ from numba.core.event import Event, Listener, install_listener
 from numba.core.serialize import dumps
 from numba.misc.appdirs import AppDirs
 
+from graphfeed.ops.backend import KernelLoad
+
 if sys.platform != "win32":
     import fcntl
 
@@ -54,6 +56,8 @@ ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
 
 
 SAID: set[str] = set()
+WATCHERS: list[Callable[[KernelLoad], None]] = []
+"""Are told of each kernel that is compiled or loaded."""
 
 
 @cache
@@ -307,11 +311,36 @@ def keep(compiled: Any) -> Any:
             folder = places_for(stored.sources)[1]
             name = stored.name_of(signature, compiled.targetctx.codegen().magic_tuple())
             turn = nullcontext() if folder is None else only_one((folder / name).with_suffix(".lock"))
-            with COMPILE_CLOCK.timing(folder), turn:
+            with COMPILE_CLOCK.timing(folder), turn, reporting(compiled, signature):
                 return compile_or_load(signature)
 
     compiled.compile = compile_in_turn
     return compiled
+
+
+@contextmanager
+def reporting(compiled: Any, signature: Any) -> Iterator[None]:
+    """Tell the watchers how long a kernel took, and whether it was compiled; one that was there already is none."""
+    stats, start = compiled.stats, time.monotonic()
+    hits, misses = sum(stats.cache_hits.values()), sum(stats.cache_misses.values())
+    yield
+    was_compiled = sum(stats.cache_misses.values()) > misses
+    if was_compiled or sum(stats.cache_hits.values()) > hits:
+        function = compiled.py_func
+        name = f"{function.__module__.removeprefix(f'{__package__}.')}.{function.__qualname__}"
+        load = KernelLoad(name, str(signature), time.monotonic() - start, was_compiled)
+        for watcher in WATCHERS:
+            watcher(load)
+
+
+@contextmanager
+def watch_kernels(watcher: Callable[[KernelLoad], None]) -> Iterator[None]:
+    """Tell a function of each kernel that this process compiles or loads meanwhile, in whichever thread."""
+    WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        WATCHERS.remove(watcher)
 
 
 @contextmanager
