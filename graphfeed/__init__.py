@@ -181,8 +181,9 @@ __all__ = [
 _NAMES = {
     "graphfeed.channels": """ChannelBase Closed EndOfEpoch MpChannel PeerError QueueTimeoutError SampleMessage
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
-    "graphfeed.datapipes": """CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler PipelineGraph
-        SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default with_negatives""",
+    "graphfeed.datapipes": """BudgetSampler CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler
+        PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
+        with_negatives""",
     "graphfeed.distributed": """DistContext DistLinkNeighborLoader DistLoader DistNeighborLoader DistNeighborSampler
         DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook PartitionReport
         PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel SamplingServer

@@ -12,8 +12,8 @@ from tests.scripts import REPOSITORY, run
 NAMES = sorted(calls.calls())
 NOT_CALLED = {
     "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Found",
-    "HighDegreeIndex", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder", "TypedEdges",
-    "TypedGraph", "TypedHop", "TypedPicks", "draw_unkeyed", "max_uva_threads",
+    "HighDegreeIndex", "InducedEdges", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder",
+    "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "draw_unkeyed", "max_uva_threads",
 }  # fmt: skip
 """Constants, tuples of results, and what takes no arguments."""
 

@@ -49,6 +49,7 @@ MORE_PARAMETERS = {
     },
     "graphfeed/storage/graph/graph_arrays.py": {"__init__"},
     # PyG's programs bring these with them.
+    "graphfeed/pyg/cluster_data.py": {"__init__"},
     "graphfeed/pyg/link_loader.py": {"__init__"},
     "graphfeed/pyg/link_neighbor_loader.py": {"__init__"},
     "graphfeed/pyg/neighbor_loader.py": {"__init__"},

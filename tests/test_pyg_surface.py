@@ -14,6 +14,8 @@ from tests.pages import rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-pyg.md"
 LOADERS = ("NeighborLoader", "LinkNeighborLoader", "NodeLoader", "LinkLoader")
+FURTHER = [name for row in rows(PAGE, "loader") for name in re.findall(r"`(\w+)`", row[0])]
+SAMPLERS = ("HGTSampler", "NeighborSampler")
 NAMED = {name for row in rows(PAGE, "argument") for name in re.findall(r"`(\w+)`", row[0])}
 
 
@@ -23,9 +25,9 @@ def arguments(kind: Any) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in parameters}
 
 
-@pytest.mark.parametrize("name", [*LOADERS, "NeighborSampler"])
+@pytest.mark.parametrize("name", [*LOADERS, *FURTHER, *SAMPLERS])
 def test_arguments_their_order_and_their_defaults_are_pygs(name: str) -> None:
-    module = "torch_geometric.sampler" if name == "NeighborSampler" else "torch_geometric.loader"
+    module = "torch_geometric.sampler" if name in SAMPLERS else "torch_geometric.loader"
     theirs = arguments(getattr(import_pyg(module, "tests"), name))
     assert list(arguments(getattr(pyg, name)).items()) == list(theirs.items())
 

@@ -90,7 +90,20 @@ def iterable() -> gf.IterableSource:
     return gf.IterableSource([gf.MiniBatch(seeds=torch.arange(place, 100 + place)) for place in range(BATCHES)])
 
 
+def typed_items() -> gf.ItemSampler:
+    item_set = gf.HeteroItemSet({"a": gf.ItemSet(torch.arange(1000), names="seeds")})
+    return gf.ItemSampler(item_set, batch_size=1000 // BATCHES, shuffle=True)
+
+
+@cache
+def typed_graph() -> gf.FusedCSCSamplingGraph:
+    """Return a graph of two node types."""
+    edges = {f"{name}:to:a": random_edges(1000, 1000, 5000, seed) for seed, name in enumerate("ab")}
+    return gf.from_coo(edges, {"a": 1000, "b": 1000})
+
+
 BUILDERS: dict[type, Callable[[], gf.Datapipe]] = {
+    gf.BudgetSampler: lambda: typed_items().sample_by_budget(typed_graph(), {"a": [9, 9], "b": [5, 5]}),
     gf.Bufferer: lambda: items().buffer(2),
     gf.CompactPerLayer: lambda: one_layer().compact_per_layer(True),
     gf.CopyTo: lambda: items().copy_to("cpu"),

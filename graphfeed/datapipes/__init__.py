@@ -5,6 +5,7 @@
 edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an operation (`graphfeed.ops`).
 """
 
+from graphfeed.datapipes.budget_sampler import BudgetSampler
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
@@ -40,7 +41,8 @@ from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
 
 # fmt: off
 __all__ = [
-    "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler", "FanoutSampler", "FeatureFetcher",
+    "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler", "FanoutSampler",
+    "FeatureFetcher",
     "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource", "LayerNeighborSampler", "MiniBatch",
     "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
     "SamplePerLayer", "SeedEdgesExcluder", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",

@@ -8,7 +8,18 @@ import importlib
 import typing
 
 from graphfeed.pyg.cached_loader import CachedLoader
+from graphfeed.pyg.cluster_data import ClusterData
+from graphfeed.pyg.cluster_loader import ClusterLoader
+from graphfeed.pyg.draw_edge_ends import DrawEdgeEnds
+from graphfeed.pyg.draw_walks import DrawWalks
 from graphfeed.pyg.fill_data import FillData
+from graphfeed.pyg.graph_saint import (
+    GraphSAINTEdgeSampler,
+    GraphSAINTNodeSampler,
+    GraphSAINTRandomWalkSampler,
+    GraphSAINTSampler,
+)
+from graphfeed.pyg.hgt_loader import HGTLoader
 from graphfeed.pyg.imbalanced_sampler import ImbalancedSampler
 from graphfeed.pyg.induce_trees import InduceTrees
 from graphfeed.pyg.init_worker import InitWorker
@@ -23,6 +34,7 @@ from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.sample_with import SampleWith
 from graphfeed.pyg.shadow_k_hop_sampler import ShaDowKHopSampler
+from graphfeed.pyg.take_parts import TakeParts
 from graphfeed.pyg.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.to_pyg_data import ToPyGData
 from graphfeed.pyg.to_rooted_batch import ToRootedBatch
@@ -33,6 +45,7 @@ from graphfeed.pyg.zip_batches import ZipBatches
 from graphfeed.pyg.zip_loader import ZipLoader
 
 if typing.TYPE_CHECKING:
+    from graphfeed.pyg.hgt_sampler import HGTSampler as HGTSampler
     from graphfeed.pyg.neighbor_sampler import NeighborSampler as NeighborSampler
 
     HeteroSamplerOutput: typing.Any
@@ -41,6 +54,7 @@ if typing.TYPE_CHECKING:
 else:
     # These derive from PyG's classes, or are PyG's own.
     _FOUND_IN = {
+        "HGTSampler": "graphfeed.pyg.hgt_sampler",
         "HeteroSamplerOutput": "torch_geometric.sampler",
         "NeighborSampler": "graphfeed.pyg.neighbor_sampler",
         "NumNeighbors": "torch_geometric.sampler",
@@ -56,7 +70,17 @@ else:
 
 __all__ = [
     "CachedLoader",
+    "ClusterData",
+    "ClusterLoader",
+    "DrawEdgeEnds",
+    "DrawWalks",
     "FillData",
+    "GraphSAINTEdgeSampler",
+    "GraphSAINTNodeSampler",
+    "GraphSAINTRandomWalkSampler",
+    "GraphSAINTSampler",
+    "HGTLoader",
+    "HGTSampler",
     "HeteroSamplerOutput",
     "ImbalancedSampler",
     "InduceTrees",
@@ -76,6 +100,7 @@ __all__ = [
     "SampleWith",
     "SamplerOutput",
     "ShaDowKHopSampler",
+    "TakeParts",
     "TemporalDataLoader",
     "ToPyGData",
     "ToRootedBatch",

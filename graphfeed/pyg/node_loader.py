@@ -58,7 +58,7 @@ class NodeLoader(PyGLoader):
         **kwargs: Any,
     ) -> None:
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
-        is_own = getattr(node_sampler, "neighborhoods", None) is not None
+        is_own = hasattr(node_sampler, "append_to")
         seeds = InputNodes(input_nodes, input_time, input_id)
         if is_own:
             seeds = seeds._replace(node_times=node_sampler.node_times, time_attr=node_sampler.time_attr)

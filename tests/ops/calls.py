@@ -139,7 +139,16 @@ def sampling_calls() -> dict[str, Call]:
 
 def pyg_calls() -> dict[str, Call]:
     """Return the calls of operations that PyG's loaders need."""
+    graph = {"indptr": INDPTR, "indices": INDICES}
+    nodes = torch.tensor([5, 0, 1, 0, 5])
     return {
+        "draw_places": Call(
+            ops.draw_places, {"count": 4, "key": 1, "size": 6, "cumulative": torch.tensor([0, 2, 2, 5, 6, 9])}
+        ),
+        "induce_trees": Call(
+            ops.induce_trees, {**graph, "columns": nodes, "nodes": nodes, "starts": torch.tensor([0, 3, 3, 5])}
+        ),
+        "random_walks": Call(ops.random_walks, {**graph, "starts": SEEDS, "num_steps": 3, "key": 1}),
         "sample_negative_pairs": Call(
             ops.sample_negative_pairs,
             {
@@ -173,10 +182,13 @@ def typed_calls() -> dict[str, Call]:
     )  # fmt: skip
     seeds, fanouts = [torch.tensor([0, 2]), torch.tensor([1])], [torch.tensor([2]), torch.tensor([1, 2, -1, 0])]
     return {
+        "sample_by_budget": Call(
+            ops.sample_by_budget, {"graph": graph, "seeds": seeds, "num_samples": [[1, 2], [3, 0]], "keys": KEYS}
+        ),
         "typed_sample_hops": Call(
             ops.typed_sample_hops,
             {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": KEYS, "replace": False},
-        )
+        ),
     }
 
 

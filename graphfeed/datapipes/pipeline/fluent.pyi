@@ -3,11 +3,12 @@
 A stage of a room above this one is a `Datapipe` here, because imports go one way.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
+from graphfeed.datapipes.budget_sampler import BudgetSampler
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
@@ -78,6 +79,11 @@ class Fluent:
         buffer_size: int = 10,
         timeout_seconds: float = 600.0,
     ) -> Datapipe: ...
+    def sample_by_budget(
+        self,
+        graph: SamplingGraph,
+        num_samples: Sequence[int] | Mapping[str, Sequence[int]],
+    ) -> BudgetSampler: ...
     def sample_in_subgraph(
         self,
         graph: SamplingGraph,

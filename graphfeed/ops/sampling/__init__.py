@@ -5,10 +5,13 @@ was drawn is in `graphfeed.ops.structure`; stages that draw are in `graphfeed.da
 """
 
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
+from graphfeed.ops.sampling.draw_places import draw_places
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.labor_sample_hops import labor_sample_hops
 from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
 from graphfeed.ops.sampling.permute import permute
+from graphfeed.ops.sampling.random_walks import random_walks
+from graphfeed.ops.sampling.sample_by_budget import sample_by_budget
 from graphfeed.ops.sampling.sample_hops import SampledHop, sample_hops
 from graphfeed.ops.sampling.sample_negative_pairs import sample_negative_pairs
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
@@ -33,9 +36,9 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 __all__ = [
     "NOT_CACHED", "CachedEdgeValues", "HighDegreeIndex", "Picks", "SampledHop", "TemporalGraph", "TimeOrder",
     "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights",
-    "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time",
-    "permute", "places_in_order", "read_edges", "sample_hops", "sample_negative_pairs", "sample_negatives",
-    "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops", "temporal_labor_sample_neighbors",
-    "temporal_sample_hops", "temporal_sample_neighbors", "typed_sample_hops",
+    "draw_places", "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order",
+    "order_by_time", "permute", "places_in_order", "random_walks", "read_edges", "sample_by_budget", "sample_hops",
+    "sample_negative_pairs", "sample_negatives", "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops",
+    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -1,0 +1,56 @@
+"""Draw places in a row with replacement, uniformly or by weight."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.verified import check_once
+
+NOTHING = torch.empty(0, dtype=torch.int64)
+
+
+def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTHING) -> torch.Tensor:
+    """Return places in a row, each drawn by itself, so that one may come up several times.
+
+    Place `i` is a function of the key and of `i` alone.
+
+    Args:
+        count: How many.
+        key: Key of the draws (`Key.at`).
+        size: How many places there are.
+        cumulative: int64: the running sums of the places' weights, as `cumulate_weights` makes them of one column;
+            nothing: all places are alike.
+
+    Returns:
+        int64, shape (count,), each in `0 .. size - 1`.
+
+    Raises:
+        TypeError: Weights of another dtype, or a number that is no whole one.
+        ValueError: There is no place, or not a weight for each, or the running sums fall or end at 0.
+
+    Example:
+        >>> bool((draw_places(100, 7, 10) < 10).all())
+        True
+        >>> draw_places(3, 7, 4, torch.tensor([0, 0, 5, 5])).tolist()
+        [2, 2, 2]
+    """
+    check_count("count", count, 0)
+    check_count("size", size, 1)
+    check_vector("cumulative", cumulative, (torch.int64,))
+    if cumulative.numel():
+        if cumulative.numel() != size:
+            raise ValueError(f"cumulative must have {size} values, one for each place, but has {cumulative.numel()}")
+        check_once("running sums of a row", (cumulative,), lambda: check_sums(cumulative))
+    module = kernels("sampling.draw_places", cumulative)
+    out = buffers.empty(count, torch.int64, cumulative.device)
+    sums, drawn = as_kernel_args(out, cumulative.contiguous(), out)
+    module.draw_places(np.int64(size), sums, np.uint64(key), drawn)
+    return out
+
+
+def check_sums(cumulative: torch.Tensor) -> None:
+    """Raise unless running sums start at 0 or above, never fall, and end above 0."""
+    if int(cumulative[0]) < 0 or int(cumulative[-1]) <= 0 or bool((cumulative[1:] < cumulative[:-1]).any()):
+        raise ValueError("cumulative must be running sums that never fall and end above 0; cumulate_weights makes them")

@@ -1,0 +1,48 @@
+"""Walk at random along the edges of a graph."""
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_count, check_ids, check_vector
+from graphfeed.ops.structure.csc import ensure_csc
+
+
+def random_walks(
+    indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, num_steps: int, key: int
+) -> torch.Tensor:
+    """Return the nodes that walks come by: each step goes along one of a node's edges, all of them equally likely.
+
+    A step leads from a column to the source of one of its edges, so against the direction of a graph in compressed
+    sparse columns. A walk that comes to a node without edges stays there. Walk `i` is a function of the key, of its
+    start and of `i` alone.
+
+    Args:
+        indptr: Column starts, int32 or int64, shape (nodes + 1,).
+        indices: Source node of each edge, int32 or int64.
+        starts: Where each walk begins, int32 or int64.
+        num_steps: How many steps each takes.
+        key: Key of the draws (`Key.at`).
+
+    Returns:
+        int64, shape (walks, num_steps + 1); the starts come first.
+
+    Raises:
+        TypeError: A tensor has another dtype, or a number is no whole one.
+        ValueError: A start lies outside of the graph, `num_steps` is negative, or the arrays are not those of a graph.
+
+    Example:
+        >>> random_walks(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]), torch.tensor([0, 1]), 3, 7)
+        tensor([[0, 1, 2, 2],
+                [1, 2, 2, 2]])
+    """
+    ensure_csc(indptr, indices)
+    check_vector("starts", starts)
+    check_ids("starts", starts, indptr.numel() - 1)
+    check_count("num_steps", num_steps, 0)
+    module = kernels("sampling.random_walks", indptr, indices=indices, starts=starts)
+    out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
+    arrays = as_kernel_args(out, indptr.contiguous(), indices.contiguous(), starts.contiguous(), out)
+    module.random_walks(*arrays[:3], np.uint64(key), arrays[3])
+    return out

@@ -1,0 +1,81 @@
+"""The edges inside of trees of nodes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.structure.csc import ensure_columns, ensure_length
+
+FIRST_EDGES = 1 << 16
+"""How many edges there is room for at first, beside those that a tree of as many nodes has."""
+
+
+class InducedEdges(NamedTuple):
+    """Edges between nodes of one tree, in the order of their destinations and then of the graph."""
+
+    sources: torch.Tensor
+    """int64: places among the nodes."""
+    destinations: torch.Tensor
+    """int64: places among the nodes."""
+    positions: torch.Tensor
+    """int64: where the edges are in the graph."""
+
+
+def induce_trees(
+    indptr: torch.Tensor, indices: torch.Tensor, columns: torch.Tensor, nodes: torch.Tensor, starts: torch.Tensor
+) -> InducedEdges:
+    """Return all edges of which both ends are in the same tree: the same node may be in several.
+
+    It costs a look at each in-edge of each node. ShaDow's mini-batches are made several times as fast as by sorting.
+
+    Args:
+        indptr: Column starts, int32 or int64.
+        indices: The id of the source of each edge, int32 or int64.
+        columns: The column of each node, int64; where the columns are those of a graph, this is its id.
+        nodes: The id of each node, int64, one tree after the other.
+        starts: Where each tree begins among the nodes, and where the last one ends; int64.
+
+    Returns:
+        The edges; one whose source is in its tree twice leads from the first place.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: A column that there is not, a negative id, or lengths that don't fit together.
+
+    Example:
+        >>> graph = torch.tensor([0, 2, 3, 3]), torch.tensor([1, 2, 0])
+        >>> nodes = torch.tensor([0, 1, 0])
+        >>> found = induce_trees(*graph, nodes, nodes, torch.tensor([0, 2, 3]))
+        >>> found.sources.tolist(), found.destinations.tolist()
+        ([1, 0], [0, 1])
+    """
+    ensure_columns("indptr", indptr)
+    ensure_length("indices", indices, indptr)
+    for name, part in (("columns", columns), ("nodes", nodes), ("starts", starts)):
+        check_vector(name, part, (torch.int64,))
+    if len(columns) != len(nodes):
+        raise ValueError(f"columns must have {len(nodes)} values, one for each node, but has {len(columns)}")
+    module = kernels("structure.induce_trees", indptr, indices=indices, columns=columns, nodes=nodes, starts=starts)
+    check_ids("columns", columns, indptr.numel() - 1)
+    check_ids("nodes", nodes, 1 << 62)
+    sizes = starts.diff()
+    if not starts.numel() or int(starts[0]) != 0 or int(starts[-1]) != len(nodes) or bool((sizes < 0).any()):
+        raise ValueError(f"starts must go from 0 to {len(nodes)}, the number of nodes, and never fall")
+    slots = 1 << (2 * int(sizes.max() if len(sizes) else 0) + 3).bit_length()
+    keys, places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
+    state = np.zeros(2, np.int64)
+    out = buffers.empty((3, len(nodes) + FIRST_EDGES), torch.int64)
+    graph = as_kernel_args(out, indptr.contiguous(), indices.contiguous())
+    given = as_kernel_args(out, columns.contiguous(), nodes.contiguous(), starts.contiguous())
+    while True:
+        module.induce_trees(graph, *given, keys, places, state, out.numpy())
+        written = int(state[1])
+        if state[0] == len(nodes):
+            return InducedEdges(*(part[:written] for part in out))
+        larger = buffers.empty((3, 2 * out.shape[1]), torch.int64)
+        larger[:, :written] = out[:, :written]
+        out = larger
