@@ -39,8 +39,13 @@ def common_kinds(sources: Sequence[TableSource], columns: Iterable[str]) -> dict
 def wider_kind(one: Any, other: Any) -> Any:
     """Return a type that holds the values of both, or None if they are of different kinds."""
     pa = arrow()
-    if one == other or (is_list(one) and is_list(other)):
+    if one == other or pa.types.is_null(other):
         return one
+    if pa.types.is_null(one):
+        return other
+    if is_list(one) and is_list(other):
+        inner = wider_kind(one.value_type, other.value_type)
+        return None if inner is None else pa.large_list(inner)
     if is_text(one) and is_text(other):
         return pa.large_string()
     if pa.types.is_temporal(one) and pa.types.is_temporal(other):

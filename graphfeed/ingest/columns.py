@@ -215,8 +215,13 @@ class Batch:
         right = self.kinds.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
         self.refuse(column, lengths != right, f"which has another length than {right}, as the rows before")
         inner = values.flatten() if not self.drop.any() else values.filter(pa.array(~self.drop)).flatten()
-        if not is_number(inner.type):
-            raise TypeError(f"{self.table.name}: {column} must have vectors of numbers, but has {inner.type}")
+        if not is_number(kind.value_type):
+            raise TypeError(f"{self.table.name}: {column} must have vectors of numbers, but has {kind.value_type}")
+        try:
+            # Floats may round integers, as in a column of numbers.
+            inner = inner.cast(kind.value_type, safe=pa.types.is_integer(kind.value_type))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{self.table.name}: {column} has a number that doesn't fit: {error}") from error
         kept = ~self.drop
         if inner.null_count:
             if missing is None:
@@ -245,11 +250,14 @@ class Kinds:
     Args:
         schema: The columns of the table.
         common: The types that columns have over all tables that are read one after the other, where that is known.
+        widths: The lengths of vectors that were found in the tables before; those that are found are added.
     """
 
-    def __init__(self, schema: Any, common: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, schema: Any, common: Mapping[str, Any] | None = None, widths: dict[str, int] | None = None
+    ) -> None:
         self.schema, self.common = schema, common or {}
-        self.widths: dict[str, int] = {}
+        self.widths: dict[str, int] = {} if widths is None else widths
 
     def kind(self, column: str) -> Any:
         """Return the type of a column."""

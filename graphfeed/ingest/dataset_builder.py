@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from graphfeed.ingest.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, read_spec
 from graphfeed.ingest.tables import NUMPY, TableSource, find_sources
 from graphfeed.ingest.task_metadata import describe_task
-from graphfeed.storage.datasets.array_files import ArrayWriter, sync_folder, write_array, write_text
+from graphfeed.storage.datasets.array_files import ArrayWriter, checksum, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
 from graphfeed.storage.datasets.metadata import FILE_NAME
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
@@ -124,9 +123,12 @@ class Builder:
             for key, tables in (("nodes", self.nodes), ("edges", self.edges))
             for kind, table in tables.items()
         }
+        self.inputs = InputFiles()
+        # Before anything is read: what schemas say holds only as long as the files stay as they are.
+        tables = [source.source for own in self.sources.values() for source in own]
+        self.inputs.remember(path for path in tables if isinstance(path, Path))
         self.time_unit = common_time_unit({"nodes": self.nodes, "edges": self.edges}, self.sources)
         self.problems: list[dict[str, Any]] = []
-        self.inputs = InputFiles()
         self.keys: dict[str, str] = {}
         self.with_rows = any(table.features for table in self.edges.values())
         self.attributes = [name for name in ("weight", "time") if self.has_all(self.edges, name)]
@@ -209,6 +211,8 @@ class Builder:
                 found, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
             own: NodeIds = ids if collected else found
             described["ids"] = own.write(fresh(self.place, f"ids_{number}"), f"ids_{number}")
+            if own.names is not None:
+                described["names"] = own.names.write(fresh(self.place, f"names_{number}"), f"names_{number}")
             sync_folder(self.place)
             known = {"described": described, "problems": reading.problems.as_list()}
             self.note(step, key, **known)
@@ -336,7 +340,7 @@ class Builder:
             self.graph / name for key in ("node_attributes", "edge_attributes") for name in topology[key].values()
         }
         for own in (*nodes.values(), *edges.values()):
-            groups = [own["features"], own.get("ids") or {}, *own["items"].values()]
+            groups = [own["features"], own.get("ids") or {}, own.get("names") or {}, *own["items"].values()]
             named |= {self.place / name for group in groups for name in group.values()}
         for path in [path for path in self.place.rglob("*") if path.is_file() and path not in named]:
             path.unlink()
@@ -360,9 +364,9 @@ class Builder:
             if task is not None:
                 tasks.append(task)
         ids = {
-            kind or "": {name: f"{PROCESSED}/{file}" for name, file in own["ids"].items()}
+            kind or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
             for kind, own in nodes.items()
-            if own["ids"]
+            if (files := own["ids"] or own.get("names"))
         }
         self.remove_others(nodes, edges, topology)
         files = sorted(path for path in self.place.rglob("*.npy"))
@@ -386,12 +390,3 @@ def fresh(folder: Path, name: str) -> Path:
     for file in (f"{name}.npy", f"{name}_offsets.npy"):
         (folder / file).unlink(missing_ok=True)
     return folder
-
-
-def checksum(path: Path) -> str:
-    """Return the CRC-32 of a file, in hexadecimal digits."""
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 22):
-            value = zlib.crc32(block, value)
-    return f"{value:08x}"

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ingest.dataset_builder import checksum
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.datasets.array_files import progress_bar
+from graphfeed.storage.datasets.array_files import checksum, progress_bar
 from graphfeed.storage.datasets.metadata import Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.datasets.preprocess import PROCESSED

@@ -12,6 +12,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.records import MOST_RECORD_BYTES, ExampleLayout
+from graphfeed.ops.records.example_layout import PLACES
 
 KINDS = {
     "int64": "int64",
@@ -24,6 +25,7 @@ KINDS = {
 """The kind of list for the name of a dtype."""
 LIST_KINDS = {1: "bytes", 2: "float", 3: "int64"}
 WIDTHS = {"int64": 8, "float": 4}
+PLACE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Column:
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of a row of the tensor."""
-        return (*self.shape, self.width or 0) if self.kind == "bytes" else self.shape
+        last = {"bytes": (self.width or 0,), PLACES: (2,)}.get(self.kind, ())
+        return (*self.shape, *last)
 
 
 class ExampleSchema:
@@ -115,6 +118,11 @@ class ExampleSchema:
         names = list(found) if self.names is None else self.names
         self.columns = {name: settle_column(name, self.given.get(name), found.get(name)) for name in names}
 
+    def add_texts(self, names: Iterable[str]) -> None:
+        """Read features of one text each as well, of which only the places are kept."""
+        assert self.columns is not None
+        self.columns |= dict.fromkeys(names, Column(PLACES, (), PLACE_BYTES))
+
     def settle_without_records(self) -> None:
         """Do without a record, where there is none.
 
@@ -136,7 +144,7 @@ def read_spec(name: str, spec: Any) -> Column:
     if shape is None or dtype is None:
         raise TypeError(
             f"features[{name!r}] must be a FixedLenFeature, but is {brief(spec)}; features of varying length can't be "
-            "read into a tensor"
+            "read into a tensor: pad them to one length where they are written, or leave them out"
         )
     text = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype).removeprefix("torch.")
     if text not in KINDS:

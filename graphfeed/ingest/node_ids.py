@@ -1,14 +1,17 @@
 """How the ids in files become those of the graph: 0, 1, 2, ... in each node type."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from graphfeed.ingest.columns import as_numpy
 from graphfeed.ingest.tables import arrow
+from graphfeed.ops.records import find_texts, index_texts
 from graphfeed.storage.datasets.original_ids import write_ids
 
 DENSE = 8
@@ -23,6 +26,8 @@ class NodeIds(ABC):
 
     texts = False
     """Whether they are texts; otherwise they are integers."""
+    names: "NodeIds | None" = None
+    """What results are mapped back to, where edges name the nodes by row."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -42,10 +47,10 @@ class NodeIds(ABC):
 
 
 class RowIds(NodeIds):
-    """Integers from 0 that are used as they are."""
+    """Integers from 0 that are used as they are; the nodes may have names beside them."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, names: NodeIds | None = None) -> None:
+        self.count, self.names = count, names
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -100,21 +105,33 @@ class IntegerIds(NodeIds):
 
 
 class TextIds(NodeIds):
-    """Texts."""
+    """Texts, one behind the other.
+
+    Args:
+        offsets: Where each begins and, at last, where all end.
+        values: The bytes of all.
+    """
 
     texts = True
 
-    def __init__(self, ids: Any) -> None:
-        self.ids = ids
+    def __init__(self, offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+        self.offsets, self.values = offsets, values
 
     def __len__(self) -> int:
         """Return the number of nodes."""
-        return len(self.ids)
+        return len(self.offsets) - 1
+
+    @cached_property
+    def index(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The texts and a hash table of them, which is made once: Arrow's `index_in` makes one at each call."""
+        values, offsets = as_tensor(self.values), as_tensor(self.offsets)
+        return values, offsets, index_texts(values, offsets)
 
     def find(self, ids: Any) -> NDArray[np.int64]:
-        """Look the ids up in a hash table, which Arrow makes at each call."""
-        found = arrow("compute").index_in(ids, self.ids)
-        return as_numpy(found.fill_null(-1)).astype(np.int64)
+        """Look the ids up; an Arrow array."""
+        offsets, values = parts_of(ids)
+        found: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
+        return found
 
     def describe(self) -> str:
         """Say which ids there are."""
@@ -122,8 +139,7 @@ class TextIds(NodeIds):
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
         """Write the texts one behind the other, and where each begins."""
-        offsets, values = parts_of(self.ids)
-        return write_ids(folder, name, values, offsets)
+        return write_ids(folder, name, self.values, self.offsets)
 
 
 def parts_of(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -135,6 +151,11 @@ def parts_of(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     return starts - starts[0], np.frombuffer(values, dtype=np.uint8)[starts[0] : starts[-1]]
 
 
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Return an array as a tensor; what Arrow holds is not for writing, and is copied."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
 def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> NodeIds:
     """Read the ids that `write` wrote."""
     if files is None:
@@ -142,9 +163,7 @@ def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> Nod
     values = np.load(folder / files["values"], allow_pickle=False)
     if "offsets" not in files:
         return IntegerIds(values)
-    pa = arrow()
-    offsets = np.load(folder / files["offsets"], allow_pickle=False)
-    return TextIds(pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(values)))
+    return TextIds(np.load(folder / files["offsets"], allow_pickle=False), values)
 
 
 def first_of_each(ids: Any) -> NDArray[np.bool_]:
@@ -191,7 +210,7 @@ class IdCollector:
         self._merge()
         ids = self.parts[0]
         if self.texts:
-            return TextIds(ids.take(arrow("compute").sort_indices(ids)))
+            return TextIds(*parts_of(ids.take(arrow("compute").sort_indices(ids))))
         return integer_ids(ids)
 
 

@@ -1,7 +1,7 @@
 """Reads the nodes of a type: their ids, features, labels, splits and times."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from graphfeed.ingest.column_kinds import common_kinds, has_text_ids
-from graphfeed.ingest.columns import Batch, Kinds, Problems
+from graphfeed.ingest.columns import Batch, Kinds, OnError, Problems
 from graphfeed.ingest.growing_array import GrowingArray
-from graphfeed.ingest.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids
+from graphfeed.ingest.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
 from graphfeed.ingest.row_outputs import RowOutputs
 from graphfeed.ingest.spec import NodeTable
 from graphfeed.ingest.tables import TableSource, arrow
@@ -25,6 +25,8 @@ class Reading:
     most_rows: int
     problems: Problems
     progress: "tqdm[Any]"
+    widths: dict[str, int] = field(default_factory=dict)
+    """The lengths of vectors, by column, in the tables so far."""
 
     def batches(
         self,
@@ -49,7 +51,7 @@ class Reading:
             self.problems.count(table.name, reason, int(counted), f"{reason}: {text[:80]!r}")
 
         on_invalid = skip if self.problems.on_error == "skip" and may_skip else None
-        kinds = Kinds(table.schema(), common)
+        kinds = Kinds(table.schema(), common, self.widths)
         first_row = 0
         for rows in table.batches(columns, self.most_rows, on_invalid):
             yield Batch(table, rows, first_row, self.problems, kinds)
@@ -75,6 +77,7 @@ class NodeReader:
             ids, first = self.read_ids(self.table.id)
         else:
             ids, first = None, np.zeros(0, dtype=bool)
+        names = None if self.table.names is None else self.read_names(self.table.names)
         outputs = RowOutputs(folder, prefix, self.table, spec_folder)
         times = GrowingArray(scratch / f"{prefix}_time.npy", np.int64)
         kept: list[NDArray[np.bool_]] = []
@@ -101,7 +104,7 @@ class NodeReader:
             outputs.out.abandon()
             times.file.close()
         if ids is None:
-            return RowIds(count), described
+            return RowIds(count, names), described
         return select(ids, np.concatenate([np.zeros(0, dtype=bool), *kept])), described
 
     @property
@@ -163,25 +166,34 @@ class NodeReader:
         times.close()
         return RowIds(count), outputs.close() | {"count": count, "time": self.table.time is not None}
 
-    def read_ids(self, column: str, texts: bool = False) -> tuple[Any, NDArray[np.bool_]]:
+    def read_names(self, column: str) -> NodeIds:
+        """Return the names of all nodes. Each has one, because no row can be left out; several may have the same."""
+        names, kept = self.read_column(column, "raise")
+        return select(names, kept)
+
+    def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
         """Return the ids of all rows, and whether each is the first of its kind."""
+        ids, first = self.read_column(column, self.reading.problems.on_error)
+        first[first] = first_of_each(chosen(ids, first))
+        return ids, first
+
+    def read_column(self, column: str, on_error: OnError, texts: bool = False) -> tuple[Any, NDArray[np.bool_]]:
+        """Return a column of integers or texts, and whether each row has one."""
         texts = texts or has_text_ids((source, column) for source in self.sources)
         parts: list[Any] = []
         given: list[NDArray[np.bool_]] = []
-        silent = Reading(self.reading.most_rows, Problems(self.reading.problems.on_error), self.reading.progress)
+        silent = Reading(self.reading.most_rows, Problems(on_error), self.reading.progress)
         for source in self.sources:
             for batch in silent.batches(source, [column], counted=False):
                 if not texts and batch.padded(column).any():
-                    return self.read_ids(column, texts=True)
+                    return self.read_column(column, on_error, texts=True)
                 parts.append(batch.ids(column, texts))
                 given.append(~batch.drop)
         if texts:
             ids = arrow().chunked_array(parts, arrow().large_string()).combine_chunks()
         else:
             ids = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
-        first = np.concatenate([np.zeros(0, dtype=bool), *given])
-        first[first] = first_of_each(chosen(ids, first))
-        return ids, first
+        return ids, np.concatenate([np.zeros(0, dtype=bool), *given])
 
 
 def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
@@ -194,7 +206,7 @@ def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
 def select(ids: Any, kept: NDArray[np.bool_]) -> NodeIds:
     """Return the ids of the rows that are kept."""
     own = chosen(ids, kept)
-    return integer_ids(own) if isinstance(own, np.ndarray) else TextIds(own)
+    return integer_ids(own) if isinstance(own, np.ndarray) else TextIds(*parts_of(own))
 
 
 def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading, texts: bool = False) -> NodeIds:

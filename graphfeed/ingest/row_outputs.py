@@ -102,6 +102,15 @@ class RowOutputs:
             items: What the items have beside labels, such as seeds, for the rows that are kept.
         """
         kept = {name: batch.keep(values) for name, values in found.items()}
+        try:
+            self.append(kept, items)
+        except ValueError as error:  # rows of another dtype or shape than those of the tables before
+            raise ValueError(f"{batch.table.name}: {error}") from error
+        if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
+            self.largest = max(self.largest, int(kept["label"].max()))
+
+    def append(self, kept: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+        """Append rows to the files of the features, and of the parts of the split that they belong to."""
         for number in range(len(self.table.features)):
             values = kept[f"feature_{number}"]
             # Where all rows are left out, the length of vectors isn't known yet.
@@ -113,8 +122,6 @@ class RowOutputs:
                     self.out.append(f"{self.prefix}_{part}_{name}", values[kept[part]])
                 if "label" in kept:
                     self.out.append(f"{self.prefix}_{part}_labels", kept["label"][kept[part]])
-        if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
-            self.largest = max(self.largest, int(kept["label"].max()))
 
     def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
         """Return for each part whether a row belongs to it."""

@@ -97,6 +97,7 @@ class NodeTable(Table):
 
     Args:
         id: The column of the ids by which edges name the nodes. Without it, edges name them by row, from 0.
+        names: Where edges name the nodes by row, the column of what results are mapped back to.
         count: The number of nodes, where there are no files.
         time: The column of the times, or one number for all nodes.
     """
@@ -104,6 +105,7 @@ class NodeTable(Table):
     id: str | None = None
     count: int | None = None
     time: str | float | None = None
+    names: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,8 +113,10 @@ class NodeTable(Table):
             raise ValueError(f"count must be a whole number from 0, but is {brief(self.count)}")
         if self.count is not None and self.files:
             raise ValueError("count is for nodes without files; leave it out, for the rows of the files are counted")
-        if not self.files and (self.id or isinstance(self.time, str) or self.split is not None):
-            raise ValueError("id, time and split are columns, but there are no files; name them in files")
+        if not self.files and (self.id or self.names or isinstance(self.time, str) or self.split is not None):
+            raise ValueError("id, names, time and split are columns, but there are no files; name them in files")
+        if self.id is not None and self.names is not None:
+            raise ValueError("names are for nodes that edges name by row; leave it out, for the ids are kept as well")
         check_time(self.time)
 
 
@@ -298,7 +302,7 @@ def as_entry(table: Table) -> dict[str, Any]:
 
 def read_table(section: Section, kind: type[Table]) -> Table:
     """Read one entry of nodes or edges."""
-    texts = {"id", "label", "source", "destination"}
+    texts = {"id", "names", "label", "source", "destination"}
     values: dict[str, Any] = {}
     for own in dataclasses.fields(kind):
         value = section.values.get(own.name)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -89,15 +90,19 @@ class TableSource:
             return not has_records(self.source)
 
     def schema(self) -> Any:
-        """Return the names and types of the columns; of text files as the first rows have them."""
+        """Return the names and types of the columns; of text files as the first rows have them. It is read once."""
+        return self._schema
+
+    @cached_property
+    def _schema(self) -> Any:
         with self.reading():
-            schema = self._schema()
+            schema = self._read_schema()
         if len(set(schema.names)) < len(schema.names):
             double = next(name for name in schema.names if schema.names.count(name) > 1)
             raise ValueError(f"{self.name} has two columns {double!r}; rename one")
         return schema
 
-    def _schema(self) -> Any:
+    def _read_schema(self) -> Any:
         if self.suffix in PARQUET:
             with arrow("parquet").ParquetFile(self.source) as file:
                 return file.schema_arrow
@@ -168,12 +173,10 @@ class TableSource:
         elif self.suffix in NUMPY:
             yield from slices(self._arrays(), columns, most_rows)
         elif self.suffix in TFRECORD:
-            texts = [name for name in columns if arrow().types.is_string(schema.field(name).type)]
+            texts = [name for name in columns if arrow().types.is_large_string(schema.field(name).type)]
             numbers = [name for name in columns if name not in texts]
             for rows in read_columns(self.source, numbers, texts):
-                arrays = {
-                    name: arrow().array(rows[name]) if name in texts else as_arrow(rows[name]) for name in columns
-                }
+                arrays = {name: (as_texts(*rows[name]) if name in texts else as_arrow(rows[name])) for name in columns}
                 yield arrow().record_batch(arrays)
         else:
             yield from as_table(self.source).select(columns).to_batches(max_chunksize=most_rows)
@@ -181,7 +184,8 @@ class TableSource:
     def _open_csv(self, **options: Any) -> Any:
         csv = arrow("csv")
         convert = {"strings_can_be_null": True, "null_values": NULLS, **options.pop("convert", {})}
-        parse = {"delimiter": CSV[self.suffix], **options.pop("parse", {})}
+        # Without `newlines_in_values`, a block may end inside of a value in quotes.
+        parse = {"delimiter": CSV[self.suffix], "newlines_in_values": True, **options.pop("parse", {})}
         read = {"block_size": BLOCK_BYTES, **options.pop("read", {})}
         if not self.header:
             with csv.open_csv(
@@ -243,7 +247,7 @@ class TableSource:
 
     def _tfrecord_schema(self) -> Any:
         pa = arrow()
-        kinds = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.string()}
+        kinds = {"int64": pa.int64(), "float": pa.float32(), "bytes": pa.large_string()}
         columns = find_columns(self.source).items()
         return pa.schema(
             [(name, kinds[kind] if count == 1 else pa.list_(kinds[kind], count)) for name, (kind, count) in columns]
@@ -342,6 +346,12 @@ def as_arrow(array: NDArray[Any]) -> Any:
     if native.ndim != 2 or native.shape[1] == 0:
         raise ValueError(f"an array of shape {array.shape} can't be a column; its rows must be numbers or vectors")
     return pa.FixedSizeListArray.from_arrays(pa.array(native.reshape(-1)), native.shape[1])
+
+
+def as_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> Any:
+    """Return texts that lie one behind the other as an Arrow array."""
+    pa = arrow()
+    return pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(values))
 
 
 def find_sources(files: Sequence[Any], folder: Path, *, header: bool, pairs: bool) -> list[TableSource]:

@@ -93,7 +93,11 @@ class TFRecordDataLoader:
         return share_of(info.find_files(), self.rank, self.world_size)
 
     def load(
-        self, info: SerializedTFRecordInfo, options: TFDatasetOptions, descriptors: Mapping[str, int]
+        self,
+        info: SerializedTFRecordInfo,
+        options: TFDatasetOptions,
+        descriptors: Mapping[str, int],
+        threads: int | None = None,
     ) -> EntityTensors:
         """Return all tensors of an entity; those that have a descriptor lie in its file."""
         del options  # They are TensorFlow's.
@@ -118,7 +122,7 @@ class TFRecordDataLoader:
                 if names:
                     rows.append([join(batch, names, rows.dtype, is_checked=given is None)])
 
-        read_batches(files, schema, keep)
+        read_batches(files, schema, keep, threads=threads)
         return EntityTensors(
             ids.finish(),
             features.finish() if info.feature_keys else None,

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from graphfeed.ingest.example_schema import ExampleSchema, describe_list, features_of, lists_of, values_of
 from graphfeed.ingest.record_stream import RecordStream
@@ -52,7 +53,7 @@ def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> It
     Args:
         path: The file.
         numbers: Features of integers or floats; come out as arrays of shape (records,) or (records, values).
-        texts: Features of one text; come out as lists.
+        texts: Features of one text; come out as where each begins, with the end of the last one, and the bytes of all.
 
     Raises:
         OSError: The file can't be read.
@@ -64,58 +65,50 @@ def read_columns(path: Path, numbers: Sequence[str], texts: Sequence[str]) -> It
         for starts, sizes in scan_stream(stream, schema):
             if schema.columns is None:
                 settle(schema, stream, int(starts[0]), int(sizes[0]))
-            found: dict[str, Any] = {}
-            if numbers:
-                found |= {name: values.numpy() for name, values in parse(schema, stream, starts, sizes).items()}
-            if texts:
-                found |= read_texts(stream, starts, sizes, texts)
-            yield found
+                schema.add_texts(texts)
+            found: dict[str, Any] = {
+                name: values.numpy() for name, values in parse(schema, stream, starts, sizes).items()
+            }
+            yield found | {name: copy_texts(stream, name, found[name]) for name in texts}
 
 
-def read_texts(
-    stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor, names: Sequence[str]
-) -> dict[str, list[str]]:
-    """Return the texts of some records by name."""
-    columns: dict[str, list[str]] = {name: [] for name in names}
-    for number, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+def copy_texts(
+    stream: RecordStream, name: str, places: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return texts of the stream's buffer one behind the other: where each begins and ends, and the bytes of all."""
+    starts, sizes = places.T
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    values: NDArray[np.uint8] = stream.buffer[np.repeat(starts - offsets[:-1], sizes) + np.arange(offsets[-1])]
+    if not are_texts(offsets, values):
+        refuse_texts(stream, name, places)
+    return offsets, values
+
+
+def are_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> bool:
+    """Tell whether all is UTF-8, also at the borders of the texts."""
+    begins = offsets[:-1][np.diff(offsets) > 0]
+    if (values[begins] & 0xC0 == 0x80).any():
+        return False
+    try:
+        str(values.data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def refuse_texts(stream: RecordStream, name: str, places: NDArray[np.int64]) -> None:
+    """Raise because of the first value that is no text."""
+    for number, (start, size) in enumerate(places.tolist()):
+        value = record_at(stream, start, size)
         try:
-            found = texts_of(record_at(stream, start, size), names)
-        except ValueError as error:
-            stream.record += number
-            raise stream.error(str(error), stream.offset + start) from error
-        for name, values in columns.items():
-            values.append(found[name])
-    return columns
-
-
-def texts_of(record: bytes, names: Sequence[str]) -> dict[str, str]:
-    """Return the texts of a record by name.
-
-    Raises:
-        ValueError: The record is malformed, or lacks a text, or has another value in its place.
-    """
-    found: dict[str, str] = {}
-    for name, value in features_of(record):
-        if name not in names:
-            continue
-        if name in found:
-            raise ValueError(f"feature {name!r} is there twice")
-        kinds, lists = lists_of(value)
-        if kinds != {"bytes"}:
-            raise ValueError(f"feature {name!r} has {' and '.join(sorted(kinds)) or 'no values'}, and not bytes")
-        values = values_of(lists)
-        if len(values) != 1:
-            raise ValueError(f"feature {name!r} has {len(values)} values, and not 1")
-        try:
-            found[name] = values[0].decode()
+            value.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"feature {name!r} is no text in UTF-8: {brief(values[0])}") from error
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise ValueError(f"feature {missing[0]!r} is missing")
-    return found
+            stream.record += number
+            raise stream.error(
+                f"feature {name!r} is no text in UTF-8: {brief(value)}", stream.offset + start
+            ) from error
 
 
 def record_at(stream: RecordStream, start: int, size: int) -> bytes:
-    """Return a record that lies in the buffer of a stream."""
+    """Return bytes that lie in the buffer of a stream."""
     return stream.buffer[start : start + size].tobytes()

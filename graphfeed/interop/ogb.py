@@ -1,4 +1,4 @@
-"""OGB: node property prediction from the files that its archives contain, without the package `ogb`."""
+"""OGB: node property and link prediction from the files that its archives contain, without the package `ogb`."""
 
 import os
 import zipfile
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
 from graphfeed.ops.optional import import_optional
 from graphfeed.storage.datasets.dataset import Dataset
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
@@ -22,7 +23,6 @@ __all__ = ["read_ogb"]
 
 Array: TypeAlias = NDArray[Any]
 Triplet: TypeAlias = tuple[str, str, str]
-PARTS = ("train", "valid", "test")
 COUNTS = ("num-node-list", "num-edge-list", "num_nodes_list", "num_edges_list")
 EDGES = ("edge", "edge_index")
 LABELS = "node-label"
@@ -30,24 +30,31 @@ BY_TYPE = "triplet-type-list.csv.gz"
 
 
 def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split: str | None = None) -> Dataset:
-    """Read a dataset of OGB's for node property prediction from its unpacked archive, such as `arxiv/` or `mag/`.
+    """Read a dataset of OGB's for nodes or links from its unpacked archive, such as `arxiv/`, `mag/` or `collab/`.
 
     The folder has `raw/`, with CSV files or `data.npz`, and `split/`. Edge ids are OGB's: edges are numbered in the
     order of the files. Node types and edge types are in alphabetical order. Features have the names of their files,
     with underscores, but "feat" stands for "node_feat" and "edge_feat". Labels of one column are a vector, and those
-    that are whole numbers are int64. Everything is read into memory. Nothing is unpickled, and the folder isn't written
-    to.
+    that are whole numbers are int64. Everything is read into memory. Nothing but arrays is unpickled, and the folder
+    isn't written to.
+
+    Splits of edges, which need torch 2.6, become seeds of pairs. Where a part has wrong edges (ogbl-ppa, -collab, -ddi,
+    -vessel), they follow the edges, and `labels` are 1 and 0. Wrong destinations of each edge (ogbl-citation2) give
+    `labels` and `indexes` in each mini-batch, as negative sampling does. Other columns, such as the years and the
+    weights of edges without wrong ones, or the relations and the wrong heads and tails of a knowledge graph, are
+    members without a name: `dataset.train_set[:]` has them, in the order of the file, and mini-batches leave them out.
+    Facts of ogbl-biokg are by edge type, without their relation.
 
     Args:
         root: The folder.
         add_inverse_edge: Whether each edge is followed by its reverse, with the same features. OGB does so for
-            ogbn-products and ogbn-proteins, whose files have each edge once.
+            ogbn-products, ogbn-proteins, ogbl-ppa, ogbl-collab and ogbl-ddi, whose files have each edge once.
         split: The name of the folder in `split/`; it may be None if there is only one.
 
     Raises:
         FileNotFoundError: A file is missing.
         ImportError: CSV files are read by pyarrow, which is not installed.
-        ValueError: A file is damaged, or the folder has several graphs, or tasks other than on nodes.
+        ValueError: A file is damaged, or the folder has several graphs.
 
     Example:
         >>> read_ogb("datasets/arxiv").graph  # doctest: +SKIP
@@ -68,29 +75,28 @@ def read_ogb(root: str | os.PathLike[str], add_inverse_edge: bool = False, split
     lists: Any = {":".join(kind): (pairs[0], pairs[1]) for kind, pairs in edges.items() if kind is not None}
     graph = from_coo(lists, sizes) if typed else from_coo((edges[None][0], edges[None][1]), sizes[None])
     store = BasicFeatureStore({key: TorchBasedFeature(torch.from_numpy(rows)) for key, rows in features.items()})
-    train, valid, test = (item_set(raw, parts, part, sizes) for part in PARTS)
+    of_links = splits_edges(parts)
+    items = read_links(parts, sizes, find_relations(features)) if of_links else read_nodes(raw, parts, sizes)
     whole = {kind: ItemSet(count, names="seeds") for kind, count in sizes.items()}
     return Dataset(
         name=Path(root).name,
         graph=graph,
         feature=store,
-        train_set=train,
-        validation_set=valid,
-        test_set=test,
+        train_set=items[0],
+        validation_set=items[1],
+        test_set=items[2],
         all_nodes_set=HeteroItemSet(whole) if typed else whole[None],
         metadata={"split": parts.name},
     )
 
 
 def split_folder(folder: Path, name: str | None) -> Path:
-    """Return the folder of a split of the nodes."""
+    """Return the folder of a split."""
     found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if name is None and len(found) == 1:
         name = found[0]
     if name is None or name not in found:
         raise FileNotFoundError(f"{folder} has the splits {found}; split must be one of them, but is {name!r}")
-    if (folder / name / "train.pt").is_file():
-        raise ValueError(f"{folder / name} splits edges, but read_ogb reads splits of nodes; give another dataset")
     return folder / name
 
 
@@ -192,6 +198,11 @@ def check_rows(raw: Path, edges: dict[Any, Array], sizes: dict[Any, int], featur
             raise ValueError(
                 f"{raw}: {domain} feature {name!r}{of_type} has {len(rows)} rows, but there are {expected} {domain}s"
             )
+
+
+def read_nodes(raw: Path, folder: Path, sizes: dict[Any, int]) -> list[Any]:
+    """Return the nodes of the parts of a split with their labels."""
+    return [item_set(raw, folder, part, sizes) for part in PARTS]
 
 
 def item_set(raw: Path, folder: Path, part: str, sizes: dict[Any, int]) -> Any:

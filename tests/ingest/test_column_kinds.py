@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.column_kinds import wider_kind
+from graphfeed.ingest.columns import Batch, Kinds, Problems
+from graphfeed.ingest.row_outputs import RowOutputs
+from graphfeed.ingest.tables import TableSource
 from tests.ingest.tables import edges_of
 
 PAIR = {"s": np.array([0, 1]), "d": np.array([1, 0])}
@@ -148,3 +152,39 @@ def test_an_empty_line_is_a_row_of_a_table_of_one_column(tmp_path: Path) -> None
     table = NodeTable(text(tmp_path, "n.csv", "x\n1\n\n3\n"), features={"x": "x"}, missing=0)
     dataset = build_dataset(Spec({"n:r:n": LINK}, {"n": table}, folder=tmp_path))
     assert dataset.feature.read("node", "n", "x").flatten().tolist() == [1, 0, 3]
+
+
+def test_vectors_of_several_types_become_those_of_the_widest(tmp_path: Path) -> None:
+    tables = [
+        pa.table({"id": [0], "x": pa.array([[1, 2]], pa.list_(pa.int8()))}),
+        pa.table({"id": [1], "x": pa.array([[0.5, 3]], pa.list_(pa.float64(), 2))}),
+        pa.table({"id": [2], "x": pa.array([[70000, 4]], pa.large_list(pa.uint64()))}),
+    ]
+    found = nodes(tmp_path, *tables, features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.tolist() == [[1, 2], [0.5, 3], [70000, 4]]
+    large = tables[2].set_column(0, "id", [[1]])
+    found = nodes(tmp_path, tables[0], large, features={"x": "x"}).feature.read("node", "n", "x")
+    assert (found.dtype, found.tolist()) == (torch.int64, [[1, 2], [70000, 4]])
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([[True, False]]), r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"),
+        (pa.array([[5, 6, 7]]), r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2"),
+        (pa.array([[1 << 63, 0]], pa.list_(pa.uint64())), "frame 1: x has a number that doesn't fit"),
+    ],
+)  # fmt: skip
+def test_vectors_that_do_not_fit_are_named_with_their_file(tmp_path: Path, column: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        nodes(tmp_path, pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column}), features={"x": "x"})
+
+
+def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: Path) -> None:
+    rows = RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
+    batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), Kinds(pa.schema([])))
+    found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
+    rows.write(batch, found, items)
+    with pytest.raises(ValueError, match=r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"):
+        rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
+    rows.out.abandon()

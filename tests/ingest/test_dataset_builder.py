@@ -12,7 +12,7 @@ import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import open_part
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
-from graphfeed.ingest.dataset_builder import checksum
+from graphfeed.storage.datasets.array_files import checksum
 from tests.ingest.tables import LIKES, SUFFIXES, USERS, edges_of, likes, write
 from tests.on_disk import listing
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphfeed.__main__ import main
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
 from graphfeed.ingest.node_reader import collect_ids
 from graphfeed.ingest.tables import TableSource
@@ -95,3 +96,41 @@ def test_ids_are_collected_from_the_edges_that_name_them() -> None:
     source = TableSource({"s": np.array([4, 2]), "d": np.array([2, 8])}, "edges")
     found = collect_ids([(source, "s"), (source, "d")], reading())
     assert found.find(np.array([2, 4, 8, 3])).tolist() == [0, 1, 2, -1]
+
+
+ROWS = {"s": np.array([0, 1, 2]), "d": np.array([1, 2, 0])}
+
+
+def named(folder: Path, lines: str, out: Path | None = None, **options: Any) -> Any:
+    (folder / "nodes.csv").write_text(lines)
+    nodes = NodeTable("nodes.csv", names="name", **options)
+    edges = EdgeTable(ROWS, source="s", destination="d")
+    return build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=folder), out)
+
+
+@pytest.mark.parametrize("names", [["ann", "ben", "cem"], ["007", "7", "8"], [9, 3, 5], [0, 1, 2]])
+def test_nodes_that_edges_name_by_row_keep_their_names(tmp_path: Path, names: list[Any]) -> None:
+    lines = "name,x\n" + "".join(f"{name},{place}\n" for place, name in enumerate(names))
+    for out in (None, tmp_path / "out"):
+        dataset = named(tmp_path, lines, out, features={"x": "x"})
+        dataset = dataset if out is None else dataset.load()
+        assert dataset.ids("n")[:] == names
+        assert dataset.ids("n").find(names[::-1]).tolist() == [2, 1, 0]
+        assert edges_of(dataset, "n:r:n") == sorted(zip(names, names[1:] + names[:1], strict=True))
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+
+
+def test_several_nodes_may_have_one_name_but_each_must_have_one(tmp_path: Path) -> None:
+    dataset = named(tmp_path, "name,x\nann,1\nben,2\nann,3\n")
+    assert dataset.ids("n")[:] == ["ann", "ben", "ann"]
+    with pytest.raises(KeyError, match="several nodes had the id 'ann'"):
+        dataset.ids("n").find(["ann"])
+    with pytest.raises(ValueError, match=r"nodes\.csv, row 1: name is 'missing', but must be an id"):
+        named(tmp_path, "name,x\nann,1\n,2\nben,3\n")
+
+
+def test_names_are_for_nodes_that_have_rows_and_no_ids() -> None:
+    with pytest.raises(ValueError, match="id, names, time and split are columns, but there are no files"):
+        NodeTable(count=3, names="name")
+    with pytest.raises(ValueError, match="names are for nodes that edges name by row; leave it out"):
+        NodeTable("nodes.csv", id="id", names="name")

@@ -92,7 +92,7 @@ def test_a_split_by_a_name_or_by_columns_of_booleans(tmp_path: Path) -> None:
         ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1}, b: {count: 1}}", "names no node types"),
         ("edges: {e: {files: a.csv}}\nnodes: {a: {count: -1}}", "count must be a whole number from 0, but is -1"),
         ("edges: {e: {files: a.csv}}\nnodes: {a: {count: 1, files: x.csv}}", "count is for nodes without files"),
-        ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, time and split are columns"),
+        ("edges: {e: {files: a.csv}}\nnodes: {a: {id: x}}", "id, names, time and split are columns"),
         ("edges: {'a:r:b': {files: a.csv}}\nnodes: {c: {}}", r"no edge type has the node types \['c'\]"),
         ("edges: {'a:r:b': {files: a.csv}}\nnodes: {'a:': {count: 1}}", "a node type must be a name without ':'"),
         ("more: 1\nedges: {e: {files: a.csv}}", "more is not known; the keys are edges, name, nodes"),

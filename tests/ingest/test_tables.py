@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, tables
 from graphfeed.ingest.tables import TableSource, as_table, find_sources, suffix_of
 from tests.ingest.tables import SUFFIXES, USERS, write
 
@@ -146,3 +147,31 @@ def test_an_error_while_lines_are_left_out_is_that_of_the_file(tmp_path: Path) -
     (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4,5\n6,\xff\n")
     with pytest.raises(ValueError, match=r"t\.csv can't be read as \.csv: .*UTF-?8"):
         list(source(tmp_path / "t.csv").batches(["b"], 9, lambda _, text: None))
+
+
+def test_a_block_of_csv_may_end_inside_of_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 64)
+    texts = [f"{'line' * (number % 7)}\n{number}" for number in range(50)]
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f'"{text}",{k}\n' for k, text in enumerate(texts)))
+    assert rows(source(tmp_path / "t.csv"), ["a", "b"]) == [{"a": text, "b": str(k)} for k, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_the_first_rows_are_read_once_to_find_the_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bool
+) -> None:
+    (tmp_path / "n.csv").write_text("id,x\na,1\nb,2\n"[0 if header else 5 :])
+    (tmp_path / "e.csv").write_text("id,x\na,b\nb,a\n"[0 if header else 5 :])
+    names = ("id", "x") if header else ("0", "1")
+    read: list[str] = []
+    find = TableSource._read_schema
+
+    def count(own: TableSource) -> Any:
+        read.append(own.source.name)
+        return find(own)
+
+    monkeypatch.setattr(TableSource, "_read_schema", count)
+    edges = EdgeTable("e.csv", source=names[0], destination=names[1], header=header)
+    nodes = NodeTable("n.csv", id=names[0], features={"x": names[1]}, header=header)
+    build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
+    assert sorted(read) == ["e.csv", "n.csv"]

@@ -37,7 +37,7 @@ def test_columns_are_numbers_vectors_and_texts_of_any_length(tmp_path: Path) -> 
         ({"name": [b"a"], "k": [0.5]}, "feature 'k' is a list of float, and not of int64"),
         ({"name": [b"a"]}, "feature 'k' is missing"),
         ({"k": [1]}, "feature 'name' is missing"),
-        ({"k": [1], "name": [7]}, "feature 'name' has int64, and not bytes"),
+        ({"k": [1], "name": [7]}, "feature 'name' is a list of int64, and not of bytes"),
         ({"k": [1], "name": [b"a", b"b"]}, "feature 'name' has 2 values, and not 1"),
         ({"k": [1], "name": [b"\xff"]}, "feature 'name' is no text in UTF-8: b'\\\\xff'"),
     ],

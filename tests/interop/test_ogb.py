@@ -144,13 +144,9 @@ def test_a_cut_file_is_named(plain: Path) -> None:
         read_ogb(plain)
 
 
-def test_missing_files_and_other_splits_are_named(plain: Path) -> None:
+def test_missing_files_and_splits_are_named(plain: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has the splits \['time'\]; split must be one .* 'random'"):
         read_ogb(plain, split="random")
-    (plain / "split" / "time" / "train.pt").touch()
-    with pytest.raises(ValueError, match="splits edges, but read_ogb reads splits of nodes"):
-        read_ogb(plain)
-    (plain / "split" / "time" / "train.pt").unlink()
     (plain / "raw" / "edge.csv.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"edge.csv.gz; unpack the archive again"):
         read_ogb(plain)

@@ -1,17 +1,19 @@
 """Operations on records in memory: find them in the bytes of a file, check them, read them into columns, write them.
 
-They take bytes and know of no files: those are opened, decompressed and read in parts by `graphfeed.ingest`.
+They take bytes and know of no files: those are opened, decompressed and read in parts by `graphfeed.ingest`. Texts that
+lie one behind the other are looked up here, too.
 """
 
 from graphfeed.ops.records.crc32c import crc32c
 from graphfeed.ops.records.example_layout import ExampleLayout
+from graphfeed.ops.records.find_texts import find_texts, index_texts
 from graphfeed.ops.records.parse_examples import ExampleProblem, parse_examples
 from graphfeed.ops.records.scan_records import MOST_RECORD_BYTES, Scanned, scan_records
 from graphfeed.ops.records.write_examples import write_examples
 
 # fmt: off
 __all__ = [
-    "MOST_RECORD_BYTES", "ExampleLayout", "ExampleProblem", "Scanned", "crc32c", "parse_examples", "scan_records",
-    "write_examples",
+    "MOST_RECORD_BYTES", "ExampleLayout", "ExampleProblem", "Scanned", "crc32c", "find_texts", "index_texts",
+    "parse_examples", "scan_records", "write_examples",
 ]
 # fmt: on

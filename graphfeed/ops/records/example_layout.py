@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 KINDS = {"bytes": 1, "float": 2, "int64": 3}
 """The field of each kind of list in a `tf.train.Feature`."""
-DTYPES = {"bytes": torch.uint8, "float": torch.float32, "int64": torch.int64}
+PLACES = "places"
+"""Stands for bytes of any length, of which only the places are read."""
+NUMBERS = KINDS | {PLACES: 4}
+"""How kernels know each kind."""
+DTYPES = {"bytes": torch.uint8, "float": torch.float32, "int64": torch.int64, PLACES: torch.int64}
 ALIGNMENT = 8
 
 
@@ -35,11 +39,11 @@ class ExampleLayout:
 
     names: Sequence[str]
     kinds: Sequence[str]
-    """"int64", "float" or "bytes"."""
+    """"int64", "float" or "bytes"; or "places" for bytes of any length: where each begins in the data, and its size."""
     counts: Sequence[int]
     """Values in each record."""
     widths: Sequence[int]
-    """Bytes of each value: 8 of int64, 4 of float."""
+    """Bytes of each value: 8 of int64, 4 of float, 16 of places."""
     name_bytes: NDArray[np.uint8] = field(init=False, repr=False)
     name_starts: NDArray[np.int64] = field(init=False, repr=False)
     kind_numbers: NDArray[np.int64] = field(init=False, repr=False)
@@ -49,7 +53,7 @@ class ExampleLayout:
         starts = [0, *accumulate(len(name) for name in encoded)]
         object.__setattr__(self, "name_bytes", np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8))
         object.__setattr__(self, "name_starts", np.array(starts, dtype=np.int64))
-        object.__setattr__(self, "kind_numbers", np.array([KINDS[kind] for kind in self.kinds], dtype=np.int64))
+        object.__setattr__(self, "kind_numbers", np.array([NUMBERS[kind] for kind in self.kinds], dtype=np.int64))
 
     @property
     def row_bytes(self) -> int:
@@ -66,13 +70,17 @@ class ExampleLayout:
         return max(self.bases(rows)[-1], ALIGNMENT)
 
     def columns(self, buffer: torch.Tensor, rows: int) -> dict[str, torch.Tensor]:
-        """Return views of a buffer: (rows, count) for numbers, (rows, count, width) for bytes."""
+        """Return views of a buffer by feature.
+
+        Numbers have shape (rows, count), bytes (rows, count, width), and places (rows, count, 2).
+        """
         columns = {}
         for name, kind, count, width, base in zip(
             self.names, self.kinds, self.counts, self.widths, self.bases(rows), strict=False
         ):
             flat = buffer[base : base + rows * count * width].view(DTYPES[kind])
-            columns[name] = flat.reshape((rows, count, width) if kind == "bytes" else (rows, count))
+            shape = {"bytes": (rows, count, width), PLACES: (rows, count, 2)}.get(kind, (rows, count))
+            columns[name] = flat.reshape(shape)
         return columns
 
     def kernel_arguments(self, rows: int) -> tuple[NDArray[np.uint8] | NDArray[np.int64], ...]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.checks import bounds, check_vector
-from graphfeed.ops.records.example_layout import KINDS, ExampleLayout, align
+from graphfeed.ops.records.example_layout import KINDS, PLACES, ExampleLayout, align
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 
@@ -128,11 +128,12 @@ def describe(problem: list[int], layout: ExampleLayout) -> ExampleProblem:
         return ExampleProblem(record, place, "the content is no tf.train.Example")
     name, kind, count = layout.names[feature], layout.kinds[feature], layout.counts[feature]
     kinds = {number: text for text, number in KINDS.items()}
+    advice = "pad them where they are written, or leave the feature out"
     texts = {
         MALFORMED: "is malformed",
-        KIND: f"is a list of {kinds.get(found)}, and not of {kind}",
-        LENGTH: f"has {found} values, and not {count}",
-        WIDTH: f"has {found} bytes, and not {layout.widths[feature]}",
+        KIND: f"is a list of {kinds.get(found)}, and not of {'bytes' if kind == PLACES else kind}",
+        LENGTH: f"has {found} values, and not {count}; all records must have equally many: {advice}",
+        WIDTH: f"has {found} bytes, and not {layout.widths[feature]}; all values must be equally long: {advice}",
         DOUBLE: "is there twice",
         MISSING: "is missing",
     }

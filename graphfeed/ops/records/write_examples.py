@@ -4,7 +4,7 @@ import torch
 
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_count, check_vector
-from graphfeed.ops.records.example_layout import ExampleLayout
+from graphfeed.ops.records.example_layout import PLACES, ExampleLayout
 
 FRAME_BYTES = 16
 HEAD_BYTES = 11
@@ -34,7 +34,7 @@ def write_examples(data: torch.Tensor, rows: int, layout: ExampleLayout) -> torc
         uint8, shape (bytes,).
 
     Raises:
-        ValueError: `data` has another size.
+        ValueError: `data` has another size, or the layout has places.
 
     Example:
         >>> layout = ExampleLayout(["id"], ["int64"], counts=[1], widths=[8])
@@ -43,6 +43,8 @@ def write_examples(data: torch.Tensor, rows: int, layout: ExampleLayout) -> torc
     """
     check_vector("data", data, (torch.uint8,))
     check_count("rows", rows, 0)
+    if PLACES in layout.kinds:
+        raise ValueError("layout has places, which are for reading; write bytes")
     data = data.contiguous()
     if len(data) != layout.buffer_bytes(rows) or data.data_ptr() % 8:
         raise ValueError(

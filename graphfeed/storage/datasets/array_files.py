@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import zipfile
+import zlib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -188,3 +189,12 @@ def append_pairs(text: bytes, pairs: io.BufferedWriter, path: Path, key: str, be
         )
     part.tofile(pairs)
     return len(part)
+
+
+def checksum(path: Path) -> str:
+    """Return the CRC-32 of a file, in hexadecimal digits."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            value = zlib.crc32(block, value)
+    return f"{value:08x}"

@@ -77,14 +77,19 @@ class OriginalIds:
         """Return the nodes that had these ids. The first call makes a dict of all ids.
 
         Raises:
-            KeyError: No node had one of them.
+            KeyError: No node had one of them, or several had, as names of nodes may.
         """
         if self._positions is None:
-            self._positions = {one: node for node, one in enumerate(self)}
+            self._positions = {}
+            for node, one in enumerate(self):
+                if self._positions.setdefault(one, node) != node:
+                    self._positions[one] = -1
         found = []
         for one in ids:
             if one not in self._positions:
                 raise KeyError(f"no node had the id {brief(one)}")
+            if self._positions[one] < 0:
+                raise KeyError(f"several nodes had the id {brief(one)}")
             found.append(self._positions[one])
         return torch.tensor(found, dtype=torch.int64)
 

@@ -47,6 +47,8 @@ def read_tensors(path: Path, stand_ins: Sequence[Any] = ()) -> Any:
         found = re.search(r"GLOBAL (\S+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         # Torch's own message is long, and advises to unpickle everything.
         reason = f"it holds {found[1]}" if found else f"{type(error).__name__}: {error}"
+        if "Unsupported operand" in reason:
+            reason = "its pickle_protocol may not be torch's default; load it where it was made, and save it anew"
         raise ValueError(f"{path} can't be read without unpickling objects, or is damaged: {reason}") from error
 
 

@@ -41,3 +41,8 @@ def test_a_buffer_of_another_size_is_refused() -> None:
     layout = ExampleLayout(["a"], ["int64"], [1], [8])
     with pytest.raises(ValueError, match="data must have 16 bytes from a multiple of 8 on, but has 8"):
         write_examples(torch.zeros(8, dtype=torch.uint8), 2, layout)
+
+
+def test_places_are_no_values_to_write() -> None:
+    with pytest.raises(ValueError, match="layout has places, which are for reading"):
+        write_examples(torch.zeros(16, dtype=torch.uint8), 1, ExampleLayout(["a"], ["places"], [1], [16]))

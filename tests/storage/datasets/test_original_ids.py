@@ -40,6 +40,8 @@ def test_nodes_and_ids_that_are_not_there_are_errors() -> None:
         ids[torch.tensor([4])]
     with pytest.raises(KeyError, match="no node had the id 'bob'"):
         ids.find(["bob"])
+    with pytest.raises(KeyError, match="several nodes had the id 7"):
+        OriginalIds(np.array([7, 3, 7, 7])).find([3, 7])
 
 
 def test_they_are_the_same_from_files(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from graphfeed.ops.cpu.records.wire import read_field, read_varint
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 LIST_OF_BYTES, LIST_OF_FLOATS, LIST_OF_INTEGERS = 1, 2, 3
 """The numbers of the fields of a Feature."""
+PLACES = 4
+"""Stands for a list of bytes of which only the places are written."""
 FIRST = 10
 """The tag of a field 1 that gives its length."""
 SECOND = 18
@@ -65,6 +67,11 @@ def read_list(data, at, end, kind, count, width, out, integers, base, values):
             if values < count:
                 copy_bytes(out, np.intp(base + width * values), data, np.intp(start), np.int64(width))
             values += 1
+        elif kind == PLACES and tag == FIRST:
+            if values < count:
+                integers[(base >> 3) + 2 * values] = start
+                integers[(base >> 3) + 2 * values + 1] = stop - start
+            values += 1
         elif tag >> 3 == 1:
             return MALFORMED, at, values
         at = stop
@@ -80,7 +87,7 @@ def read_feature(data, at, end, kind, count, width, out, integers, base):
         if stop < 0:
             return MALFORMED, at, values
         if tag & 7 == 2 and 1 <= tag >> 3 <= LIST_OF_INTEGERS:
-            if tag >> 3 != kind:
+            if tag >> 3 != (LIST_OF_BYTES if kind == PLACES else kind):
                 return KIND, at, tag >> 3
             code, place, values = read_list(
                 data, start, stop, kind, count, width, out, integers, base, max(values, np.int64(0))
@@ -123,7 +130,7 @@ def read_short(data, at, end, names, name, name_stop, kind, count, width, out, i
     """
     size = name_stop - name
     value = at + 4 + size
-    if end - at < size + 10 or data[at] != FIRST or data[at + 1] > min(end - at - 2, 0x7F):
+    if kind == PLACES or end - at < size + 10 or data[at] != FIRST or data[at + 1] > min(end - at - 2, 0x7F):
         return np.int64(-1)
     stop = at + 2 + np.int64(data[at + 1])
     content = stop - value - 6

@@ -1,0 +1,196 @@
+"""OGB's splits of edges, for link prediction: `train.pt` and the others, of which nothing but arrays is unpickled."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_ids
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.torch_files import read_tensors
+
+PARTS = ("train", "valid", "test")
+WHOLE = "split_dict.pt"
+"""A file with all parts."""
+RELATION_FEATURE = "edge_reltype"
+"""The edge feature that has the number of an edge's relation."""
+
+Columns: TypeAlias = dict[str, torch.Tensor]
+Items: TypeAlias = ItemSet | HeteroItemSet
+
+
+class Dtype:
+    """Takes the place of a NumPy dtype, and keeps its name and its byte order."""
+
+    order = "="
+
+    def __init__(self, name: Any, *_: Any) -> None:
+        self.name = name
+
+    def __setstate__(self, state: Any) -> None:
+        self.order = state[1]
+
+    def as_numpy(self) -> np.dtype[Any]:
+        """Return the dtype, which must be that of numbers."""
+        if not isinstance(self.name, str) or self.name[:1] not in tuple("biuf") or self.order not in ("<", ">", "|"):
+            raise ValueError(f"an array must hold numbers, but is {brief(self.name)}")
+        return np.dtype(self.order + self.name)
+
+
+class Array:
+    """Takes the place of a NumPy array, and keeps what it would be filled with."""
+
+    state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def as_tensor(self) -> torch.Tensor:
+        """Return the array as a tensor."""
+        _, shape, dtype, fortran, data = self.state
+        values = np.frombuffer(data, dtype.as_numpy()).reshape(shape, order="F" if fortran else "C")
+        # Torch knows no other byte order than the machine's, and writes to what it is given.
+        return torch.from_numpy(np.array(values, dtype=values.dtype.newbyteorder("="), order="C"))
+
+
+def new_array(kind: type[Array], *_: Any) -> Array:
+    """Return an array that is filled later."""
+    return kind()
+
+
+def encode(text: str, encoding: str) -> bytes:
+    """Return the bytes that Python's second protocol of pickles keeps as letters."""
+    if encoding != "latin1":
+        raise ValueError(f"bytes must be kept as latin1, but are {brief(encoding)}")
+    return text.encode("latin1")
+
+
+STAND_INS = (
+    (Array, "numpy.ndarray"),
+    (Dtype, "numpy.dtype"),
+    (new_array, "numpy.core.multiarray._reconstruct"),
+    (new_array, "numpy._core.multiarray._reconstruct"),
+    (encode, "_codecs.encode"),
+)
+
+
+def splits_edges(folder: Path) -> bool:
+    """Tell whether the folder of a split has files that split edges."""
+    return any((folder / name).is_file() for name in (WHOLE, *(f"{part}.pt" for part in PARTS)))
+
+
+def read_links(folder: Path, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> list[Items]:
+    """Return the items of the parts of a split of edges.
+
+    Args:
+        folder: The folder of the split.
+        sizes: The number of nodes by type, by None in a graph without types.
+        relations: The edge type of each number of a relation, in a graph with types.
+
+    Raises:
+        FileNotFoundError: A part is missing.
+        ValueError: A file is damaged, or holds something else than a split of edges.
+    """
+    whole = folder / WHOLE
+    found = read_columns(whole, read_tensors(whole, STAND_INS)) if whole.is_file() else {}
+    items = []
+    for part in PARTS:
+        path = whole if part in found else folder / f"{part}.pt"
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {path}; unpack the archive again")
+        content = found[part] if part in found else read_tensors(path, STAND_INS)
+        try:
+            items.append(as_items(read_columns(path, content), sizes, relations))
+        except (IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} holds no split of edges that can be read: {error}") from error
+    return items
+
+
+def read_columns(path: Path, content: Any) -> dict[str, Any]:
+    """Return the tensors and dicts of a dict by name; lists of texts, such as the types of heads, are left out."""
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{path} must hold a dict of arrays, but holds a {type(content).__name__}")
+    try:
+        columns = {name: value.as_tensor() if isinstance(value, Array) else value for name, value in content.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}; unpack the archive again") from error
+    return {name: value for name, value in columns.items() if isinstance(value, (torch.Tensor, Mapping))}
+
+
+def as_items(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> Items:
+    """Return the items of one part of a split."""
+    if "edge" in columns:
+        return as_pairs(dict(columns), sizes[None])
+    if "source_node" in columns:
+        return as_ranked_pairs(dict(columns), sizes[None])
+    if "head" in columns:
+        return as_triplets(dict(columns), sizes, relations)
+    raise ValueError(f"it has {brief(list(columns))}, but neither edge, source_node nor head")
+
+
+def as_pairs(columns: Columns, num_nodes: int) -> ItemSet:
+    """Return edges; with wrong ones behind them, all with labels."""
+    edges, wrong = columns.pop("edge"), columns.pop("edge_neg", None)
+    check_pairs("edge", edges, num_nodes)
+    if wrong is None:
+        return with_others({"seeds": edges}, columns)
+    check_pairs("edge_neg", wrong, num_nodes)
+    labels = torch.zeros(len(edges) + len(wrong))
+    labels[: len(edges)] = 1
+    return ItemSet((torch.cat([edges, wrong]), labels), names=("seeds", "labels"))
+
+
+def as_ranked_pairs(columns: Columns, num_nodes: int) -> ItemSet:
+    """Return edges, with wrong destinations for each."""
+    edges = torch.stack([columns.pop("source_node"), columns.pop("target_node")], dim=1)
+    check_pairs("edge", edges, num_nodes)
+    wrong = columns.pop("target_node_neg", None)
+    if wrong is None:
+        return with_others({"seeds": edges}, columns)
+    check_ids("target_node_neg", wrong, num_nodes)
+    return with_others({"node_pairs": edges, "negative_dsts": wrong}, columns)
+
+
+def as_triplets(columns: Columns, sizes: Mapping[Any, int], relations: Mapping[int, str]) -> Items:
+    """Return the facts of a knowledge graph, by relation if it has types."""
+    edges = torch.stack([columns.pop("head"), columns.pop("tail")], dim=1)
+    if None in sizes:
+        check_pairs("head and tail", edges, sizes[None])
+        return with_others({"seeds": edges}, columns)
+    numbers = columns.pop("relation")
+    found = {}
+    for number in np.unique(numbers.numpy()).tolist():
+        if number not in relations:
+            raise ValueError(f"relation {number} is that of no edge type; the graph has {brief(sorted(relations))}")
+        kind, own = relations[number], numbers == number
+        head, _, tail = kind.split(":")
+        for end, node_type in enumerate((head, tail)):
+            check_ids(f"{kind!r}: {('head', 'tail')[end]}", edges[own, end], sizes[node_type])
+        found[kind] = with_others({"seeds": edges[own]}, {name: values[own] for name, values in columns.items()})
+    return HeteroItemSet(found)
+
+
+def with_others(named: Columns, others: Columns) -> ItemSet:
+    """Return items; the other columns, such as years, are members without a name."""
+    names = (*named, *(None for _ in others))
+    members = (*named.values(), *others.values())
+    return ItemSet(members if len(members) > 1 else members[0], names=names if len(names) > 1 else names[0])
+
+
+def check_pairs(name: str, pairs: torch.Tensor, num_nodes: int) -> None:
+    """Raise unless each row is a pair of nodes."""
+    if pairs.dim() != 2 or pairs.shape[1] != 2 or pairs.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{name} must have two ids per edge, but has {pairs.dtype} values of {tuple(pairs.shape)}")
+    check_ids(name, pairs, num_nodes)
+
+
+def find_relations(features: Mapping[Any, Any]) -> dict[int, str]:
+    """Return the edge type of each number of a relation, by the edge feature that has these."""
+    found: dict[int, str] = {}
+    for (domain, kind, name), rows in features.items():
+        if domain == "edge" and name == RELATION_FEATURE and kind is not None:
+            found |= dict.fromkeys(np.unique(rows).tolist(), kind)
+    return found

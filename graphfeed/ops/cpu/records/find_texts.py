@@ -1,0 +1,83 @@
+"""Kernels that look texts up, by open addressing."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
+from graphfeed.ops.cpu.random import mix
+from graphfeed.ops.cpu.records.wire import load_word
+
+
+@device_function
+def hash_text(values, start, stop):
+    """Return 63 bits that depend on all bytes of a text."""
+    state = mix(np.uint64(stop - start))
+    while start + 8 <= stop:
+        state = mix(state ^ load_word(values, np.intp(start)))
+        start += 8
+    rest = np.uint64(0)
+    for place in range(start, stop):
+        rest = rest << np.uint64(8) | np.uint64(values[place])
+    return np.int64(mix(state ^ rest) >> np.uint64(1))
+
+
+@device_function
+def is_same(values, start, stop, others, other, other_stop):
+    """Tell whether two texts have the same bytes."""
+    if stop - start != other_stop - other:
+        return False
+    for place in range(stop - start):  # noqa: SIM110
+        if values[start + place] != others[other + place]:
+            return False
+    return True
+
+
+@device_function
+def find_slot(values, offsets, table, asked, start, stop):
+    """Return the slot of an equal text, or the free one where it belongs; -1 if the table is full of others."""
+    mask = table.size - 1
+    slot = hash_text(asked, start, stop) & mask
+    for _ in range(table.size):
+        place = np.int64(table[slot])
+        if place < 0:
+            return slot
+        if place < offsets.size - 1:
+            first, last = offsets[place], offsets[place + 1]
+            if first >= 0 and last <= values.size and is_same(values, first, last, asked, start, stop):
+                return slot
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@kernel
+def index_texts(values, offsets, table):
+    """Write the place of each text to its slot, of equal ones the first; the table is all -1, with room for all.
+
+    Args:
+        values: The bytes of all texts.
+        offsets: Where each begins, and where the last one ends.
+        table: Written: places of texts; its size is a power of two.
+    """
+    values, offsets, table = without_refcount(values), without_refcount(offsets), without_refcount(table)
+    for place in range(offsets.size - 1):
+        slot = find_slot(values, offsets, table, values, offsets[place], offsets[place + 1])
+        if slot >= 0 and table[slot] < 0:
+            table[slot] = place
+
+
+@kernel
+def find_texts(values, offsets, table, asked, asked_offsets, out):
+    """Write the place of each text that is asked for, -1 where there is none.
+
+    Args:
+        values: The bytes of the texts that are searched.
+        offsets: Where each begins, and where the last one ends.
+        table: What `index_texts` wrote.
+        asked: The bytes of those that are looked up.
+        asked_offsets: Where each begins, and where the last one ends.
+        out: Written: places.
+    """
+    values, offsets, table = without_refcount(values), without_refcount(offsets), without_refcount(table)
+    asked, asked_offsets = without_refcount(asked), without_refcount(asked_offsets)
+    for number in range(out.size):
+        slot = find_slot(values, offsets, table, asked, asked_offsets[number], asked_offsets[number + 1])
+        out[number] = table[slot] if slot >= 0 and table[slot] >= 0 else -1
