@@ -221,6 +221,7 @@ if typing.TYPE_CHECKING:
     from graphfeed import interop as interop
     from graphfeed import pyg as pyg
     from graphfeed.channels import *
+    from graphfeed.cuda_check import cuda_check as cuda_check
     from graphfeed.datapipes import *
     from graphfeed.distributed import DistContext as DistContext
     from graphfeed.distributed import DistLinkNeighborLoader as DistLinkNeighborLoader
@@ -279,7 +280,7 @@ else:
     def __getattr__(name: str) -> typing.Any:
         if name in _FOUND_IN:
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
-        if name in ("channels", "distributed", "ingest", "interop", "pyg"):
+        if name in ("channels", "cuda_check", "distributed", "ingest", "interop", "pyg"):
             return importlib.import_module(f"graphfeed.{name}")
         if name in _RENAMED:
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}; it is now {_RENAMED[name]!r}")

@@ -40,8 +40,8 @@ def load(package: str, op: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == "cupy":
             raise ImportError(
-                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: pip install 'graphfeed[cuda]' "
-                "(CUDA 12; for CUDA 13 pip install cupy-cuda13x)"
+                f"{op} was given a tensor on a GPU, and the GPU's kernels need CuPy: pip install 'graphfeed[cuda12]', "
+                "or [cuda13] beside a torch for CUDA 13; python -m graphfeed.cuda_check tells what is missing"
             ) from error
         if error.name == name:
             raise ValueError(

@@ -1,6 +1,7 @@
 // What the device code needs of CUDA, on one thread of the CPU. Each CUDA thread is a fiber: they run one after the other,
-// in an order that the caller chooses, and wait for each other only where a warp exchanges values.
+// in an order that the caller chooses, and wait for each other only where a warp exchanges values or a block meets.
 
+#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -9,6 +10,16 @@
 
 #define __device__
 #define __global__
+// Blocks run one after the other.
+#define __shared__ static
+// Small, so that the graphs of tests have columns for each kind of team.
+#ifndef HUB_EDGES
+#define HUB_EDGES 128
+#endif
+// Larger blocks are split, since waiting for many fibers takes long.
+#ifndef MOST_THREADS
+#define MOST_THREADS 64
+#endif
 
 struct Dimensions {
     unsigned x;
@@ -20,25 +31,40 @@ static const size_t STACK_BYTES = 1 << 16;
 
 struct Fiber {
     ucontext_t context;
+    jmp_buf place;
     std::vector<char> stack;
-    bool done;
+    bool begun, done;
     unsigned long long offered;
     long exchanges;
 };
 static std::vector<Fiber> fibers;
-static ucontext_t scheduler;
+static jmp_buf scheduler_place;
 static std::function<void()> body;
 static const char *failure;
+// Threads of the block that wait for the others, how often all have met, and threads that are done.
+static unsigned waiting, meetings, finished;
 
 static void run_fiber() {
     body();
     fibers[threadIdx.x].done = true;
+    finished++;
+    _longjmp(scheduler_place, 1);
 }
 
+// Contexts are only for the first entry: each of their switches asks the system for the signals that are blocked.
 static void yield() {
     unsigned own = threadIdx.x;
-    swapcontext(&fibers[own].context, &scheduler);
+    if (!_setjmp(fibers[own].place)) _longjmp(scheduler_place, 1);
     threadIdx.x = own;
+}
+
+static void enter(unsigned thread) {
+    threadIdx.x = thread;
+    Fiber &fiber = fibers[thread];
+    if (_setjmp(scheduler_place)) return;
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    setcontext(&fiber.context);
 }
 
 // Offer a value to the warp; `read` looks at what all lanes have offered.
@@ -75,6 +101,18 @@ static unsigned long long __shfl_sync(unsigned mask, unsigned long long value, i
 
 static void __syncwarp() {
     exchange(0xFFFFFFFFu, 0, [](unsigned) { return 0; });
+}
+
+static void __syncthreads() {
+    unsigned before = meetings;
+    if (++waiting == blockDim.x) {
+        waiting = 0;
+        meetings++;
+    }
+    while (meetings == before && !failure) {
+        if (finished) failure = "a thread ended while others of its block wait for it";
+        yield();
+    }
 }
 
 static int __ffs(int value) { return __builtin_ffs(value); }
@@ -121,15 +159,16 @@ static unsigned at_step(unsigned step, unsigned count, int order) {
 }
 
 static void run_block(int order) {
+    waiting = meetings = finished = 0;
     for (unsigned thread = 0; thread < blockDim.x; thread++) {
         Fiber &fiber = fibers[thread];
-        fiber.done = false;
+        fiber.begun = fiber.done = false;
         fiber.exchanges = 0;
         fiber.stack.resize(STACK_BYTES);
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();
         fiber.context.uc_stack.ss_size = STACK_BYTES;
-        fiber.context.uc_link = &scheduler;
+        fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, run_fiber, 0);
     }
     for (bool left = true; left && !failure;) {
@@ -137,14 +176,14 @@ static void run_block(int order) {
         for (unsigned step = 0; step < blockDim.x && !failure; step++) {
             unsigned thread = at_step(step, blockDim.x, order);
             if (fibers[thread].done) continue;
-            threadIdx.x = thread;
-            swapcontext(&scheduler, &fibers[thread].context);
+            enter(thread);
             left = left || !fibers[thread].done;
         }
     }
 }
 
 static const char *emulate(unsigned blocks, unsigned threads, int order, std::function<void()> kernel) {
+    for (; threads > MOST_THREADS; threads /= 2) blocks *= 2;
     body = std::move(kernel);
     failure = nullptr;
     gridDim.x = blocks;

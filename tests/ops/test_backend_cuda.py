@@ -32,8 +32,9 @@ def compile_as_cupy_does(architecture: str) -> str:
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     code = device_code().encode()
     assert compiler.nvrtcCreateProgram(ctypes.byref(program), code, b"graphfeed.cu", 0, None, None) == 0
-    # CuPy puts the last two behind the options that it is given.
-    options = (*import_launch().OPTIONS, "-ftz=true", f"-arch={architecture}")
+    # CuPy puts the last three behind the options that it is given; the first of them from version 14 on.
+    own = ("--device-as-default-execution-space", "-ftz=true", f"-arch={architecture}")
+    options = (*import_launch().OPTIONS, *own)
     flags = [option.encode() for option in options]
     result = compiler.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*flags))
     assert compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size)) == 0

@@ -13,11 +13,6 @@ typedef unsigned long long u64;
 const unsigned ALL_LANES = 0xFFFFFFFFu;
 const i64 WARP_SIZE = 32;
 
-// All lanes of a warp have the same item; blocks consist of whole warps.
-#define EACH_WARP(item, count)                                                            \
-    for (i64 item = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / WARP_SIZE; item < (count); \
-         item += (i64)gridDim.x * blockDim.x / WARP_SIZE)
-
 __device__ inline i64 lane() { return threadIdx.x & (WARP_SIZE - 1); }
 
 // The sum of the values of this lane and of those before it; all lanes of the warp must call this together.

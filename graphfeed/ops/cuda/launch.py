@@ -20,8 +20,8 @@ THREADS = 256
 WARP_SIZE = 32
 MAX_BLOCKS = 1 << 16
 """Kernels stride by the grid, so more blocks would only take longer to start."""
-OPTIONS = ("--std=c++17", "--fmad=false")
-"""Products are rounded before they are added, as on the CPU."""
+OPTIONS = ("--std=c++17", "--fmad=false", "--device-as-default-execution-space")
+"""Products are rounded before they are added, as on the CPU. Lambdas run on the device; CuPy 14 says so by itself."""
 
 
 def launch(kernel: str, size: int, *arguments: Any) -> None:
@@ -105,3 +105,18 @@ def stream_of(device: torch.device) -> Any:
     if hasattr(cupy.cuda.Stream, "from_external"):
         return cupy.cuda.Stream.from_external(Handle(address))
     return cupy.cuda.ExternalStream(address, device.index)
+
+
+def finds_device() -> bool:
+    """Tell whether CuPy finds a GPU."""
+    return bool(cupy.cuda.is_available())
+
+
+def cupy_version() -> str:
+    """Return CuPy's version."""
+    return str(cupy.__version__)
+
+
+def compiler_version() -> str:
+    """Return the version of NVRTC, which CuPy loads for it."""
+    return ".".join(map(str, cupy.cuda.nvrtc.getVersion()))

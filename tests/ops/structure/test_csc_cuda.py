@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -56,14 +58,15 @@ def test_types_are_checked_as_on_the_cpu(cuda: Cuda, dtype: torch.dtype) -> None
     ends = torch.tensor([[0, 0], [1, 0], [1, 1], [0, 1]])
     offsets = torch.tensor([0, 1, 3])
 
-    def check(types: list[int]) -> None:
+    def check(types: list[int], hold: Any) -> None:
         kinds = cuda.put(torch.tensor(types, dtype=dtype))
-        ops.check_edge_types(cuda.put(indptr), kinds, 4)
-        ops.check_joined(cuda.put(indptr), cuda.put(indices), kinds, offsets, ends)
+        ops.check_edge_types(hold(indptr), kinds, 4)
+        ops.check_joined(hold(indptr), hold(indices), kinds, offsets, ends)
 
-    with cuda.running():
-        check([0, 1, 2, 3])
-        with pytest.raises(ValueError, match="falls at 2"):
-            check([0, 1, 3, 2])
-        with pytest.raises(ValueError, match="says 3 of edge 2,"):
-            check([0, 1, 3, 3])
+    for hold in (cuda.put, cuda.pin):
+        with cuda.running():
+            check([0, 1, 2, 3], hold)
+            with pytest.raises(ValueError, match="falls at 2"):
+                check([0, 1, 3, 2], hold)
+            with pytest.raises(ValueError, match="says 3 of edge 2,"):
+                check([0, 1, 3, 3], hold)

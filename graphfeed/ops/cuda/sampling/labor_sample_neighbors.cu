@@ -1,4 +1,4 @@
-// One warp per column.
+// One warp per column, or a block.
 
 #include "sampling/pick_labor.cuh"
 
@@ -14,19 +14,19 @@ extern "C" __global__ void fill_labor_neighbors(
         fanout};
     Ints nodes = {seeds, seeds_width};
     Variates variates = {first_key, second_key, switch_threshold};
-    EACH_WARP(column, columns) {
+    each_column_by_warp(columns, [&](i64 column) { return degree_of(edges.indptr, nodes[column]); },
+                        [&](auto team, i64 column) {
         i64 at = offsets[column];
-        if (at == offsets[column + 1]) continue;
+        if (at == offsets[column + 1]) return;
         Ints sources = {column_values(indices, cached_indices, cache_offsets, column, indices_width), indices_width};
         Graph graph = edges.of(column);
         Segment own = open_column(graph, nodes[column]);
         while (next_segment(graph, own)) {
-            i64 count = count_picks<true>(graph.cumulative, own, replace);
-            if (count > 0) {
-                pick_labor(
-                    sources, graph.cumulative, own, count, replace, variates, values + at, units + at, positions + at);
-            }
+            i64 count = count_picks(team, graph.cumulative, own, replace), *out = positions + at;
+            if (count == 0) continue;
+            pick_labor(
+                team, sources, graph.cumulative, own, count, replace, variates, values + at, units + at, out);
             at += count;
         }
-    }
+    });
 }

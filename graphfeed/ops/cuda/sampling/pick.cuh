@@ -1,7 +1,7 @@
 // Which edges of a segment are sampled (ops/cpu/sampling/pick.py).
 
-#include "arrays.cuh"
 #include "random.cuh"
+#include "sampling/teams.cuh"
 
 struct Graph {
     Ints indptr;
@@ -35,6 +35,8 @@ __device__ inline Segment open_column(const Graph &graph, i64 node) {
     return {start, start, 0, 0, 0, start, graph.indptr[node + 1]};
 }
 
+__device__ inline i64 degree_of(const Ints &indptr, i64 node) { return indptr[node + 1] - indptr[node]; }
+
 __device__ inline bool next_segment(const Graph &graph, Segment &own) {
     own.low = own.high;
     if (own.low >= own.end) return false;
@@ -51,35 +53,49 @@ __device__ inline i64 weight_of(const i64 *cumulative, const Segment &own, i64 e
     return cumulative[edge] - (edge == own.low ? own.before : cumulative[edge - 1]);
 }
 
-__device__ inline i64 count_eligible(const i64 *cumulative, const Segment &own, i64 most) {
+// How many edges have a weight; a few more than `most` of them may be counted. Looks at ever more edges at once.
+template <class Team>
+__device__ inline i64 count_eligible(const Team &team, const i64 *cumulative, const Segment &own, i64 most) {
     if (!cumulative) return own.high - own.low;
-    i64 before = own.before, count = 0;
-    for (i64 edge = own.low; edge < own.high; edge++) {
-        if (cumulative[edge] == before) continue;
-        before = cumulative[edge];
-        if (++count == most) break;
+    i64 count = 0, before;
+    for (i64 low = own.low, length = team.size(); low < own.high && (most < 0 || count < most); length *= 2) {
+        i64 high = own.high - low < length ? own.high : low + length, mine = 0;
+        for (i64 edge = low + team.rank(); edge < high; edge += team.size()) {
+            mine += weight_of(cumulative, own, edge) != 0;
+        }
+        count += team.total(mine, before);
+        low = high;
     }
     return count;
 }
 
-// The same by a whole warp: one thread would take long on a high-degree column. It may count a few more than `most`.
-__device__ inline i64 count_eligible_by_warp(const i64 *cumulative, const Segment &own, i64 most) {
-    if (!cumulative) return own.high - own.low;
-    i64 count = 0;
-    for (i64 first = own.low; first < own.high && (most < 0 || count < most); first += WARP_SIZE) {
-        i64 edge = first + lane();
-        count += __popc(__ballot_sync(ALL_LANES, edge < own.high && weight_of(cumulative, own, edge) != 0));
-    }
-    return count;
-}
-
-template <bool BY_WARP = false>
-__device__ inline i64 count_picks(const i64 *cumulative, const Segment &own, bool replace) {
+template <class Team>
+__device__ inline i64 count_picks(const Team &team, const i64 *cumulative, const Segment &own, bool replace) {
     if (own.low == own.high || own.fanout == 0) return 0;
-    i64 most = replace && own.fanout > 0 ? 1 : own.fanout;
-    i64 eligible = BY_WARP ? count_eligible_by_warp(cumulative, own, most) : count_eligible(cumulative, own, most);
+    i64 eligible = count_eligible(team, cumulative, own, replace && own.fanout > 0 ? 1 : own.fanout);
     if (replace && own.fanout > 0) return eligible > 0 ? own.fanout : 0;
     return own.fanout < 0 || eligible < own.fanout ? eligible : own.fanout;
+}
+
+// Write all edges of a segment that have a weight.
+template <class Team>
+__device__ inline void take_eligible(const Team &team, const i64 *cumulative, const Segment &own, i64 *out) {
+    Piece piece = piece_of(team, own.low, own.high);
+    i64 number = 0;
+    if (team.parts() > 1) {
+        i64 mine = 0;
+        for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += Team::LANES) {
+            mine += weight_of(cumulative, own, edge) != 0;
+        }
+        team.total(mine, number);
+    }
+    for (i64 first = piece.low; first < piece.high; first += Team::LANES) {
+        i64 edge = first + team.lane_of_part();
+        bool has = edge < piece.high && weight_of(cumulative, own, edge) != 0;
+        unsigned all = team.vote(has);
+        if (has) out[number + marks_before(team, all)] = edge;
+        number += __popc(all);
+    }
 }
 
 // First edge whose cumulative weight exceeds the target, which lies below the last one's.
@@ -132,62 +148,23 @@ __device__ inline void pick_weighted(const i64 *cumulative, const Segment &own, 
     }
 }
 
+// What needs one draw after the other is done by one thread of the team; it takes no longer for a long column.
+template <class Team>
 __device__ inline void pick(
-    const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out, i64 *table) {
+    const Team &team, const i64 *cumulative, const Segment &own, i64 count, bool replace, u64 state, i64 *out,
+    i64 *table) {
     if (replace && own.fanout > 0) {
         i64 total = cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low;
-        for (i64 number = 0; number < count; number++) {
+        for (i64 number = team.rank(); number < count; number += team.size()) {
             i64 target = draw_below(state, number, total);
             out[number] = cumulative ? find_edge(cumulative, own, target) : own.low + target;
         }
     } else if (!cumulative && count == own.high - own.low) {
-        for (i64 number = 0; number < count; number++) out[number] = own.low + number;
-    } else if (!cumulative) {
-        pick_plain(own, count, state, out, table);
-    } else if (own.fanout < 0 || count < own.fanout) {
-        i64 before = own.before, number = 0;
-        for (i64 edge = own.low; edge < own.high; edge++) {
-            if (cumulative[edge] != before) out[number++] = edge;
-            before = cumulative[edge];
-        }
-    } else {
-        pick_weighted(cumulative, own, count, state, out);
-    }
-}
-
-// Write all edges of a segment that have a weight, by a whole warp; return how many there are.
-__device__ inline i64 take_eligible(const i64 *cumulative, const Segment &own, i64 *out) {
-    i64 number = 0;
-    for (i64 first = own.low; first < own.high; first += WARP_SIZE) {
-        i64 edge = first + lane();
-        bool has = edge < own.high && weight_of(cumulative, own, edge) != 0;
-        unsigned all = __ballot_sync(ALL_LANES, has);
-        if (has) out[number + __popc(all & ((1u << lane()) - 1))] = edge;
-        number += __popc(all);
-    }
-    return number;
-}
-
-// Heapsort: in place, and never quadratic. Places that ascend already, as those of whole columns do, take one pass.
-__device__ inline void sift(i64 *places, i64 root, i64 count) {
-    for (i64 child; (child = 2 * root + 1) < count; root = child) {
-        if (child + 1 < count && places[child + 1] > places[child]) child++;
-        if (places[child] <= places[root]) return;
-        i64 moved = places[root];
-        places[root] = places[child];
-        places[child] = moved;
-    }
-}
-
-__device__ inline void sort(i64 *places, i64 count) {
-    i64 rising = 1;
-    while (rising < count && places[rising - 1] <= places[rising]) rising++;
-    if (rising >= count) return;
-    for (i64 root = count / 2 - 1; root >= 0; root--) sift(places, root, count);
-    for (i64 last = count - 1; last > 0; last--) {
-        i64 moved = places[0];
-        places[0] = places[last];
-        places[last] = moved;
-        sift(places, 0, last);
+        for (i64 number = team.rank(); number < count; number += team.size()) out[number] = own.low + number;
+    } else if (cumulative && (own.fanout < 0 || count < own.fanout)) {
+        take_eligible(team, cumulative, own, out);
+    } else if (team.rank() == 0) {
+        if (cumulative) pick_weighted(cumulative, own, count, state, out);
+        else pick_plain(own, count, state, out, table);
     }
 }

@@ -1,10 +1,10 @@
-// How a warp picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sampling/bottom_k.py).
+// How a warp or a block picks the edges of a segment whose neighbours have the smallest variates (ops/cpu/sampling/bottom_k.py).
 
 #include "sampling/pick.cuh"
 
 const int TIME_BITS = 48;
 
-// The entries of the smallest fractions, value over unit, the worst of them on top; only lane 0 touches it.
+// The entries of the smallest fractions, value over unit, the worst of them on top; only one thread touches it.
 struct Heap {
     u64 *values, *units;
     i64 *places;
@@ -60,75 +60,128 @@ __device__ inline u64 likely_limit(i64 count, i64 total) {
     return wanted >= total ? MAX_U64 : MAX_U64 / (u64)total * (u64)wanted;
 }
 
-// Lane 0 enters one edge: its value, or all its events before the limit.
-__device__ inline void enter(
-    Heap &heap, u64 value, u64 unit, i64 edge, bool events, u64 &limit, u64 &per) {
-    if (!events) {
-        if (less_product(limit, unit, value, per)) return;
-        if (heap.size == heap.capacity && !less_product(value, per, limit, unit)) return;
-        heap.push(value, unit, edge);
-        if (heap.size == heap.capacity) limit = heap.values[0], per = heap.units[0];
-        return;
+// What the worst of the best edges so far is, or what nearly all of them are expected to be better than.
+struct Limit {
+    u64 value, unit;
+    i64 place;
+    __device__ bool admits(u64 other, u64 per, i64 edge) const {
+        if (less_product(other, unit, value, per)) return true;
+        return !less_product(value, per, other, unit) && edge < place;
     }
-    u64 time = waiting_time(value);
-    for (i64 number = 0; less_product(time, per, limit, unit); number++) {
+};
+
+__device__ inline Limit limit_of(const Heap &heap, const Limit &before) {
+    if (heap.size < heap.capacity) return before;
+    return {heap.values[0], heap.units[0], heap.places[0]};
+}
+
+// One thread enters one edge: its value, or all its events before the limit. The order of edges makes no difference.
+__device__ inline void enter(Heap &heap, u64 value, u64 unit, i64 edge, bool events, Limit &limit) {
+    u64 time = events ? waiting_time(value) : value;
+    for (i64 number = 0; limit.admits(time, unit, edge); number++) {
         heap.push(time, unit, edge);
-        if (heap.size == heap.capacity) limit = heap.values[0], per = heap.units[0];
+        limit = limit_of(heap, limit);
+        if (!events) return;
         u64 step = waiting_time(draw_bits(value, number));
         time = time < MAX_U64 - step ? time + step : MAX_U64;
     }
 }
 
-// Fill the heap with the best edges of a segment. Each lane hashes one edge; those that may be among the best are
-// entered by lane 0, one after the other and in ascending order, so that ties go to the first.
+// The edges of a segment as they compete.
 template <class Sources>
-__device__ inline void fill_heap(
-    const Sources &sources, const i64 *cumulative, const Segment &own, bool events, const Variates &variates,
-    Heap &heap) {
-    i64 total = cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low;
-    u64 start = likely_limit(heap.capacity, total);
-    if (events) start = (start >> (64 - TIME_BITS - 1)) | 1;
-    for (;; start = start > MAX_U64 >> 3 ? MAX_U64 : start << 3) {
-        u64 limit = start, per = 1;
-        heap.size = 0;
-        for (i64 first = own.low; first < own.high; first += WARP_SIZE) {
-            i64 edge = first + lane();
-            u64 value = 0, unit = 0;
-            bool candidate = false;
-            if (edge < own.high) {
-                unit = (u64)weight_of(cumulative, own, edge);
-                value = variates.of(sources[edge]);
-                // Since -log2(1 - x) >= x, no event comes before value >> 16: most edges need no logarithm.
-                candidate = unit != 0 && (events ? less_product(value >> (64 - TIME_BITS), per, limit, unit)
-                                                 : !less_product(limit, unit, value, per));
-            }
-            for (unsigned left = __ballot_sync(ALL_LANES, candidate); left; left &= left - 1) {
-                int source = __ffs((int)left) - 1;
-                u64 offered = __shfl_sync(ALL_LANES, value, source), weight = __shfl_sync(ALL_LANES, unit, source);
-                if (lane() == 0) enter(heap, offered, weight, first + source, events, limit, per);
-                limit = __shfl_sync(ALL_LANES, limit, 0);
-                per = __shfl_sync(ALL_LANES, per, 0);
-            }
-        }
-        if (__shfl_sync(ALL_LANES, (u64)heap.size, 0) == (u64)heap.capacity) return;
+struct Rivals {
+    const Sources &sources;
+    const i64 *cumulative;
+    const Segment &own;
+    bool events;
+    const Variates &variates;
+
+    __device__ u64 unit(i64 edge) const { return (u64)weight_of(cumulative, own, edge); }
+
+    // Since -log2(1 - x) >= x, no event comes before value >> 16: most edges need no logarithm.
+    __device__ bool may_enter(u64 value, u64 per, i64 edge, const Limit &limit) const {
+        return per != 0 && limit.admits(events ? value >> (64 - TIME_BITS) : value, per, edge);
     }
+};
+
+// Enter the edges of a segment. Each lane hashes one edge; those that may be among the best are entered by lane 0.
+template <class Sources>
+__device__ inline i64 enter_all(const Warp &, const Rivals<Sources> &rivals, Limit limit, Heap &heap) {
+    heap.size = 0;
+    for (i64 first = rivals.own.low; first < rivals.own.high; first += WARP_SIZE) {
+        i64 edge = first + lane();
+        u64 value = 0, unit = 0;
+        bool candidate = false;
+        if (edge < rivals.own.high) {
+            unit = rivals.unit(edge);
+            value = rivals.variates.of(rivals.sources[edge]);
+            candidate = rivals.may_enter(value, unit, edge, limit);
+        }
+        for (unsigned left = __ballot_sync(ALL_LANES, candidate); left; left &= left - 1) {
+            int source = __ffs((int)left) - 1;
+            u64 offered = __shfl_sync(ALL_LANES, value, source), weight = __shfl_sync(ALL_LANES, unit, source);
+            if (lane() == 0) enter(heap, offered, weight, first + source, rivals.events, limit);
+            limit.value = __shfl_sync(ALL_LANES, limit.value, 0);
+            limit.unit = __shfl_sync(ALL_LANES, limit.unit, 0);
+            limit.place = (i64)__shfl_sync(ALL_LANES, (u64)limit.place, 0);
+        }
+    }
+    return (i64)__shfl_sync(ALL_LANES, (u64)heap.size, 0);
 }
 
-// Write the edges that a segment is sampled to, `count` by `count_picks`, in ascending order. The whole warp calls
-// this, and then any lane may read the result. `values` and `units` are scratch for `count` entries.
+const i64 QUEUE = 2048;
+
+// The same by a block: all threads hash edges and queue those that may be among the best, which thread 0 enters.
 template <class Sources>
+__device__ inline i64 enter_all(const Block &team, const Rivals<Sources> &rivals, Limit limit, Heap &heap) {
+    __shared__ i64 queue[QUEUE];
+    __shared__ u64 queued, limits[3];
+    heap.size = 0;
+    if (team.rank() == 0) queued = 0;
+    team.sync();
+    for (i64 low = rivals.own.low; low < rivals.own.high; low += QUEUE) {
+        i64 high = rivals.own.high - low < QUEUE ? rivals.own.high : low + QUEUE;
+        for (i64 edge = low + team.rank(); edge < high; edge += team.size()) {
+            bool candidate = rivals.may_enter(rivals.variates.of(rivals.sources[edge]), rivals.unit(edge), edge, limit);
+            if (candidate) queue[atomicAdd(&queued, 1ull)] = edge;
+        }
+        team.sync();
+        if (team.rank() == 0) {
+            for (u64 next = 0; next < queued; next++) {
+                i64 edge = queue[next];
+                enter(heap, rivals.variates.of(rivals.sources[edge]), rivals.unit(edge), edge, rivals.events, limit);
+            }
+            queued = 0;
+            limits[0] = limit.value, limits[1] = limit.unit, limits[2] = (u64)limit.place;
+        }
+        team.sync();
+        limit = {limits[0], limits[1], (i64)limits[2]};
+    }
+    i64 before;
+    return team.total(heap.size, before);
+}
+
+// Write the edges that a segment is sampled to, `count` by `count_picks`, in ascending order. The whole team calls
+// this, and then any of its threads may read the result. `values` and `units` are scratch for `count` entries.
+template <class Team, class Sources>
 __device__ inline void pick_labor(
-    const Sources &sources, const i64 *cumulative, const Segment &own, i64 count, bool replace,
+    const Team &team, const Sources &sources, const i64 *cumulative, const Segment &own, i64 count, bool replace,
     const Variates &variates, u64 *values, u64 *units, i64 *places) {
     bool events = replace && own.fanout > 0;
     if (!events && count == own.high - own.low) {
-        for (i64 number = lane(); number < count; number += WARP_SIZE) places[number] = own.low + number;
+        for (i64 number = team.rank(); number < count; number += team.size()) places[number] = own.low + number;
     } else if (!events && cumulative && (own.fanout < 0 || count < own.fanout)) {
-        take_eligible(cumulative, own, places);
+        take_eligible(team, cumulative, own, places);
     } else {
+        Rivals<Sources> rivals = {sources, cumulative, own, events, variates};
         Heap heap = {values, units, places, count, 0};
-        fill_heap(sources, cumulative, own, events, variates, heap);
-        if (lane() == 0) sort(places, count);
+        u64 start = likely_limit(count, cumulative ? cumulative[own.high - 1] - own.before : own.high - own.low);
+        if (events) start = (start >> (64 - TIME_BITS - 1)) | 1;
+        while (enter_all(team, rivals, {start, 1, own.high}, heap) < count) {
+            start = start > MAX_U64 >> 3 ? MAX_U64 : start << 3;
+        }
+        team.sync();
+        sort(team, places, count);
     }
-    __syncwarp();
+    team.sync();
 }

@@ -1,4 +1,4 @@
-// One thread per column, or per pick; one warp per column if all its edges are read.
+// One thread per column, or per pick; a warp or a block per column where its edges are read.
 
 #include "sampling/pick.cuh"
 
@@ -14,12 +14,11 @@ extern "C" __global__ void count_neighbors(
         Graph graph = edges.of(column);
         i64 total = 0;
         Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks(graph.cumulative, own, replace);
+        while (next_segment(graph, own)) total += count_picks(Thread(), graph.cumulative, own, replace);
         counts[column] = total;
     }
 }
 
-// With weights one warp per column: if few edges have one, most of the column is read.
 extern "C" __global__ void count_weighted_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
     i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
@@ -28,40 +27,46 @@ extern "C" __global__ void count_weighted_neighbors(
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
     Ints nodes = {seeds, seeds_width};
-    EACH_WARP(column, columns) {
+    // If few edges have a weight, most of the column is read.
+    each_column_by_warp(columns, [&](i64 column) { return degree_of(edges.indptr, nodes[column]); },
+                        [&](auto team, i64 column) {
         Graph graph = edges.of(column);
         i64 total = 0;
         Segment own = open_column(graph, nodes[column]);
-        while (next_segment(graph, own)) total += count_picks<true>(graph.cumulative, own, replace);
-        if (lane() == 0) counts[column] = total;
-    }
+        while (next_segment(graph, own)) total += count_picks(team, graph.cumulative, own, replace);
+        if (team.rank() == 0) counts[column] = total;
+    });
 }
 
-// A column's part of the table begins at twice its offset.
+// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole.
 extern "C" __global__ void fill_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const void *types,
     i64 types_width, const void *cached_types, const i64 *cache_offsets, const void *seeds, i64 seeds_width,
-    const i64 *fanouts, i64 fanout, i64 replace, u64 key, i64 columns, const i64 *offsets, i64 *table,
+    const i64 *fanouts, i64 fanout, i64 replace, i64 walks, u64 key, i64 columns, const i64 *offsets, i64 *table,
     i64 *positions) {
     CachedGraph edges = {
         {indptr, indptr_width}, weights, cached_weights, {types, types_width}, cached_types, cache_offsets, fanouts,
         fanout};
     Ints nodes = {seeds, seeds_width};
-    EACH(column, columns) {
+    auto walk = [&](i64 column) {
+        if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
+        return degree_of(edges.indptr, nodes[column]);
+    };
+    each_column(columns, walk, [&](auto team, i64 column) {
         i64 at = offsets[column];
-        if (at == offsets[column + 1]) continue;
+        if (at == offsets[column + 1]) return;
         Graph graph = edges.of(column);
         i64 node = nodes[column];
         u64 state = node_state(key, node);
         Segment own = open_column(graph, node);
         while (next_segment(graph, own)) {
-            i64 count = fanouts ? count_picks(graph.cumulative, own, replace) : offsets[column + 1] - at;
+            i64 count = fanouts ? count_picks(team, graph.cumulative, own, replace) : offsets[column + 1] - at;
             u64 segment = fanouts ? typed_state(state, own.type) : state;
             i64 *slots = table ? table + 2 * at : nullptr;
-            if (count > 0) pick(graph.cumulative, own, count, replace, segment, positions + at, slots);
+            if (count > 0) pick(team, graph.cumulative, own, count, replace, segment, positions + at, slots);
             at += count;
         }
-    }
+    });
 }
 
 // All edges of the columns: one thread per edge, because one per column would take long on a high-degree column.
@@ -75,22 +80,25 @@ extern "C" __global__ void fill_whole_columns(
     }
 }
 
-// All edges of the columns that have a weight: one warp per column.
+// All edges of the columns that have a weight.
 extern "C" __global__ void fill_eligible_neighbors(
     const void *indptr, i64 indptr_width, const i64 *weights, const i64 *cached_weights, const i64 *cache_offsets,
     const void *seeds, i64 seeds_width, i64 columns, const i64 *offsets, i64 *positions) {
     Ints starts = {indptr, indptr_width}, nodes = {seeds, seeds_width};
-    EACH_WARP(column, columns) {
+    each_column_by_warp(columns, [&](i64 column) { return degree_of(starts, nodes[column]); },
+                        [&](auto team, i64 column) {
         const i64 *cumulative = column_values(weights, cached_weights, cache_offsets, column, 8);
         Graph graph = {starts, cumulative, {nullptr, 1}, nullptr, -1};
         Segment own = open_column(graph, nodes[column]);
-        if (next_segment(graph, own)) take_eligible(cumulative, own, positions + offsets[column]);
-    }
+        if (next_segment(graph, own)) take_eligible(team, cumulative, own, positions + offsets[column]);
+    });
 }
 
-extern "C" __global__ void sort_columns(
-    i64 *positions, const i64 *offsets, i64 columns) {
-    EACH(column, columns) sort(positions + offsets[column], offsets[column + 1] - offsets[column]);
+extern "C" __global__ void sort_columns(i64 *positions, const i64 *offsets, i64 columns) {
+    each_column(columns, [&](i64 column) { return offsets[column + 1] - offsets[column]; },
+                [&](auto team, i64 column) {
+        sort(team, positions + offsets[column], offsets[column + 1] - offsets[column]);
+    });
 }
 
 // A pick's column, its edge type, and the first pick of both; picks ascend inside a column, and so do types.

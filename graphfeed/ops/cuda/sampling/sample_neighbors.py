@@ -46,7 +46,8 @@ def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offs
         "fill_neighbors", columns,
         indptr, indptr.itemsize, _values(cumulative), _copies(cumulative), *_typed(types),
         _cache_offsets(cumulative, types), seeds, seeds.itemsize,
-        *_fanout_arguments(fanouts, seeds.device), replace, np.uint64(key), columns, offsets,
+        *_fanout_arguments(fanouts, seeds.device), replace, _walks(fanouts, _values(cumulative)), np.uint64(key),
+        columns, offsets,
         _make_tables(fanouts, positions), positions,
     )  # fmt: skip
 
@@ -82,6 +83,11 @@ def _make_tables(fanouts, positions):
     """Return two slots per pick, all -1, as hash tables of the columns' picks; none if fan-outs are small."""
     slots = 2 * positions.numel() if int(fanouts.max()) > MAX_LOOK_BACK else 0
     return torch.full((slots,), -1, dtype=torch.int64, device=positions.device)
+
+
+def _walks(fanouts, cumulative):
+    """Tell whether some columns may be read whole: to find the edges that have a weight, or to take all of a type."""
+    return cumulative.numel() > 0 or int(fanouts.min()) == -1
 
 
 def _fanout_arguments(fanouts, device):

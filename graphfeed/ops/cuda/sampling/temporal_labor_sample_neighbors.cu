@@ -1,4 +1,4 @@
-// One warp per column.
+// One warp per column, or a block.
 
 #include "sampling/temporal_eligibility.cuh"
 #include "sampling/pick_labor.cuh"
@@ -22,20 +22,21 @@ extern "C" __global__ void fill_temporal_labor_neighbors(
     RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
     Variates variates = {first_key, second_key, switch_threshold};
-    EACH_WARP(column, columns) {
+    auto walk = [&](i64 column) { return degree_of(graph.indptr, found ? column : nodes[column]); };
+    each_column_by_warp(columns, walk, [&](auto team, i64 column) {
         i64 at = offsets[column];
-        if (at == offsets[column + 1]) continue;
+        if (at == offsets[column + 1]) return;
         Segment whole = open_column(graph, found ? column : nodes[column]);
         RankedSources sources = {{indices, indices_width}, position_of, whole.start};
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
-            i64 count = count_picks<true>(cumulative, own, replace), *out = positions + at;
+            i64 count = count_picks(team, cumulative, own, replace), *out = positions + at;
             if (count == 0) continue;
-            pick_labor(sources, cumulative, own, count, replace, variates, values + at, units + at, out);
-            for (i64 number = lane(); number < count; number += WARP_SIZE) {
+            pick_labor(team, sources, cumulative, own, count, replace, variates, values + at, units + at, out);
+            for (i64 number = team.rank(); number < count; number += team.size()) {
                 out[number] = position_of(own.start, out[number]);
             }
             at += count;
         }
-    }
+    });
 }

@@ -1,4 +1,4 @@
-// One thread per column; one warp if edges have a second time, because then all edges of a run are read.
+// One thread per column; a warp or a block where its edges are read, as with a second time.
 
 #include "sampling/temporal_eligibility.cuh"
 
@@ -9,14 +9,16 @@ extern "C" __global__ void count_temporal_neighbors(
     Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     Ints nodes = {seeds, seeds_width};
-    EACH(column, columns) {
+    // If few edges have a weight, most of the column is read.
+    auto walk = [&](i64 column) { return cumulative ? degree_of(graph.indptr, nodes[column]) : 0; };
+    each_column(columns, walk, [&](auto team, i64 column) {
         i64 total = 0;
         Segment whole = open_column(graph, nodes[column]);
         while (next_segment(graph, whole)) {
-            total += count_picks(cumulative, eligible_part(graph, range, column, whole), replace);
+            total += count_picks(team, cumulative, eligible_part(graph, range, column, whole), replace);
         }
-        counts[column] = total;
-    }
+        if (team.rank() == 0) counts[column] = total;
+    });
 }
 
 // Also writes `eligible_counts`: how many edges of each column are not too early by their second time.
@@ -27,24 +29,26 @@ extern "C" __global__ void count_late_neighbors(
     Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     Ints nodes = {seeds, seeds_width};
-    EACH_WARP(column, columns) {
-        i64 total = 0, all = 0;
+    auto walk = [&](i64 column) { return degree_of(graph.indptr, nodes[column]); };
+    each_column_by_warp(columns, walk, [&](auto team, i64 column) {
+        i64 total = 0, all = 0, before;
         Segment whole = open_column(graph, nodes[column]);
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
-            i64 eligible = 0;
-            for (i64 first = own.low; first < own.high; first += WARP_SIZE) {
-                i64 edge = first + lane();
-                bool late = edge < own.high && earliest[edge] >= firsts[column];
-                all += __popc(__ballot_sync(ALL_LANES, late));
-                eligible += __popc(__ballot_sync(ALL_LANES, late && weight_of(cumulative, own, edge) > 0));
+            i64 eligible = 0, late = 0;
+            for (i64 edge = own.low + team.rank(); edge < own.high; edge += team.size()) {
+                if (earliest[edge] < firsts[column]) continue;
+                late++;
+                eligible += weight_of(cumulative, own, edge) > 0;
             }
+            all += team.total(late, before);
+            eligible = team.total(eligible, before);
             bool repeats = replace && own.fanout > 0;
             if (repeats && eligible > 0) total += own.fanout;
             else if (!repeats) total += own.fanout < 0 || eligible < own.fanout ? eligible : own.fanout;
         }
-        if (lane() == 0) counts[column] = total, eligible_counts[column] = all;
-    }
+        if (team.rank() == 0) counts[column] = total, eligible_counts[column] = all;
+    });
 }
 
 // Gather those edges of each column from its offset on: their positions in the graph, the running sums of their
@@ -58,30 +62,41 @@ extern "C" __global__ void gather_late_neighbors(
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {nullptr, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
-    EACH_WARP(column, columns) {
+    auto walk = [&](i64 column) { return degree_of(graph.indptr, nodes[column]); };
+    each_column_by_warp(columns, walk, [&](auto team, i64 column) {
         i64 at = offsets[column], total = 0;
         Segment whole = open_column(graph, nodes[column]);
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
-            for (i64 first = own.low; first < own.high; first += WARP_SIZE) {
+            Piece piece = piece_of(team, own.low, own.high);
+            i64 number = 0, sum = 0, late = 0, weight = 0;
+            for (i64 edge = piece.low + team.lane_of_part(); edge < piece.high; edge += WARP_SIZE) {
+                if (earliest[edge] < firsts[column]) continue;
+                late++;
+                weight += cumulative ? weight_of(cumulative, own, edge) : 0;
+            }
+            late = team.total(late, number), weight = team.total(weight, sum);
+            number += at, sum += total;
+            for (i64 first = piece.low; first < piece.high; first += WARP_SIZE) {
                 i64 edge = first + lane();
-                bool late = edge < own.high && earliest[edge] >= firsts[column];
-                unsigned all = __ballot_sync(ALL_LANES, late);
-                i64 sum = cumulative ? total + sum_up_to_lane(late ? weight_of(cumulative, own, edge) : 0) : 0;
-                if (late) {
-                    i64 place = at + __popc(all & ((1u << lane()) - 1));
+                bool is_late = edge < piece.high && earliest[edge] >= firsts[column];
+                unsigned all = team.vote(is_late);
+                if (cumulative) sum += team.sum_up_to(is_late ? weight_of(cumulative, own, edge) : 0);
+                if (is_late) {
+                    i64 place = number + marks_before(team, all);
                     found[place] = position_of(own.start, edge);
                     if (cumulative) sums[place] = sum;
                     if (fanouts) store(kinds, types_width, place, own.type);
                 }
-                at += __popc(all);
-                if (cumulative) total = (i64)__shfl_sync(ALL_LANES, (u64)sum, (int)WARP_SIZE - 1);
+                number += __popc(all);
+                if (cumulative) sum = team.last_of_part(sum);
             }
+            at += late, total += weight;
         }
-    }
+    });
 }
 
-// All eligible edges: one warp per column. If edges were gathered, they are the columns.
+// All eligible edges. If edges were gathered, they are the columns.
 extern "C" __global__ void fill_eligible_columns(
     const void *indptr, i64 indptr_width, const i64 *times, const void *types, i64 types_width, const void *order,
     i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts, const i64 *limits,
@@ -90,48 +105,58 @@ extern "C" __global__ void fill_eligible_columns(
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
-    EACH_WARP(column, columns) {
+    each_column_by_warp(columns, [&](i64 column) { return offsets[column + 1] - offsets[column]; },
+                        [&](auto team, i64 column) {
         i64 at = offsets[column];
-        if (at == offsets[column + 1]) continue;
+        if (at == offsets[column + 1]) return;
         Segment whole = open_column(graph, found ? column : nodes[column]);
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
-            for (i64 rank = own.low + lane(); rank < own.high; rank += WARP_SIZE) {
+            for (i64 rank = own.low + team.rank(); rank < own.high; rank += team.size()) {
                 positions[at + rank - own.low] = position_of(own.start, rank);
             }
             at += own.high - own.low;
         }
-    }
+    });
 }
 
-// A column's part of the table begins at twice its offset. If edges were gathered, they are the columns.
+// A column's part of the table begins at twice its offset. `walks`: some columns may be taken whole. If edges were gathered, they are the columns.
 extern "C" __global__ void fill_temporal_neighbors(
     const void *indptr, i64 indptr_width, const i64 *times, const i64 *cumulative, const void *types, i64 types_width,
     const void *order, i64 order_width, const i64 *found, const void *seeds, i64 seeds_width, const i64 *firsts,
-    const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 latest, u64 key, i64 columns,
+    const i64 *limits, const i64 *fanouts, i64 fanout, i64 replace, i64 latest, i64 walks, u64 key, i64 columns,
     const i64 *offsets, i64 *table, i64 *positions) {
     Graph graph = {{indptr, indptr_width}, cumulative, {types, types_width}, fanouts, fanout};
     TimeRange range = {times, firsts, limits};
     RankPositions position_of = {found, {order, order_width}};
     Ints nodes = {seeds, seeds_width};
-    EACH(column, columns) {
+    auto walk = [&](i64 column) {
+        if (!walks || (!fanouts && offsets[column + 1] - offsets[column] == fanout)) return (i64)0;
+        return degree_of(graph.indptr, found ? column : nodes[column]);
+    };
+    each_column(columns, walk, [&](auto team, i64 column) {
         i64 at = offsets[column];
-        if (at == offsets[column + 1]) continue;
+        if (at == offsets[column + 1]) return;
         i64 node = nodes[column];
         u64 state = timed_state(key, node, limits[column]);
         Segment whole = open_column(graph, found ? column : node);
         while (next_segment(graph, whole)) {
             Segment own = eligible_part(graph, range, column, whole);
-            i64 count = fanouts ? count_picks(cumulative, own, replace) : offsets[column + 1] - at;
+            i64 count = fanouts ? count_picks(team, cumulative, own, replace) : offsets[column + 1] - at;
             i64 *out = positions + at;
             if (latest) {
-                for (i64 number = 0; number < count; number++) out[number] = own.high - count + number;
+                for (i64 number = team.rank(); number < count; number += team.size()) {
+                    out[number] = own.high - count + number;
+                }
             } else if (count > 0) {
                 u64 segment = fanouts ? typed_state(state, own.type) : state;
-                pick(cumulative, own, count, replace, segment, out, table ? table + 2 * at : nullptr);
+                pick(team, cumulative, own, count, replace, segment, out, table ? table + 2 * at : nullptr);
             }
-            for (i64 number = 0; number < count; number++) out[number] = position_of(own.start, out[number]);
+            team.sync();
+            for (i64 number = team.rank(); number < count; number += team.size()) {
+                out[number] = position_of(own.start, out[number]);
+            }
             at += count;
         }
-    }
+    });
 }

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch
-from graphfeed.ops.cuda.sampling.sample_neighbors import _fanout_arguments, _make_tables
+from graphfeed.ops.cuda.sampling.sample_neighbors import _fanout_arguments, _make_tables, _walks
 
 
 def count_temporal_neighbors(
@@ -47,7 +47,8 @@ def fill_temporal_neighbors(
         "fill_temporal_neighbors", seeds.numel(),
         indptr, indptr.itemsize, times, cumulative, types, types.itemsize, order, order.itemsize, found,
         seeds, seeds.itemsize, firsts, limits, *_fanout_arguments(fanouts, seeds.device), replace, latest,
-        np.uint64(key), seeds.numel(), offsets, _make_tables(fanouts, positions), positions,
+        _walks(fanouts, cumulative), np.uint64(key), seeds.numel(), offsets, _make_tables(fanouts, positions),
+        positions,
     )  # fmt: skip
 
 

@@ -1,9 +1,22 @@
-"""Kernel that turns weights into fixed-point running sums."""
+"""Kernels that turn weights into fixed-point running sums."""
+
+import torch
 
 from graphfeed.ops.cuda.launch import launch
 
 
 def cumulate_weights(indptr, weights, out):
-    """Write each column's running sum of weights, in units of `2**-31` of the column's largest."""
-    columns = indptr.numel() - 1
-    launch("cumulate_weights", columns, indptr, indptr.itemsize, weights, weights.itemsize, columns, out)
+    """Write each column's running sum of weights, in units of `2**-31` of the column's largest.
+
+    All edges are summed up at once, so that a column of many edges takes no longer than as many columns.
+    """
+    columns, edges = indptr.numel() - 1, out.numel()
+    starts = indptr, indptr.itemsize
+    given = (*starts, weights, weights.itemsize, columns, edges)
+    largest = torch.zeros(columns, dtype=torch.int64, device=out.device)
+    launch("find_largest_weights", edges, *given, largest)
+    launch("weights_to_units", edges, *given, largest, out)
+    # May exceed 64 bits and begin anew, which is lost in the difference.
+    out.cumsum_(0)
+    launch("sums_before_columns", columns, *starts, columns, out, largest)
+    launch("begin_sums_anew", edges, *starts, columns, edges, largest, out)

@@ -13,30 +13,24 @@ extern "C" __global__ void find_falling(const void *indptr, i64 width, i64 colum
 }
 
 extern "C" __global__ void find_unsorted(
-    const void *indptr, i64 width, const void *types, i64 types_width, i64 columns, i64 *found) {
+    const void *indptr, i64 width, const void *types, i64 types_width, i64 columns, i64 edges, i64 *found) {
     Ints starts = {indptr, width}, kind_of = {types, types_width};
-    EACH(column, columns) {
-        for (i64 edge = starts[column] + 1; edge < starts[column + 1]; edge++) {
-            if (kind_of[edge] >= kind_of[edge - 1]) continue;
-            atomicMin(found, column);
-            break;
-        }
+    EACH(edge, edges) {
+        if (edge == 0 || kind_of[edge] >= kind_of[edge - 1]) continue;
+        i64 column = part_of(starts, columns, edge);
+        if (starts[column] < edge) atomicMin(found, column);
     }
 }
 
 // `first` and `after` hold the bounds of the source and of the destination for each edge type.
 extern "C" __global__ void find_misjoined(
     const void *indptr, i64 width, const void *indices, i64 indices_width, const void *types, i64 types_width,
-    const i64 *first, const i64 *after, i64 columns, i64 *found) {
+    const i64 *first, const i64 *after, i64 columns, i64 edges, i64 *found) {
     Ints starts = {indptr, width}, sources = {indices, indices_width}, kind_of = {types, types_width};
-    EACH(column, columns) {
-        for (i64 edge = starts[column]; edge < starts[column + 1]; edge++) {
-            i64 kind = 2 * kind_of[edge], source = sources[edge];
-            if (first[kind] <= source && source < after[kind] && first[kind + 1] <= column && column < after[kind + 1])
-                continue;
-            atomicMin(found, edge);
-            break;
-        }
+    EACH(edge, edges) {
+        i64 kind = 2 * kind_of[edge], source = sources[edge], column = part_of(starts, columns, edge);
+        bool joins = first[kind] <= source && source < after[kind];
+        if (!joins || column < first[kind + 1] || column >= after[kind + 1]) atomicMin(found, edge);
     }
 }
 

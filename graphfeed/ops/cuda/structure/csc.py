@@ -26,16 +26,16 @@ def find_falling(indptr):
 def find_unsorted(indptr, types):
     """Return the first column whose edge types decrease, or -1."""
     columns = indptr.numel() - 1
-    arguments = indptr, indptr.itemsize, types, types.itemsize, columns
-    return _least("find_unsorted", columns, indptr.device, *arguments)
+    arguments = indptr, indptr.itemsize, types, types.itemsize, columns, types.numel()
+    return _least("find_unsorted", types.numel(), types.device, *arguments)
 
 
 def find_misjoined(indptr, indices, types, first, after):
     """Return the first edge that joins other node types than its edge type does, or -1."""
     columns = indptr.numel() - 1
     return _least(
-        "find_misjoined", columns, indptr.device,
-        indptr, indptr.itemsize, indices, indices.itemsize, types, types.itemsize, first, after, columns,
+        "find_misjoined", types.numel(), types.device,
+        indptr, indptr.itemsize, indices, indices.itemsize, types, types.itemsize, first, after, columns, types.numel(),
     )  # fmt: skip
 
 
