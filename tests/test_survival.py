@@ -21,10 +21,10 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor
 from tests import pipelines
 from tests.digests import digest
 
-EPOCHS = 200
+EPOCHS = 100
 KILLS_PER_EPOCH = 2
 """Less than what makes a mini-batch the culprit."""
-WARM_UP = 40
+WARM_UP = 30
 SEED = 5
 
 
