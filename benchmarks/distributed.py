@@ -17,6 +17,7 @@ from benchmarks.timing import Times
 WORLD_SIZE = 2
 ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
 FETCHING = ", sample + fetch"
+BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SHARE_OF_ONE = 0.8
 """What a core is to do in two processes of what one process alone does on its core."""
 SHARE_OF_FLIGHT = 0.8
@@ -27,11 +28,12 @@ ROUNDS = 9
 
 
 def report(scale: Scale) -> Iterator[str]:
-    """Yield tables of two ranks against one process, of bytes and exchanges, and of a sampling server."""
+    """Yield tables of two ranks against one process, of what is sent and read, and of a sampling server."""
     found = run_ranks(scale)
     title = f"distributed: {scale.products.name}, {WORLD_SIZE} processes on one host, each on a core"
     yield render(f"{title}; ratio to one process alone, a core", throughput(found))
     yield render(f"{title}: what is sent for a mini-batch", traffic(found))
+    yield render(f"{title}: rows of features that are read for a mini-batch", rows_read(found))
     yield render("distributed: mini-batches of 8 MB of a sampling server; ratio to Flight's own stream", stream(scale))
 
 
@@ -85,6 +87,17 @@ def traffic(found: dict[str, Any]) -> list[Row]:
             ratio = sent["bytes"] / sent["least"]
             rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
     return rows
+
+
+def rows_read(found: dict[str, Any]) -> list[Row]:
+    """Return the rows of features that ranks read for a mini-batch each, by themselves and together."""
+    counts = found["rows"]
+    own, joint = (counts[name] / counts["batches"] / 1e3 for name in (BY_ITSELF, JOINT))
+    return [
+        Row(BY_ITSELF, "k rows", Times([own]), 1.0),
+        Row(JOINT, "k rows", Times([joint]), joint / own),
+        Row("saved", "%", Times([100 * (1 - joint / own)])),
+    ]
 
 
 def stream(scale: Scale) -> list[Row]:

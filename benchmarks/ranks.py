@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from benchmarks.distributed import ALONE, EXCHANGED, FETCHING, LIMIT, SHARED
+from benchmarks.distributed import ALONE, BY_ITSELF, EXCHANGED, FETCHING, JOINT, LIMIT, SHARED
 from benchmarks.graphs import Shape, load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.timing import WARM_UP_ROUNDS
@@ -114,6 +114,21 @@ class Rank:
         sent = {"exchanges": traffic.exchanges - before[0], "bytes": traffic.bytes_sent - before[1]}
         return {"batches": self.batches, "least": least, **sent}
 
+    def count_rows(self) -> dict[str, int]:
+        """Return how many rows of features this rank reads for an epoch by itself, and of joint mini-batches."""
+        whole, found = self.stored[LIMIT][0], {}
+        seeds = np.random.default_rng(0).choice(self.num_nodes, self.world_size * self.batches * self.batch_size)
+        items = gf.ItemSet((torch.from_numpy(seeds),), names=("seeds",))
+        for name in (BY_ITSELF, JOINT):
+            head = gf.DistributedItemSampler(items, self.batch_size)
+            sampled = gf.NeighborSampler(head, whole, fanouts=FANOUTS, cooperative=name == JOINT)
+            joint: Any = gf.DataLoader(sampled, 0, seed=0)
+            found[name] = sum(
+                len(batch.sampled_subgraphs[0].exchange.owned if name == JOINT else batch.input_nodes)
+                for batch in joint
+            )
+        return {"batches": self.batches, **found}
+
 
 def add_up(counts: dict[str, int]) -> dict[str, int]:
     """Return the sums over all ranks."""
@@ -134,8 +149,9 @@ def main(given: str) -> None:
     own = Rank(rank, world_size, sizes)
     cases = own.measure()
     traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED)}
+    result = {"cases": cases, "traffic": traffic, "hops": len(FANOUTS), "rows": add_up(own.count_rows())}
     if rank == 0:
-        (Path(folder) / "found").write_text(json.dumps({"cases": cases, "traffic": traffic, "hops": len(FANOUTS)}))
+        (Path(folder) / "found").write_text(json.dumps(result))
     distributed.barrier()
     distributed.destroy_process_group()
 

@@ -184,10 +184,11 @@ _NAMES = {
     "graphfeed.datapipes": """BudgetSampler CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler
         PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
         with_negatives""",
-    "graphfeed.distributed": """DistContext DistLinkNeighborLoader DistLoader DistNeighborLoader DistNeighborSampler
-        DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint PartBook PartitionReport
-        PartitionedFeature PartitionedGraph Partitioner Peers RankLostError RemoteReceivingChannel SamplingServer
-        StoredPart assign_nodes cut_graph cut_rows draw_report open_part read_graphlearn report_partition
+    "graphfeed.distributed": """CooperativeConv CooperativeConvFunction DistContext DistLinkNeighborLoader DistLoader
+        DistNeighborLoader DistNeighborSampler DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint
+        PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError
+        RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part
+        read_graphlearn report_partition
         write_partition""",
     "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
         TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
@@ -223,6 +224,8 @@ if typing.TYPE_CHECKING:
     from graphfeed.channels import *
     from graphfeed.cuda_check import cuda_check as cuda_check
     from graphfeed.datapipes import *
+    from graphfeed.distributed import CooperativeConv as CooperativeConv
+    from graphfeed.distributed import CooperativeConvFunction as CooperativeConvFunction
     from graphfeed.distributed import DistContext as DistContext
     from graphfeed.distributed import DistLinkNeighborLoader as DistLinkNeighborLoader
     from graphfeed.distributed import DistLoader as DistLoader

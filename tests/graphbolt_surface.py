@@ -300,7 +300,7 @@ FLUENT = {
 NO_FETCH = "samplers read a pinned graph themselves, over the bus"
 NO_STREAM = "kernels run on torch's current stream"
 NO_CACHE = "samplers make one, by num_gpu_cached_edges"
-NO_RANKS = "ranks don't exchange seeds or features yet; each samples for itself"
+NO_RANKS = "torch.distributed.all_to_all is the same"
 BY_FILE = "metadata.yaml is read and checked by OnDiskDataset; nobody makes its parts by hand"
 
 REPLACED: dict[str, str] = {
@@ -312,8 +312,6 @@ REPLACED: dict[str, str] = {
     "get_device_to_host_uva_stream": NO_STREAM,
     "GPUGraphCache": NO_CACHE,
     "all_to_all": NO_RANKS,
-    "CooperativeConvFunction": NO_RANKS,
-    "CooperativeConv": NO_RANKS,
     "LegacyDataset": "from_dglgraph takes DGL's graph; features and items are tensors",
     "subgraph_sampler": "a module; its public names are in graphfeed itself",
     "OnDiskMetaData": BY_FILE,

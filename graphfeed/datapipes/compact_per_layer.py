@@ -2,7 +2,6 @@
 
 import copy
 
-from graphfeed.datapipes.fanout_sampler import refuse_cooperation
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.graph.compaction import compact_hop
@@ -20,13 +19,17 @@ class CompactPerLayer(Transform, name="compact_per_layer"):
     deduplicate: bool
     """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
     cooperative: bool = False
-    """Only False: each rank samples for its own seeds."""
+    """Only False: joint mini-batches are made by samplers of all hops."""
     asynchronous: bool = False
     """Has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_cooperation(cooperative=self.cooperative)
+        if self.cooperative:
+            raise ValueError(
+                "cooperative must be False: ranks make joint mini-batches with sample_neighbor and "
+                "sample_layer_neighbor; leave it out, each rank then compacts its own hops"
+            )
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with row ids in its outermost hop."""

@@ -6,8 +6,10 @@ from typing import Any, TypeAlias
 
 import torch
 
+from graphfeed.datapipes.distributed_item_sampler import find_rank
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
 from graphfeed.datapipes.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
+from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -109,6 +111,7 @@ class FanoutSampler(SubgraphSampler):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the input nodes and one subgraph per hop, the outermost first; times are ignored."""
+        check_alone(self)
         return with_input_nodes(self.sample_hops(seeds))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
@@ -121,10 +124,10 @@ class FanoutSampler(SubgraphSampler):
         return vars(self).copy()
 
 
-def refuse_cooperation(*, cooperative: bool) -> None:
-    """Raise if ranks should sample for each other, which is not supported."""
-    if cooperative:
-        raise ValueError(
-            "cooperative must be False: ranks don't sample for each other here; "
-            "leave it out, each rank then samples for its own seeds"
+def check_alone(stage: Transform) -> None:
+    """Raise if a stage that is to work together with other ranks runs by itself."""
+    if getattr(stage, "cooperative", False) and (find_rank() or (0, 1))[1] > 1:
+        raise RuntimeError(
+            f"{type(stage).__name__} has cooperative=True, but ranks work together only in a DataLoader; iterate the "
+            "pipeline through one"
         )

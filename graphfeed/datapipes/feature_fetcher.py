@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from graphfeed.datapipes.fanout_sampler import check_alone
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
 from graphfeed.datapipes.transform import Transform
@@ -46,7 +47,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     Raises:
         KeyError: The store does not have a feature. If it has none at all of that type, the error comes with the first
             mini-batch that has nodes or edges of the type.
-        ValueError: `cooperative` is True.
+        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
         TypeError: Names are given as a single string.
     """
 
@@ -59,7 +60,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     """Whether the loader, behind a copy to a GPU, fetches ahead of the caller's step on its own stream. On the CPU,
     workers run ahead anyway."""
     cooperative: bool = False
-    """Must be False: ranks do not exchange features."""
+    """Whether the ranks of a joint mini-batch each read the rows of the nodes that they own, and send them to those who
+    need them. The sampler has `cooperative=True` as well. A single rank works as without it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,10 +69,6 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             raise TypeError(
                 f"feature_store must be a FeatureStore, but is a {type(self.feature_store).__name__}; "
                 "make one with BasicFeatureStore"
-            )
-        if self.cooperative:
-            raise ValueError(
-                "cooperative must be False: ranks don't exchange features yet; each fetches those of its own nodes"
             )
         for key in self.wanted_keys():
             if self.is_missing(key):
@@ -95,6 +93,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its features."""
+        check_alone(self)
         result = copy.copy(minibatch)
         if self.node_feature_keys is not None:
             ids = minibatch.node_ids()

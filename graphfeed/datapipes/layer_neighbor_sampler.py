@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.ops import Key
 from graphfeed.ops.random import minibatch_key
 from graphfeed.storage import SampledSubgraph
@@ -30,7 +30,8 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
         ValueError: No fan-outs, a hop that has neither one nor one per edge type, a `batch_dependency` or threshold
-            below 1, a cache of fewer than 0 edges, or `cooperative`; when it runs: a seed outside of the graph.
+            below 1, or a cache of fewer than 0 edges; when it runs: a seed outside of the graph.
+        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
 
     Example:
         >>> import torch
@@ -57,13 +58,12 @@ class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
     gpu_cache_threshold: int = 1
     """As for `NeighborSampler`."""
     cooperative: bool = False
-    """Only False: each rank samples for its own seeds."""
+    """As for `NeighborSampler`."""
     asynchronous: bool = False
     """Has no effect."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_cooperation(cooperative=self.cooperative)
         if self.batch_dependency < 1:
             raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from graphfeed.datapipes.fanout_sampler import FanoutSampler, refuse_cooperation
+from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -23,7 +23,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     Raises:
         KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
         ValueError: No fan-outs, a hop that has neither one nor one per edge type, a cache of fewer than 0 edges, a
-            threshold below 1, or `cooperative`; when it runs: a seed outside of the graph.
+            threshold below 1, or `cooperative` with `only_new` or `disjoint`; when it runs: a seed outside of the
+            graph.
+        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
 
     Example:
         >>> import torch
@@ -44,7 +46,10 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
     gpu_cache_threshold: int = 1
     """After how many requests for a node's in-edges they are copied."""
     cooperative: bool = False
-    """Only False: each rank samples for its own seeds."""
+    """Whether the ranks make joint mini-batches: the columns of each hop are those nodes of the joint hop that this
+    rank owns, so that each node is sampled once for all ranks. All ranks together have the mini-batch that one machine
+    makes of all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the model. With
+    a `PartitionedGraph`, a node's owner is the rank of its part. A single rank works as without it."""
     asynchronous: bool = False
     """Has no effect."""
     only_new: bool = False
@@ -55,7 +60,9 @@ class NeighborSampler(FanoutSampler, name="sample_neighbor"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_cooperation(cooperative=self.cooperative)
+        if self.cooperative and (self.only_new or self.disjoint):
+            given = "disjoint" if self.disjoint else "only_new"
+            raise ValueError(f"cooperative and {given} are both True; ranks have all nodes in common, so leave one out")
 
     def make_request(self) -> SamplingRequest:
         """Return the request that the stage makes to its graph."""

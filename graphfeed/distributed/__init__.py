@@ -5,6 +5,7 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 `graphfeed.storage`.
 """
 
+from graphfeed.distributed.cooperative_conv import CooperativeConv, CooperativeConvFunction
 from graphfeed.distributed.dist_context import DistContext, DistRole
 from graphfeed.distributed.dist_link_neighbor_loader import DistLinkNeighborLoader
 from graphfeed.distributed.dist_loader import DistLoader
@@ -33,6 +34,8 @@ from graphfeed.storage.graph.assign_ldg import ldg_memory
 __all__ = [
     "METHODS",
     "ClusterPlan",
+    "CooperativeConv",
+    "CooperativeConvFunction",
     "DistContext",
     "DistLinkNeighborLoader",
     "DistLoader",

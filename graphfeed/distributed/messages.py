@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,20 @@ from graphfeed.ops import buffers
 from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
 
 Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass
+class Traffic:
+    """What a rank has sent so far."""
+
+    exchanges: int = 0
+    """How often it asked other ranks something; all that is asked at the same time counts once."""
+    bytes_sent: int = 0
+    """Its questions, and its answers to others."""
+    rows_needed: int = 0
+    """The rows of its nodes that ranks needed for joint mini-batches (`cooperative=True`): one per rank and node."""
+    rows_read: int = 0
+    """Those that it read, each once for all ranks; the rest was saved."""
 
 
 def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:

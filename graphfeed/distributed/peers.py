@@ -24,7 +24,7 @@ from torch import distributed
 
 from graphfeed.datapipes.distributed_item_sampler import find_rank
 from graphfeed.distributed.meeting_point import USES, MeetingPoint, Place, meet
-from graphfeed.distributed.messages import Tensors, join, pack, unpack
+from graphfeed.distributed.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
 from graphfeed.storage.memory.memory_map import Bytes
@@ -49,16 +49,6 @@ NUMBERS = count()
 
 class RankLostError(ConnectionError):
     """Another rank ended, froze or could not be reached, so that its part can't be read any more."""
-
-
-@dataclass
-class Traffic:
-    """What a rank has sent so far."""
-
-    exchanges: int = 0
-    """How often it asked other ranks something; all that is asked at the same time counts once."""
-    bytes_sent: int = 0
-    """Its questions, and its answers to others."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.streams import assign_streams
+from graphfeed.loader.cooperation import cooperate
 from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement import (
     cut_at_main_stages,
@@ -29,11 +30,12 @@ from graphfeed.loader.rules import (
 
 Rule = Callable[[Datapipe, LoaderOptions], Datapipe]
 
-# The order matters. Where features are fetched decides which copies workers reach, and both decide where the cut falls;
-# the cut decides what can run ahead of the copy. A copy needs no stream of its own if fetching behind it has one.
-# Pinned memory helps only a copy on a stream.
+# The order matters. What ranks do together is settled before anything is placed. Where features are fetched decides
+# which copies workers reach, and both decide where the cut falls; the cut decides what can run ahead of the copy. A
+# copy needs no stream of its own if fetching behind it has one. Pinned memory helps only a copy on a stream.
 RULES: tuple[Rule, ...] = (
     refuse_idle_workers,
+    cooperate,
     shard_items,
     fetch_in_threads,
     fetch_in_processes,

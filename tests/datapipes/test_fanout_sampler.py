@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes import fanout_sampler
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from tests import pipelines
 from tests.digests import assert_same
@@ -48,17 +49,34 @@ def test_weights_and_graph_are_checked_too() -> None:
 
 @pytest.mark.parametrize("kind", [gf.NeighborSampler, gf.LayerNeighborSampler])
 def test_options_of_samplers_on_gpus(kind: Any) -> None:
-    """What changes only the speed is taken and has no effect; what would change the result is refused."""
+    """What changes only the speed is taken and has no effect; so does cooperation of a single rank."""
     items = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20)
     faster = kind(
-        items, GRAPH, [2, 3], overlap_fetch=True, num_gpu_cached_edges=9, gpu_cache_threshold=2, asynchronous=True
+        items,
+        GRAPH,
+        [2, 3],
+        overlap_fetch=True,
+        num_gpu_cached_edges=9,
+        gpu_cache_threshold=2,
+        asynchronous=True,
+        cooperative=True,
     )
     for one, other in zip(kind(items, GRAPH, [2, 3]), faster, strict=True):
         assert_same(one, other)
-    with pytest.raises(
-        ValueError, match=r"^cooperative must be False: ranks don't sample for each other here; leave it"
-    ):
-        kind(items, GRAPH, [2, 3], cooperative=True)
+
+
+@pytest.mark.parametrize("kind", [gf.NeighborSampler, gf.LayerNeighborSampler])
+def test_several_ranks_cooperate_only_in_a_loader(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fanout_sampler, "find_rank", lambda: (0, 2))
+    items = gf.ItemSampler(gf.ItemSet(50, names="seeds"), batch_size=20)
+    with pytest.raises(RuntimeError, match="has cooperative=True, but ranks work together only in a DataLoader"):
+        next(iter(kind(items, GRAPH, [2, 3], cooperative=True)))
+
+
+@pytest.mark.parametrize("option", ["only_new", "disjoint"])
+def test_cooperation_goes_with_nodes_in_common_alone(option: str) -> None:
+    with pytest.raises(ValueError, match=f"cooperative and {option} are both True"):
+        gf.NeighborSampler(EMPTY, GRAPH, [2], cooperative=True, **{option: True})  # type: ignore[arg-type]
 
 
 LIKES, LIKED = "user:likes:item", "item:liked_by:user"

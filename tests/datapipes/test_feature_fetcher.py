@@ -195,12 +195,13 @@ def test_features_of_a_mini_batch_on_a_device_are_there(cuda: Cuda, tmp_path: Pa
             assert_same(result.node_features["feat"].cpu(), NODES[[3, 1]])
 
 
-def test_overlapping_changes_nothing_and_cooperation_is_refused() -> None:
+def test_overlapping_changes_nothing_nor_does_cooperation_of_one_rank() -> None:
     assert digests(homogeneous().fetch_feature(STORE, ["feat"], overlap_fetch=False)) == digests(
         homogeneous().fetch_feature(STORE, ["feat"])
     )
-    with pytest.raises(ValueError, match="cooperative must be False: ranks don't exchange features yet"):
-        homogeneous().fetch_feature(STORE, ["feat"], cooperative=True)
+    assert digests(homogeneous().fetch_feature(STORE, ["feat"], cooperative=True)) == digests(
+        homogeneous().fetch_feature(STORE, ["feat"])
+    )
 
 
 LIKED = ("item", "liked_by", "user")

@@ -1,0 +1,94 @@
+"""What ranks hand to each other for the same step, in whichever order each of them comes to its steps."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.peers import Peers
+
+Tag: TypeAlias = tuple[int, int, int]
+"""Names a step: the run of the loader, the mini-batch, and the step of that mini-batch."""
+
+CHECK_SECONDS = 0.2
+"""How often one who waits looks whether a rank was lost."""
+
+
+class Mailbox:
+    """Lets all ranks trade tensors: each gives every other one its part of a step, and gets theirs.
+
+    Several threads may be at several steps at the same time. A rank that begins another run has left those before it.
+
+    Args:
+        peers: The ranks.
+        kind: What is traded; all ranks use the same name.
+    """
+
+    def __init__(self, peers: Peers, kind: str) -> None:
+        self.peers = peers
+        self._given: dict[Tag, dict[int, Tensors]] = {}
+        self._runs = [0] * peers.world_size
+        self._changed = threading.Condition()
+        self._name = peers.serve(kind, self._receive)
+
+    def trade(self, tag: Tag, parts: Sequence[Tensors]) -> list[Tensors]:
+        """Give each rank a part, and return what each rank gave, this one included.
+
+        Args:
+            tag: The step, the same on all ranks.
+            parts: One per rank.
+
+        Raises:
+            RankLostError: A rank was lost.
+            RuntimeError: A rank has left this run of the loader.
+            TimeoutError: A rank did not come to this step.
+        """
+        own = self.peers.rank
+        given = {rank: part for rank, part in enumerate(parts) if rank != own}
+        self.peers.ask(self._name, {"tag": list(tag), "rank": own}, given)
+        limit = self.peers.start_timeout + self.peers.timeout
+        give_up = time.monotonic() + limit
+        with self._changed:
+            self._note(own, tag, parts[own])
+            while missing := [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]:
+                self._check(missing, tag, give_up, limit)
+                self._changed.wait(CHECK_SECONDS)
+            found = self._given.pop(tag)
+        return [found[rank] for rank in range(len(parts))]
+
+    def count_rows(self, needed: int, read: int) -> None:
+        """Add rows to `Peers.traffic`."""
+        with self._changed:
+            self.peers.traffic.rows_needed += needed
+            self.peers.traffic.rows_read += read
+
+    def _check(self, missing: Sequence[int], tag: Tag, give_up: float, limit: float) -> None:
+        """Raise if there is nothing more to wait for."""
+        self.peers.check()
+        left = [rank for rank in range(self.peers.world_size) if self._runs[rank] > tag[0]]
+        if left:
+            raise RuntimeError(f"ranks {left} have left this epoch, or run two epochs of a loader at the same time")
+        if time.monotonic() > give_up:
+            raise TimeoutError(
+                f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; all ranks must iterate "
+                "the loader as often, and as far"
+            )
+
+    def _note(self, rank: int, tag: Tag, part: Tensors) -> None:
+        """Keep what a rank gave, and forget the runs that it has left."""
+        if tag[0] > self._runs[rank]:
+            self._runs[rank] = tag[0]
+            oldest = min(self._runs)
+            self._given = {known: found for known, found in self._given.items() if known[0] >= oldest}
+        self._given.setdefault(tag, {})[rank] = part
+
+    def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:
+        """Keep what another rank gave."""
+        run, index, step = options["tag"]
+        with self._changed:
+            self._note(options["rank"], (run, index, step), part)
+            self._changed.notify_all()
+        return {}

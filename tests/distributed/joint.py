@@ -1,0 +1,224 @@
+"""Joint mini-batches of several ranks, and what a single machine makes of all their seeds."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+
+import graphfeed as gf
+from graphfeed.distributed import (
+    CooperativeConv,
+    MeetingPoint,
+    PartBook,
+    PartitionedFeature,
+    PartitionedGraph,
+    Peers,
+    cut_graph,
+    cut_rows,
+)
+from graphfeed.distributed.peers import find_place, shared_peers
+from graphfeed.distributed.row_exchange import ONLY
+from graphfeed.loader.cooperation import join_ranks
+from tests.distributed.graphs import plain, typed
+from tests.distributed.ranks import free_port
+from tests.golden_pipelines import numbers
+
+BATCH_SIZE = 6
+
+Hop = dict[tuple[str, int], tuple[list[int], list[int]]]
+"""For each edge type and column: the sources and the ids of its edges."""
+
+
+def by_type(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {ONLY: value}
+
+
+def edges_of(hop: Any) -> Hop:
+    """Return the edges of each column of a hop, by global ids."""
+    found: Hop = {}
+    columns, rows, ids = (
+        by_type(part) for part in (hop.original_column_node_ids, hop.original_row_node_ids, hop.original_edge_ids)
+    )
+    for name, csc in by_type(hop.sampled_csc).items():
+        source, _, end = name.split(":") if name else (ONLY, ONLY, ONLY)
+        sources = rows[source][csc.indices]
+        for number, column in enumerate(columns[end].tolist()):
+            part = slice(int(csc.indptr[number]), int(csc.indptr[number + 1]))
+            found[name, column] = sources[part].tolist(), ids[name][part].tolist()
+    return found
+
+
+def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
+    """Fail unless the ranks' shares of a joint mini-batch are together what a single machine makes."""
+    for layer, hop in enumerate(wanted.sampled_subgraphs or ()):
+        parts = [edges_of((share.sampled_subgraphs or [])[layer]) for share in shares]
+        together = {name: edges for part in parts for name, edges in part.items()}
+        assert sum(map(len, parts)) == len(together)  # no column twice
+        assert together == edges_of(hop)
+    nodes = by_type(wanted.input_nodes)
+    for kind, ids in nodes.items():
+        owned = torch.cat([by_type(share.sampled_subgraphs[0].exchange.owned)[kind] for share in shares])  # type: ignore[index,attr-defined]
+        assert owned.sort().values.tolist() == ids.unique().tolist()
+    for share in shares:
+        for name, rows in (share.node_features or {}).items():
+            ids = by_type(share.input_nodes)[name[0] if isinstance(name, tuple) else ONLY]
+            assert torch.equal(rows, codes(ids))
+
+
+def codes(ids: torch.Tensor) -> torch.Tensor:
+    """Return features that tell the ids of nodes."""
+    return ids[:, None] * 10 + torch.arange(3)
+
+
+def items(graph: gf.FusedCSCSamplingGraph) -> Any:
+    """Return all nodes as seeds, or those of one type."""
+    sizes = graph.num_nodes
+    if isinstance(sizes, int):
+        return gf.ItemSet(sizes, names="seeds")
+    return gf.HeteroItemSet({kind: gf.ItemSet(sizes[kind], names="seeds") for kind in ("user", "item")})
+
+
+def names(graph: gf.SamplingGraph) -> Any:
+    """Return the names of the features."""
+    return {kind: ["code"] for kind in ("user", "item")} if isinstance(graph.num_nodes, dict) else ["code"]
+
+
+def alone(graph: gf.FusedCSCSamplingGraph, sample: str, world_size: int, **options: Any) -> gf.Datapipe:
+    """Return the pipeline of a single machine."""
+    pipe = gf.ItemSampler(items(graph), world_size * BATCH_SIZE, shuffle=True)
+    found: gf.Datapipe = getattr(pipe, sample)(graph, [3, 4], **options)
+    return found
+
+
+def of_ranks(graph: gf.FusedCSCSamplingGraph, own: Any, store: Any, sample: str, **options: Any) -> gf.Datapipe:
+    """Return the pipeline of a rank; `options` also has its rank and the number of ranks, unless a group says so."""
+    place = {name: options.pop(name) for name in ("rank", "world_size") if name in options}
+    pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE, shuffle=True, drop_uneven_inputs=True, **place)
+    sampled: gf.Datapipe = getattr(pipe, sample)(own, [3, 4], cooperative=True, **options)
+    return sampled.fetch_feature(store, names(graph), cooperative=True)
+
+
+def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers: Peers | None) -> tuple[Any, Any]:
+    """Return a rank's part of a graph and of the codes of its nodes; the last of three ranks owns nothing."""
+    owning = numbers(graph.total_num_nodes, min(2, world_size), 7)
+    part = cut_graph(graph, PartBook.from_assignment(owning, world_size), rank)
+    features: dict[Any, gf.Feature] = {}
+    for kind, count in by_type(graph.num_nodes).items():
+        own = part.book_of(kind) if kind else part.book
+        features["node", kind or None, "code"] = PartitionedFeature(
+            cut_rows(codes(torch.arange(count)), own, rank), own, peers, kind
+        )
+    return PartitionedGraph(part, peers), gf.BasicFeatureStore(features)
+
+
+def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
+    """Return what a function of the rank and of its peers returns, each rank in a thread of this process."""
+    port = free_port()
+
+    def be_rank(rank: int) -> Any:
+        peers = Peers(start_timeout=20, timeout=20, meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+        try:
+            return work(rank, peers)
+        finally:
+            peers.close()
+
+    with ThreadPoolExecutor(world_size) as pool:
+        return list(pool.map(be_rank, range(world_size)))
+
+
+def joint_pipe(rank: int, peers: Peers, kind: str, sample: str, **options: Any) -> gf.Datapipe:
+    """Return the pipeline of a rank that is a thread, as the loader's rule changes it."""
+    graph = GRAPHS[kind]()
+    own, store = parts_of(graph, rank, peers.world_size, peers)
+    pipe = of_ranks(graph, own, store, sample, rank=rank, world_size=peers.world_size, **options)
+    return join_ranks(pipe, peers.world_size)
+
+
+GRAPHS = {"plain": plain, "typed": typed}
+
+
+def shares_of(world_size: int, num_workers: int, kind: str, sample: str, **options: Any) -> list[list[gf.MiniBatch]]:
+    """Return the joint mini-batches of an epoch, each as the shares of the ranks."""
+
+    def work(rank: int, peers: Peers) -> list[gf.MiniBatch]:
+        with gf.DataLoader(joint_pipe(rank, peers, kind, sample, **options), num_workers, seed=3) as loader:
+            return list(loader)
+
+    return list(zip(*in_threads(world_size, work), strict=True))  # type: ignore[arg-type]
+
+
+def check_epoch(world_size: int, num_workers: int, kind: str, sample: str, **options: Any) -> int:
+    """Compare an epoch; return how many mini-batches it had."""
+    wanted = gf.DataLoader(alone(GRAPHS[kind](), sample, world_size, **options), 0, seed=3)
+    # The last mini-batch of the single machine has what ranks drop.
+    pairs = list(zip(shares_of(world_size, num_workers, kind, sample, **options), wanted, strict=False))
+    for shares, whole in pairs:
+        check_joint(shares, whole)
+    return len(pairs)
+
+
+class Layer(torch.nn.Module):
+    """Adds to each column what its sources have, without parameters per type."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(width, 3).double()
+
+    def forward(self, hop: Any, rows: torch.Tensor) -> torch.Tensor:
+        columns = gf.expand_indptr(hop.sampled_csc.indptr, torch.int64)
+        out = rows[: len(hop.original_column_node_ids)].clone()
+        return self.linear(out.index_add(0, columns, rows[hop.sampled_csc.indices])).tanh()
+
+
+def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
+    """Return the losses of some mini-batches, and the sum of their gradients."""
+    torch.manual_seed(0)
+    layers, exchange = [Layer(3), Layer(3)], CooperativeConv()
+    losses = []
+    with gf.DataLoader(pipe, 2, seed=3) as loader:
+        for batch in islice(loader, count):
+            rows = batch.node_features["code"].double() / 1000
+            for number, (layer, hop) in enumerate(zip(layers, batch.sampled_subgraphs, strict=True)):
+                rows = layer(hop, exchange(hop, rows) if number else rows)
+            result = exchange(batch, rows)
+            loss = (result * batch.seeds[:, None]).sum()
+            loss.backward()
+            losses.append(loss.detach())
+    return [torch.stack(losses), *(parameter.grad for layer in layers for parameter in layer.parameters())]
+
+
+def train(kind: str) -> dict[str, Any]:
+    """Return what a rank of a process group found: whether gradients are those of one machine, and what it fetched."""
+    rank, world_size = find_place()
+    graph = plain()
+    own, store = parts_of(graph, rank, world_size, None)
+    whole = gf.BasicFeatureStore({("node", None, "code"): gf.TorchBasedFeature(codes(torch.arange(100)))})
+    if kind == "whole":
+        own, store = graph, whole
+    pipe = of_ranks(graph, own, store, "sample_neighbor")
+    explained = gf.DataLoader(pipe, 2, seed=3).explain()
+    found = gradients(pipe, 4)
+    for part in found:
+        distributed.all_reduce(part)
+    single = alone(graph, "sample_neighbor", world_size).fetch_feature(whole, ["code"])
+    equal = [torch.allclose(one, other) for one, other in zip(found, gradients(single, 4), strict=True)]
+    traffic = shared_peers().traffic
+    return {"equal": equal, "explained": explained, "needed": traffic.rows_needed, "read": traffic.rows_read}
+
+
+def refuse() -> str:
+    """Return what a stage says that is iterated without a loader."""
+    graph = plain()
+    pipe = gf.DistributedItemSampler(items(graph), BATCH_SIZE).sample_neighbor(graph, [2], cooperative=True)
+    with pytest.raises(RuntimeError) as error:
+        next(iter(pipe))
+    return str(error.value)
+
+
+def work_together() -> dict[str, Any]:
+    """Return what came of each case, in one start of the ranks."""
+    return {"parts": train("parts"), "whole": train("whole"), "refused": refuse()}

@@ -1,0 +1,45 @@
+"""That rows are those of the nodes is tested together with the sampler."""
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import Peers
+from graphfeed.distributed.joint_fetcher import Fetching, JointFetcher
+from tests.distributed.graphs import plain
+from tests.distributed.joint import in_threads, joint_pipe
+
+READ: list[int] = []
+
+
+class Counting(gf.TorchBasedFeature):
+    """Counts the rows that are read."""
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        assert ids is not None
+        READ.append(len(ids))
+        return super().read(ids)
+
+
+def test_each_row_is_read_once_for_all_ranks() -> None:
+    READ.clear()
+    store = gf.BasicFeatureStore({("node", None, "code"): Counting(torch.zeros(100, 1))})
+
+    def work(rank: int, peers: Peers) -> list[int]:
+        pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
+        assert isinstance(pipe, JointFetcher)
+        pipe.fetching.fetcher.__dict__["feature_store"] = store
+        with gf.DataLoader(pipe, 0, seed=3) as loader:
+            batches = list(loader)
+        return [peers.traffic.rows_read, sum(len(batch.input_nodes) for batch in batches)]
+
+    read, needed = zip(*in_threads(2, work), strict=True)
+    assert sum(READ) == sum(read)
+    assert sum(READ) < sum(needed)
+
+
+def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
+    pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
+    fetch = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
+    with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
+        JointFetcher(pipe, Fetching(fetch))(next(iter(pipe)))  # type: ignore[arg-type]

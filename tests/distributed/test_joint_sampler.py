@@ -1,0 +1,73 @@
+"""The ranks are threads, except where the process group matters; see `joint`."""
+
+import pickle
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import CooperativeConv, Peers
+from graphfeed.distributed.joint_sampler import Team
+from tests.distributed.graphs import plain
+from tests.distributed.joint import alone, check_epoch, check_joint, in_threads, joint_pipe
+from tests.distributed.ranks import run_ranks
+
+
+@pytest.mark.parametrize(
+    ("world_size", "num_workers", "kind", "sample", "options"),
+    [
+        (2, 0, "plain", "sample_neighbor", {}),
+        (3, 2, "plain", "sample_neighbor", {"prob_name": "weight", "deduplicate": False}),
+        (3, 0, "typed", "sample_neighbor", {"replace": True}),
+        (2, 2, "typed", "sample_layer_neighbor", {"prob_name": "weight"}),
+        (2, 0, "plain", "sample_layer_neighbor", {"layer_dependency": True, "batch_dependency": 4}),
+    ],
+)
+def test_all_ranks_together_have_the_mini_batches_of_one_machine(
+    world_size: int, num_workers: int, kind: str, sample: str, options: dict[str, Any]
+) -> None:
+    assert check_epoch(world_size, num_workers, kind, sample, **options) >= 5
+
+
+def test_an_epoch_may_be_left_and_another_resumed() -> None:
+    def work(rank: int, peers: Peers) -> list[Any]:
+        with gf.DataLoader(joint_pipe(rank, peers, "plain", "sample_neighbor"), 1 + rank, seed=3) as loader:
+            first = list(islice(loader, 2))
+            state = loader.state_dict()
+            second = list(islice(loader, 1))
+            loader.load_state_dict(state)
+            return [*first, *loader, *second]
+
+    *first, last = list(zip(*in_threads(2, work), strict=True))
+    whole = gf.DataLoader(alone(plain(), "sample_neighbor", 2), 0, seed=3)
+    wanted, next_epoch = list(whole), next(iter(whole))
+    assert len(first) == 8
+    for shares, batch in zip(first, wanted, strict=False):
+        check_joint(shares, batch)
+    check_joint(last, next_epoch)
+
+
+def test_other_processes_are_refused_with_what_to_do() -> None:
+    team = Team(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="worker='thread'"):
+        pickle.dumps(team)
+
+
+def test_a_mini_batch_of_one_rank_keeps_its_rows() -> None:
+    batch, rows = next(iter(alone(plain(), "sample_neighbor", 1, cooperative=True))), torch.ones(3, 2)
+    assert CooperativeConv()(batch, rows) is rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(tmp_path: Any, world_size: int) -> None:
+    ranks = run_ranks("tests.distributed.joint:work_together", world_size, tmp_path)
+    for found in ranks:
+        for case in ("parts", "whole"):
+            assert found[case]["equal"] == [True] * 5
+            assert "Ranks make joint mini-batches: each samples and fetches" in found[case]["explained"]
+        assert "NeighborSampler has cooperative=True, but ranks work together only in a DataLoader" in found["refused"]
+    needed, read = (sum(found["whole"][name] for found in ranks) for name in ("needed", "read"))
+    assert read < 0.8 * needed

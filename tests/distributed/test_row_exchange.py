@@ -1,0 +1,23 @@
+import torch
+
+from graphfeed.distributed import Peers
+from graphfeed.distributed.mailbox import Mailbox
+from graphfeed.distributed.row_exchange import ONLY, plan_exchange
+from tests.distributed.joint import in_threads
+
+
+def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> None:
+    needed = [torch.tensor([5, 0, 5, 8]), torch.tensor([], dtype=torch.int64), torch.tensor([8, 3])]
+
+    def work(rank: int, peers: Peers) -> list[list[int]]:
+        box = Mailbox(peers, "test")
+        exchange = plan_exchange(box, (1, 0, 0), needed[rank], 9, lambda _, ids: ids % 2)
+        exchange.count_rows()
+        assert isinstance(exchange.owned, torch.Tensor)
+        assert (peers.traffic.rows_needed, peers.traffic.rows_read) == [(3, 2), (3, 2), (0, 0)][rank]
+        (rows,) = exchange.trade([(ONLY, exchange.owned * 10)], 1)
+        return [exchange.owned.tolist(), rows.tolist()]
+
+    found = in_threads(3, work)
+    assert [owned for owned, _ in found] == [[0, 8], [5, 3], []]
+    assert [rows for _, rows in found] == [(ids * 10).tolist() for ids in needed]
