@@ -12,6 +12,8 @@ from graphfeed.distributed.dist_loader import DistLoader
 from graphfeed.distributed.dist_neighbor_loader import DistNeighborLoader
 from graphfeed.distributed.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
+from graphfeed.distributed.joint_fetcher import JointFetcher
+from graphfeed.distributed.joint_sampler import JointSampler
 from graphfeed.distributed.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.local_graph_store import LocalGraphStore
 from graphfeed.distributed.meeting_point import MeetingPoint
@@ -43,6 +45,8 @@ __all__ = [
     "DistNeighborSampler",
     "DistRole",
     "GraphPart",
+    "JointFetcher",
+    "JointSampler",
     "LocalFeatureStore",
     "LocalGraphStore",
     "MeetingPoint",

@@ -60,7 +60,8 @@ class JointFetcher(Transform):
 
 def exchange_of(minibatch: MiniBatch) -> RowExchange:
     """Return how the rows of the outermost hop come from their owners."""
-    outermost = (minibatch.sampled_subgraphs or [None])[0]
+    hops = minibatch.sampled_subgraphs or []
+    outermost = hops[0] if hops else None
     if not isinstance(outermost, JointSubgraph) or outermost.exchange is None:
         raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
     return outermost.exchange

@@ -20,6 +20,7 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
+from graphfeed.distributed.joint_fetcher import exchange_of
 from graphfeed.distributed.peers import find_place, shared_peers
 from graphfeed.distributed.row_exchange import ONLY
 from graphfeed.loader.cooperation import join_ranks
@@ -61,7 +62,7 @@ def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
         assert together == edges_of(hop)
     nodes = by_type(wanted.input_nodes)
     for kind, ids in nodes.items():
-        owned = torch.cat([by_type(share.sampled_subgraphs[0].exchange.owned)[kind] for share in shares])  # type: ignore[index,attr-defined]
+        owned = torch.cat([by_type(exchange_of(share).owned)[kind] for share in shares])
         assert owned.sort().values.tolist() == ids.unique().tolist()
     for share in shares:
         for name, rows in (share.node_features or {}).items():
@@ -171,7 +172,8 @@ class Layer(torch.nn.Module):
     def forward(self, hop: Any, rows: torch.Tensor) -> torch.Tensor:
         columns = gf.expand_indptr(hop.sampled_csc.indptr, torch.int64)
         out = rows[: len(hop.original_column_node_ids)].clone()
-        return self.linear(out.index_add(0, columns, rows[hop.sampled_csc.indices])).tanh()
+        found: torch.Tensor = self.linear(out.index_add(0, columns, rows[hop.sampled_csc.indices])).tanh()
+        return found
 
 
 def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
@@ -188,7 +190,8 @@ def gradients(pipe: gf.Datapipe, count: int) -> list[torch.Tensor]:
             loss = (result * batch.seeds[:, None]).sum()
             loss.backward()
             losses.append(loss.detach())
-    return [torch.stack(losses), *(parameter.grad for layer in layers for parameter in layer.parameters())]
+    parameters: list[Any] = [parameter for layer in layers for parameter in layer.parameters()]
+    return [torch.stack(losses), *(parameter.grad for parameter in parameters)]
 
 
 def train(kind: str) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def test_a_program_of_pygs_runs_with_other_imports(tmp_path: Path, shared_data: 
         "result": str(tmp_path / "result"),
         "loader_ports": [free_port(), free_port()],
     }
-    program = run_spawned(f"{__name__}:run_example", 2, **options)
-    assert program.returncode == 0, program.stderr
+    status, printed = run_spawned(f"{__name__}:run_example", 2, **options)
+    assert status == 0, printed
     for rank in range(2):
         losses, accuracy = torch.load(tmp_path / f"result{rank}.pt", weights_only=True)
         assert losses[-1] < losses[0]

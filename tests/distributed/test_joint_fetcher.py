@@ -42,4 +42,4 @@ def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
     fetch = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
     with pytest.raises(ValueError, match="a stage before the fetch replaced it"):
-        JointFetcher(pipe, Fetching(fetch))(next(iter(pipe)))  # type: ignore[arg-type]
+        JointFetcher(pipe, Fetching(fetch))(next(iter(pipe)))

@@ -109,6 +109,7 @@ def test_what_a_fingerprint_holds() -> None:
             "replace": "False",
             "prob_name": "None",
             "deduplicate": "True",
+            "cooperative": "False",
             "only_new": "False",
             "disjoint": "False",
         },
