@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from graphfeed import pyg
+from graphfeed.pyg.more_options import MoreOptions
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.pyg.torch_options import TorchOptions
 from tests.pages import rows
@@ -39,5 +40,6 @@ def test_the_page_names_each_argument(name: str) -> None:
 
 def test_the_page_names_each_argument_of_torchs_loader_and_no_other() -> None:
     loaders = {name for loader in LOADERS for name in arguments(getattr(pyg, loader))}
-    assert set(TorchOptions.__dataclass_fields__) - NAMED == set()
-    assert NAMED - loaders - set(TorchOptions.__dataclass_fields__) == set()
+    options = {*TorchOptions.__dataclass_fields__, *MoreOptions.__dataclass_fields__}
+    assert options - NAMED == set()
+    assert NAMED - loaders - options == set()

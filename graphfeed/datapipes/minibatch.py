@@ -46,6 +46,8 @@ class MiniBatch:
     """Edge seeds as positions among the innermost hop's columns."""
     timestamp: ByType | None = field(default=None, kw_only=True)
     """The time of each seed, for temporal sampling. Edge seeds have one per row, or one per node in their shape."""
+    pre_time_window: ByType | None = field(default=None, kw_only=True)
+    """How far back from its time each seed may look, for temporal sampling; None: as the sampler says."""
     key: Key | None = field(default=None, kw_only=True)
     """Identifies the mini-batch; random stages draw from it."""
 

@@ -55,7 +55,8 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         Args:
             seeds: Node ids; by node type if the seeds are.
             seeds_timestamp: The time of each seed, if the mini-batch has timestamps.
-            seeds_pre_time_window: How far back from its time each seed may look; built-in stages don't pass it.
+            seeds_pre_time_window: How far back from its time each seed may look. It is passed only if the mini-batch
+                has `pre_time_window`.
         """
         raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
 
@@ -63,13 +64,16 @@ class SubgraphSampler(Transform, name="sample_subgraph"):
         """Return the mini-batch with its subgraphs."""
         seeds = given_seeds(minibatch)
         result = copy.copy(minibatch)
-        times: ByType | None = None
+        times: list[ByType | None] = [None]
         if minibatch.timestamp is None:
             nodes, result.compacted_seeds = node_seeds(seeds)
         else:
-            nodes, result.compacted_seeds, times = timed_node_seeds(seeds, minibatch.timestamp)
+            given = [minibatch.timestamp, minibatch.pre_time_window]
+            timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
+            nodes, result.compacted_seeds, _ = timed[0]
+            times = [own for _, _, own in timed]
         with drawing(minibatch.key, self.number):
-            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, times)
+            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times)
         return result
 
 

@@ -25,7 +25,8 @@ class TemporalSampler(FanoutSampler):
     edge_timestamp_attr_name: str | None = None
     """The edge attribute with integer times, for all edge types; an edge exists after its time."""
     pre_time_window: int | None = None
-    """How far back from its time a node may look, in the unit of the times; None: without limit."""
+    """How far back from its time a node may look, in the unit of the times; None: without limit. A mini-batch with
+    `pre_time_window` has a window for each seed instead: name an item of the item set so."""
     hop_time: HopTime = "seed"
     """The time at which the next hop looks at a sampled neighbour: that of the seed that led to it, or of the edge."""
 

@@ -136,9 +136,8 @@ class DataLoader:
         in_threads = worker == "thread" if executor is None else isinstance(executor, ThreadPoolExecutor)
         overlap = (overlap_feature_fetch, overlap_graph_fetch)
         longest = timeout * (len(servers) + 1)  # one server after the other may be lost
-        self.plan = make_plan(
-            datapipe, LoaderOptions(num_workers, in_threads, prefetch_factor, longest, *overlap, servers)
-        )
+        self._options = LoaderOptions(num_workers, in_threads, prefetch_factor, longest, *overlap, servers)
+        self.plan = make_plan(datapipe, self._options)
         self._remote = (servers, token, tls_root_certs)
         self.num_workers = num_workers
         self.worker = worker

@@ -12,6 +12,7 @@ from graphfeed.pyg.cluster_data import ClusterData
 from graphfeed.pyg.cluster_loader import ClusterLoader
 from graphfeed.pyg.draw_edge_ends import DrawEdgeEnds
 from graphfeed.pyg.draw_walks import DrawWalks
+from graphfeed.pyg.exclude_seed_links import ExcludeSeedLinks
 from graphfeed.pyg.fill_data import FillData
 from graphfeed.pyg.graph_saint import (
     GraphSAINTEdgeSampler,
@@ -74,6 +75,7 @@ __all__ = [
     "ClusterLoader",
     "DrawEdgeEnds",
     "DrawWalks",
+    "ExcludeSeedLinks",
     "FillData",
     "GraphSAINTEdgeSampler",
     "GraphSAINTNodeSampler",

@@ -9,6 +9,8 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data import HOMOGENEOUS
+from graphfeed.pyg.store_data import StoreHeteroData, StorePair, as_data
+from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
 from graphfeed.storage.graph.type_names import type_name
 
@@ -49,13 +51,20 @@ class DataFeatures:
         return names if self.typed else names.get(HOMOGENEOUS, [])
 
 
-def read_features(data: Any) -> DataFeatures:
-    """Return the features of a PyG `Data` or `HeteroData`, which share its memory.
+def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
+    """Return the features of a PyG `Data` or `HeteroData`, which share its memory, or those of a pair of stores.
+
+    Args:
+        data: The data, or a pair of stores.
+        custom_cls: What mini-batches of a pair of stores are made of; None: a `Data` or a `HeteroData`.
 
     Raises:
         TypeError: A feature is neither a dense tensor nor an array.
         ValueError: A feature requires a gradient, which does not reach it from a mini-batch.
     """
+    data = as_data(data)
+    if isinstance(data, StorePair):
+        return features_of_stores(data, custom_cls)
     template = copy.copy(data)
     features: dict[Any, Any] = {}
     dims: dict[tuple[str, str], int] = {}
@@ -80,6 +89,38 @@ def read_features(data: Any) -> DataFeatures:
             if name in own:
                 empty._mapping[name] = None
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
+
+
+def contents_of(data: Any) -> dict[Any, Any]:
+    """Return something by which a change of the attributes shows while `read_features` of them is kept."""
+    if isinstance(data, StorePair):
+        return dict.fromkeys(data.features)
+    stores = [*stores_of(data), *([data._global_store] if hasattr(data, "_global_store") else [])]
+    values = {(store._key, name): value for store in stores for name, value in store.items() if name != EDGES}
+    # Features hold the memory of tensors, and the template all else, so nothing new can lie in the same place.
+    return {place: where(value) for place, value in values.items()}
+
+
+def where(value: Any) -> Any:
+    """Return where a value lies, and how it is read."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+    return id(value)
+
+
+def features_of_stores(data: StorePair, custom_cls: Any) -> DataFeatures:
+    """Return the features of a pair of stores; each mini-batch reads its rows from there."""
+    module = import_pyg("torch_geometric.data", "a pair of stores")
+    typed = isinstance(data, StoreHeteroData)
+    make = custom_cls or (module.HeteroData if typed else module.Data)
+    template = make()
+    kinds = kinds_of(data, typed=typed)
+    node_names = {kind: data.names_of("node", kind or None) for kind in kinds[0]}
+    edge_names = {kind: data.names_of("edge", kind or None) for kind in kinds[1]}
+    for kind, names in node_names.items():
+        if names:
+            (template[kind] if typed else template._store)._mapping["num_nodes"] = None  # filled in, as PyG does
+    return DataFeatures(BasicFeatureStore(data.features), node_names, edge_names, template)
 
 
 def stores_of(data: Any) -> list[Any]:

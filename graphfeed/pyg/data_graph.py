@@ -7,7 +7,10 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling.time_order import as_times
-from graphfeed.storage import FusedCSCSamplingGraph, from_coo
+from graphfeed.pyg.edge_list import EdgeList
+from graphfeed.pyg.store_data import StoreTable, as_data
+from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import type_name
 
 ALWAYS = torch.iinfo(torch.int64).min
@@ -21,15 +24,20 @@ class DataGraph(NamedTuple):
     node_time: str | None
     edge_time: str | None
     weight: str | None
+    untimed: tuple[Any, ...] = ()
+    """The types without times, which exist at all times."""
 
 
 def read_graph(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None, *, reverse: bool = False
 ) -> DataGraph:
-    """Return the graph of a PyG `Data` or `HeteroData`. The id of each edge is its column in `edge_index`.
+    """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores; the id of each edge is its place there.
+
+    Edges without a type that are grouped by destination already, in a `GraphStore` or in a sorted `EdgeIndex`, are not
+    grouped again, and share the memory.
 
     Args:
-        data: The data.
+        data: The data, or a pair of stores.
         time_attr: The name of times of nodes or of edges, whole numbers; types without it exist at all times.
         weight_attr: The name of weights of edges; edge types without it have the weight 1.
         reverse: Whether edges lead from destination to source.
@@ -38,7 +46,7 @@ def read_graph(
         TypeError: Times that are no whole numbers.
         ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
     """
-    check_data(data)
+    data = as_data(data)
     is_typed = not hasattr(data, "_store")
     stores = {type_name(store._key): store for store in data.edge_stores} if is_typed else data._store
     nodes = {store._key: store for store in data.node_stores} if is_typed else data._store
@@ -48,8 +56,8 @@ def read_graph(
     edge_names = [name for name in (edge_time, weight_attr) if name is not None]
     if is_typed:
         counts = {kind: count_nodes(data, kind) for kind in nodes}
-        edges: Any = {reverse_name(kind, reverse): ends_of(store, kind, reverse) for kind, store in stores.items()}
-        lengths = {kind: int(store.edge_index.shape[1]) for kind, store in stores.items()}
+        lists = {kind: edges_of(store, kind, reverse=reverse) for kind, store in stores.items()}
+        lengths = {kind: len(edges) for kind, edges in lists.items()}
         attributes: Any = {
             name: {
                 reverse_name(kind, reverse): part for kind, part in collect(name, stores, lengths, edge_time).items()
@@ -57,15 +65,17 @@ def read_graph(
             for name in edge_names
         }
         node_attributes: Any = {} if node_time is None else {node_time: collect(node_time, nodes, counts, node_time)}
-        graph = from_coo(edges, counts, node_attributes=node_attributes, edge_attributes=attributes)
+        ends = {reverse_name(kind, reverse): edges.ends() for kind, edges in lists.items()}
+        graph = from_coo(ends, counts, node_attributes=node_attributes, edge_attributes=attributes)
     else:
         attributes = {name: column(stores, name, is_weight=name == weight_attr) for name in edge_names}
         node_attributes = {} if node_time is None else {node_time: column(nodes, node_time)}
-        count = count_nodes(data)
-        graph = from_coo(
-            ends_of(stores, "data", reverse), count, node_attributes=node_attributes, edge_attributes=attributes
-        )
-    return DataGraph(graph, node_time, edge_time, weight_attr)
+        edges = edges_of(stores, "data", reverse=reverse)
+        graph = make_graph(edges, count_nodes(data), node_attributes, attributes)
+    timed = None if node_time is None else nodes
+    timed = stores if edge_time is not None else timed
+    untimed = tuple(kind for kind, store in timed.items() if time_attr not in store) if is_typed and timed else ()
+    return DataGraph(graph, node_time, edge_time, weight_attr, untimed)
 
 
 def count_nodes(data: Any, kind: str | None = None) -> int:
@@ -78,10 +88,30 @@ def count_nodes(data: Any, kind: str | None = None) -> int:
 
 
 def check_data(data: Any) -> None:
-    """Raise unless data are a `Data` or a `HeteroData`."""
+    """Raise unless data are a `Data` or a `HeteroData`: a pair of stores has no attributes to go through."""
     if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores"):
-        hint = "; put what the two stores hold into a HeteroData" if isinstance(data, (tuple, list)) else ""
-        raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}{hint}")
+        raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
+
+
+def make_graph(
+    edges: EdgeList,
+    num_nodes: int,
+    node_attributes: Mapping[str, torch.Tensor],
+    edge_attributes: Mapping[str, torch.Tensor],
+) -> FusedCSCSamplingGraph:
+    """Return the graph of edges without types."""
+    columns = None if edges.columns is None else edges.columns.widened(num_nodes)
+    if columns is None:
+        return from_coo(edges.ends(), num_nodes, node_attributes=node_attributes, edge_attributes=edge_attributes)
+    for name, values in edge_attributes.items():
+        if len(values) != len(edges):
+            raise ValueError(f"{name!r} must have {len(edges)} values, one for each edge, but has {len(values)}")
+    attributes = {name: columns.arrange(values) for name, values in edge_attributes.items()}
+    if columns.order is not None:
+        attributes[ORIGINAL_EDGE_ID] = columns.order
+    return fused_csc_sampling_graph(
+        columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
+    )
 
 
 def reverse_name(kind: str, reverse: bool) -> str:
@@ -89,14 +119,20 @@ def reverse_name(kind: str, reverse: bool) -> str:
     return ":".join(kind.split(":")[::-1]) if reverse else kind
 
 
-def ends_of(store: Any, kind: str, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and destinations of a type's edges."""
+def edges_of(store: Any, kind: str, *, reverse: bool) -> EdgeList:
+    """Return the edges of a type, with source and destination exchanged if `reverse`."""
+    if isinstance(store, StoreTable):
+        return store.edge_list(reverse=reverse)
     index = store.get("edge_index") if isinstance(store, Mapping) else getattr(store, "edge_index", None)
     if index is None:
         hint = "leave out ToSparseTensor()" if "adj_t" in store else "set it, shape (2, E)"
         raise ValueError(f"{kind} has no edge_index; {hint}")
-    source, destination = index.as_subclass(torch.Tensor).detach().cpu()
-    return (destination, source) if reverse else (source, destination)
+    return EdgeList.from_index_reversed(index) if reverse else EdgeList.from_index(index)
+
+
+def ends_of(store: Any, kind: str, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and destinations of a type's edges, exchanged if `reverse`."""
+    return edges_of(store, kind, reverse=reverse).ends()
 
 
 def find_times(nodes: Any, edges: Any, name: str) -> tuple[str | None, str | None]:

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data import HOMOGENEOUS
 from graphfeed.pyg.data_features import EDGES, DataFeatures, as_given
+from graphfeed.pyg.edge_index import to_edge_index
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.to_sampler_output import edge_index_of, import_pyg
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
@@ -33,6 +35,8 @@ class FillData(Transform):
     and Python is seeded for each mini-batch, as for every stage from outside of this package (`Transform`)."""
     is_subgraph: bool = False
     """Whether the data keep `batch`, `seed_time` and the like where a mini-batch has none, as PyG's `subgraph` does."""
+    as_edge_index: bool = False
+    """Whether `edge_index` is a PyG `EdgeIndex`, which knows its size and, where it is sorted, its order."""
 
     @property
     def foreign(self) -> bool:  # type: ignore[override]
@@ -101,7 +105,12 @@ class FillData(Transform):
         row, col, edge = take(output.row, key), take(output.col, key), take(output.edge, key)
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64)
-        store[EDGES] = edge_index_of(row, col)
+        index = edge_index_of(row, col)
+        if self.as_edge_index:
+            ends = kind.split(":")[::2] if kind else (HOMOGENEOUS, HOMOGENEOUS)
+            sizes = [0 if nodes is None else len(nodes) for nodes in (take(output.node, end) for end in ends)]
+            index = to_edge_index(index, (sizes[0], sizes[1]))
+        store[EDGES] = index
         if edge is None:
             for name in self.features.edge_names.get(kind, ()):
                 store._mapping.pop(name, None)
@@ -149,12 +158,25 @@ def counts_of(output: Any) -> dict[str, Any]:
     return {"num_sampled_nodes": output.num_sampled_nodes, "num_sampled_edges": output.num_sampled_edges}
 
 
+def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:
+    """Return a pipeline of `fetch_and_fill` that fetches and fills in other features."""
+    nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
+
+    def change(stage: Datapipe) -> Datapipe:
+        if isinstance(stage, FeatureFetcher):
+            return stage.changed(feature_store=features.store, node_feature_keys=nodes, edge_feature_keys=edges)
+        return stage.changed(features=features) if isinstance(stage, FillData) else stage
+
+    return pipe.rewrite(change)
+
+
 def fetch_and_fill(
     pipe: Datapipe,
     features: DataFeatures,
     runs_in: Placement = Placement.AUTO,
     transform: Callable[[Any], Any] | None = None,
     is_subgraph: bool = False,
+    as_edge_index: bool = False,
 ) -> Datapipe:
     """Return a pipeline that gives PyG's data, for one that gives `SampledMiniBatch`.
 
@@ -164,8 +186,9 @@ def fetch_and_fill(
         runs_in: Where features are fetched; by default, the loader decides.
         transform: A function of the data.
         is_subgraph: Whether the data keep what a mini-batch has nothing of; see `FillData`.
+        as_edge_index: Whether `edge_index` is a PyG `EdgeIndex`.
     """
     nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
     fetched = pipe.fetch_feature(features.store, nodes, edges)
     fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
-    return FillData(fetched, features, transform, is_subgraph)
+    return FillData(fetched, features, transform, is_subgraph, as_edge_index)

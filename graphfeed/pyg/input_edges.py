@@ -6,7 +6,10 @@ import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.pyg.data_graph import count_nodes
+from graphfeed.pyg.edge_list import plain_index
+from graphfeed.pyg.more_options import as_windows
 from graphfeed.pyg.negative_sampling import NegativeSampling
+from graphfeed.pyg.store_data import as_data
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.graph.type_names import type_name
 
@@ -20,6 +23,8 @@ class InputEdges(NamedTuple):
     times: torch.Tensor | None = None
     ids: torch.Tensor | None = None
     """What is reported of each seed in place of its position."""
+    window: Any = None
+    """How far back from its time each seed may look."""
 
 
 class LinkItems(NamedTuple):
@@ -39,13 +44,14 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
         ValueError: Seeds without a type for data with types, nodes that there are not, labels for triplets, other
             lengths, or no seeds.
     """
+    data = as_data(data) if isinstance(data, (tuple, list)) else data
     kind, index, labels = None, given.index, given.labels
     if not hasattr(data, "_store"):
         kind, index = split_kind(data, index)
     is_given = index is not None
     if not is_given:
         index = data.edge_index if kind is None else data[kind].edge_index
-    pairs = as_tensor("edge_label_index", index).detach().cpu().as_subclass(torch.Tensor)
+    pairs = plain_index(as_tensor("edge_label_index", index))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")
     count = pairs.shape[1]
@@ -66,6 +72,8 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     for name, values in (("labels", labels), ("timestamp", given.times)):
         if values is not None:
             members[name] = as_tensor(NAMES[name], values).cpu()
+    if given.window is not None:
+        members["pre_time_window"] = as_windows(given.window, count)
     for name, values in members.items():
         if len(values) != count:
             raise ValueError(f"{NAMES.get(name, name)} must have {count} values, one per edge, but has {len(values)}")
@@ -86,7 +94,7 @@ def check_ends(data: Any, pairs: torch.Tensor, kind: tuple[str, str, str] | None
             raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
-NAMES = {"labels": "edge_label", "timestamp": "edge_label_time"}
+NAMES = {"labels": "edge_label", "timestamp": "edge_label_time", "pre_time_window": "time_window"}
 
 
 def split_kind(data: Any, given: Any) -> tuple[tuple[str, str, str], Any]:

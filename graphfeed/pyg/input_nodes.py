@@ -8,6 +8,8 @@ import torch
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling.time_order import as_times
 from graphfeed.pyg.data_graph import count_nodes
+from graphfeed.pyg.more_options import as_windows
+from graphfeed.pyg.store_data import as_data
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -24,6 +26,8 @@ class InputNodes(NamedTuple):
     """The times of all nodes, which those of the seeds are taken from where there are none."""
     time_attr: str | None = None
     """The name of the times of what is sampled, for which each seed needs a time; None: it needs none."""
+    window: Any = None
+    """How far back from its time each seed may look; by type if the nodes are."""
 
 
 class Seeds(NamedTuple):
@@ -43,6 +47,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.
         ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
     """
+    data = as_data(data) if isinstance(data, (tuple, list)) else data
     if hasattr(data, "_store"):
         if isinstance(given.nodes, (str, Mapping)):
             raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
@@ -63,7 +68,9 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
     items = {}
     for kind, nodes in by_type.items():
         times, ids, node_times = (of_type(values, kind) for values in (given.times, given.ids, given.node_times))
-        own = InputNodes(nodes, times, ids, node_times, given.time_attr)
+        if isinstance(given.window, Mapping) and kind not in given.window:
+            raise ValueError(f"time_window has no window for {kind!r}; give one for each type of the seeds")
+        own = InputNodes(nodes, times, ids, node_times, given.time_attr, of_type(given.window, kind))
         items[kind] = make_items(own, count_nodes(data, kind), f"input_nodes of {kind!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
@@ -100,8 +107,10 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
         members["timestamp"] = given.node_times[nodes]
     elif given.time_attr is not None:
         raise ValueError(f"{name} have no {given.time_attr!r} of their own; give input_time, a time for each seed")
+    if given.window is not None:
+        members["pre_time_window"] = as_windows(given.window, len(nodes))
     for member, values in members.items():
         if len(values) != len(nodes):
-            what = {"timestamp": "input_time"}.get(member, member)
+            what = {"timestamp": "input_time", "pre_time_window": "time_window"}.get(member, member)
             raise ValueError(f"{what} must have {len(nodes)} values, one for each seed, but has {len(values)}")
     return ItemSet(tuple(members.values()), names=tuple(members))

@@ -6,8 +6,10 @@ from typing import Any
 import torch
 
 from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.exclude_seed_links import ExcludeSeedLinks, read_exclusion
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_edges import InputEdges, read_input_edges
+from graphfeed.pyg.more_options import MoreOptions, check_window
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.sample_with import Links, SampleWith
@@ -25,10 +27,10 @@ class LinkLoader(PyGLoader):
     Without negatives, or with binary ones, the data hold `edge_label_index`, `edge_label` and `edge_label_time`; with
     triplets, `src_index`, `dst_pos_index`, `dst_neg_index` and `seed_time`. Negatives exist at the time of their edge,
     and are no edges if `NegativeSampling(strict=True)` says so. The edges of the seeds themselves are sampled like
-    others, as in PyG.
+    others, as in PyG, unless `exclude_seed_edges` says otherwise.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`.
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         link_sampler: The sampler.
         edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
             either of these.
@@ -39,9 +41,11 @@ class LinkLoader(PyGLoader):
         transform: A function of each `Data`.
         transform_sampler_output: A function of each sampler's output, before features are fetched.
         filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        custom_cls: Only None.
+        custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
         input_id: What `input_id` says of each seed, in place of its position.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. Also
+            `exclude_seed_edges`: True removes sampled edges that join the two ends of a seed of the mini-batch,
+            "reverse" or an edge type those of the other direction too (`MoreOptions`).
 
     Raises:
         ImportError: PyG is not installed.
@@ -65,21 +69,35 @@ class LinkLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
+        more = MoreOptions.take(kwargs, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
         negatives = NegativeSampling.cast(neg_sampling)
-        given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id)
+        check_window(more.time_window, link_sampler)
+        given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)
-        if getattr(link_sampler, "neighborhoods", None) is None:
+        own = getattr(link_sampler, "neighborhoods", None)
+        if own is None:
             pipe = SampleWith(pipe, link_sampler, edges.kind, links=Links(negatives))
         else:
             pipe = link_sampler.append_links_to(pipe, negatives)
+        time_name = None if own is None else own.edge_time
+        excluded = read_exclusion(more.exclude_seed_edges, data, edges.kind, time_name)
+        if excluded:
+            pipe = ExcludeSeedLinks(pipe, edges.kind, excluded)
         if transform_sampler_output is not None:
             pipe = TransformOutput(pipe, transform_sampler_output)
-        pipe = fetch_and_fill(pipe, read_features(data), PLACEMENTS[filter_per_worker], transform)
+        pipe = fetch_and_fill(
+            pipe,
+            read_features(data, custom_cls),
+            PLACEMENTS[filter_per_worker],
+            transform,
+            as_edge_index=more.as_edge_index,
+        )
         super().__init__(options.end(pipe), **options.loader())
-        self.data, self.link_sampler, self.transform = data, link_sampler, transform
+        self._note(data)
+        self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

@@ -17,7 +17,7 @@ class LinkNeighborLoader(LinkLoader):
     hold of the seeds, and `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`.
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, or a dict of such lists by edge type, or a `NumNeighbors`.
         edge_label_index: The seeds; see `LinkLoader`.
         edge_label: The label of each seed.

@@ -36,15 +36,17 @@ class LinkSeeds(Transform):
         ends = (Ends(edges.kinds[0], sources, len(sources)), Ends(edges.kinds[1], edges.destinations, len(edges.pairs)))
         seeds, places = merge_ends(ends, disjoint=self.disjoint)
         trees = split_by_kind(ends, [edges.indexes[: end.count] for end in ends])
-        times = None
-        if edges.times is not None:
-            times = split_by_kind(ends, [edges.times[edges.indexes[: end.count]] for end in ends])
         typed = edges.kind is not None
+        times, windows = (
+            None if own is None else split_by_kind(ends, [own[edges.indexes[: end.count]] for end in ends])
+            for own in (edges.times, edges.windows)
+        )
         metadata = self.metadata(edges, places)
         kind = None if edges.kind is None else etype_str_to_tuple(edges.kind)
         return SampledMiniBatch(
             seeds=seeds if typed else seeds[HOMOGENEOUS],
             timestamp=times if typed or times is None else times[HOMOGENEOUS],
+            pre_time_window=windows if typed or windows is None else windows[HOMOGENEOUS],
             trees=(trees if typed else trees[HOMOGENEOUS]) if self.disjoint else None,
             of_seeds=link_fields(metadata, kind, triplets=self.triplets),
             metadata=metadata,
@@ -110,6 +112,8 @@ class Pairs:
     times: torch.Tensor | None = None
     """Of the positives."""
     ids: torch.Tensor | None = None
+    windows: torch.Tensor | None = None
+    """How far back from its time each positive may look."""
 
     @classmethod
     def of(cls, minibatch: MiniBatch) -> "Pairs":
@@ -132,7 +136,8 @@ class Pairs:
             indexes = torch.arange(len(pairs))
         count = int(indexes.max()) + 1 if len(indexes) else 0
         times, ids = own(minibatch.timestamp), own(getattr(minibatch, "input_id", None))
-        return cls(pairs, count, indexes, kind, own(minibatch.labels), times, ids)
+        windows = own(minibatch.pre_time_window)
+        return cls(pairs, count, indexes, kind, own(minibatch.labels), times, ids, windows)
 
     @property
     def kinds(self) -> tuple[str, str]:

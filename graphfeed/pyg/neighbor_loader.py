@@ -23,7 +23,7 @@ class NeighborLoader(NodeLoader):
     0 is never drawn, times need not be sorted, and no draw depends on threads.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`.
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
             `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type.
         input_nodes: The seeds; see `NodeLoader`.

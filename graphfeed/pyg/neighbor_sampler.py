@@ -13,6 +13,7 @@ from graphfeed.pyg.call_stages import call_stages
 from graphfeed.pyg.data_graph import read_graph
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighborhoods import Neighborhoods
+from graphfeed.pyg.store_data import as_data
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.storage.graph.type_names import type_name
 
@@ -27,7 +28,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
     no permutation.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`.
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
             `NumNeighbors`.
         subgraph_type: "directional", "bidirectional" or "induced".
@@ -64,15 +65,15 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         del is_sorted, share_memory
         if sample_direction not in ("forward", "backward"):
             raise ValueError(f"sample_direction must be 'forward' or 'backward', but is {sample_direction!r}")
-        found = read_graph(data, time_attr, weight_attr, reverse=sample_direction == "backward")
+        source = as_data(data)
+        found = read_graph(source, time_attr, weight_attr, reverse=sample_direction == "backward")
         self.neighborhoods = Neighborhoods(
             found.graph, num_neighbors, replace, subgraph_type if directed else "induced", disjoint,
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
-        self.graph = found.graph
-        self._timed = (
-            set() if found.node_time is None else {store._key for store in data.node_stores if found.node_time in store}
-        )
+        self.graph, self.untimed = found.graph, found.untimed
+        time = found.node_time
+        self._timed = set() if time is None else {store._key for store in source.node_stores if time in store}
 
     @property
     def time_attr(self) -> str | None:

@@ -8,6 +8,7 @@ import torch
 from graphfeed.pyg.data_features import read_features
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_nodes import InputNodes, read_input_nodes
+from graphfeed.pyg.more_options import MoreOptions, check_window
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.sample_with import SampleWith
 from graphfeed.pyg.torch_options import read_options
@@ -22,7 +23,7 @@ class NodeLoader(PyGLoader):
     its `sample_from_nodes`; what it draws from torch's, NumPy's and Python's generators is seeded for each mini-batch.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`.
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         node_sampler: The sampler.
         input_nodes: The seeds: ids or a mask; None is all nodes. With types: a node type, a tuple of one and ids, a
             mask or None, or a dict of these by node type.
@@ -30,10 +31,11 @@ class NodeLoader(PyGLoader):
         transform: A function of each `Data`.
         transform_sampler_output: A function of each sampler's output, before features are fetched.
         filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        custom_cls: Only None.
+        custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
         input_id: What `input_id` says of each seed, in place of its position.
         kwargs: The arguments of torch's `DataLoader`, and `seed`, `worker`, `executor` and `observer` of
-            `graphfeed.DataLoader`. `TorchOptions` says what each means.
+            `graphfeed.DataLoader`; `TorchOptions` says what each means. Also `time_window`, how far back from its time
+            each seed may look, and `as_edge_index`, which makes `edge_index` an `EdgeIndex`; see `MoreOptions`.
 
     Raises:
         ImportError: PyG is not installed.
@@ -57,9 +59,11 @@ class NodeLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
+        more = MoreOptions.take(kwargs, "time_window", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = hasattr(node_sampler, "append_to")
-        seeds = InputNodes(input_nodes, input_time, input_id)
+        check_window(more.time_window, node_sampler)
+        seeds = InputNodes(input_nodes, input_time, input_id, window=more.time_window)
         if is_own:
             seeds = seeds._replace(node_times=node_sampler.node_times, time_attr=node_sampler.time_attr)
         nodes = read_input_nodes(data, seeds)
@@ -70,9 +74,12 @@ class NodeLoader(PyGLoader):
             pipe = node_sampler.append_to(pipe, input_time is not None)
         if transform_sampler_output is not None:
             pipe = TransformOutput(pipe, transform_sampler_output)
-        features = read_features(data)
-        pipe = fetch_and_fill(pipe, features, PLACEMENTS[filter_per_worker], transform, self.is_subgraph)
+        features = read_features(data, custom_cls)
+        pipe = fetch_and_fill(
+            pipe, features, PLACEMENTS[filter_per_worker], transform, self.is_subgraph, more.as_edge_index
+        )
         super().__init__(options.end(pipe), **options.loader())
-        self.data, self.node_sampler, self.transform = data, node_sampler, transform
+        self._note(data)
+        self.node_sampler, self.transform = node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

@@ -1,6 +1,6 @@
 """What PyG's loaders share here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -9,8 +9,12 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.loader import DataLoader
+from graphfeed.loader.plan import make_plan
 from graphfeed.pyg.call_stages import call_stages
+from graphfeed.pyg.data_features import contents_of, read_features
+from graphfeed.pyg.fill_data import FillData, fill_anew
 from graphfeed.pyg.ordered_item_sampler import TakesItems
+from graphfeed.pyg.store_data import as_data
 
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""
@@ -20,11 +24,31 @@ class PyGLoader(DataLoader):
     """A `graphfeed.DataLoader` that made its pipeline itself.
 
     `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch
-    of some seeds.
+    of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins.
     """
 
     data: Any
     transform: Callable[[Any], Any] | None
+    _contents: dict[Any, Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch."""
+        self._read_changes()
+        return super().__iter__()
+
+    def _note(self, data: Any) -> None:
+        """Keep the data whose attributes mini-batches hold, to notice changes of them."""
+        self.data, self._contents = data, contents_of(as_data(data))
+
+    def _read_changes(self) -> None:
+        """Plan again if `data` got other attributes, as PyG's loaders would give them."""
+        if self._contents is None or (now := contents_of(as_data(self.data))) == self._contents:
+            return
+        filling: Any = next(iter(find(self.pipeline, FillData)))
+        custom_cls = type(filling.features.template)  # counts only for a pair of stores
+        self.plan = make_plan(fill_anew(self.pipeline, read_features(self.data, custom_cls)), self._options)
+        self._contents = now
+        self.__dict__.pop("_fingerprint", None)
 
     @property
     def pipeline(self) -> Datapipe:
@@ -53,6 +77,7 @@ class PyGLoader(DataLoader):
 
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
+        self._read_changes()
         places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
         minibatch = self._source.minibatch_of(places, 0)
         minibatch.key = None

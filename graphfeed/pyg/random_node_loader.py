@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 from graphfeed.ops.checks import check_count
-from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.node_loader import NodeLoader
+from graphfeed.pyg.store_data import as_data
 from graphfeed.pyg.to_sampler_output import import_pyg
 
 
@@ -31,12 +31,12 @@ class RandomNodeLoader(NodeLoader):
 
     def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
         import_pyg("torch_geometric.data", type(self).__name__)
-        check_data(data)
+        source = as_data(data)
         check_count("num_parts", num_parts, 1)
         # It derives from a class of PyG's, so its module needs PyG.
         make = import_module("graphfeed.pyg.neighbor_sampler").NeighborSampler
-        nodes = None if hasattr(data, "_store") else dict.fromkeys(data.node_types)
+        nodes = None if hasattr(source, "_store") else dict.fromkeys(source.node_types)
         sampler = make(data, [0], "induced")
-        size = max(1, -(-int(data.num_nodes) // num_parts))
+        size = max(1, -(-int(source.num_nodes) // num_parts))
         super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
         self.num_parts = num_parts

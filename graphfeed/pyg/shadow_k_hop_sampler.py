@@ -5,11 +5,12 @@ from typing import Any
 from graphfeed.ops.checks import check_count
 from graphfeed.pyg.data import HOMOGENEOUS
 from graphfeed.pyg.data_features import read_features
-from graphfeed.pyg.data_graph import check_data, read_graph
+from graphfeed.pyg.data_graph import read_graph
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.induce_trees import InduceTrees
 from graphfeed.pyg.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.pyg_loader import PyGLoader
+from graphfeed.pyg.store_data import as_data
 from graphfeed.pyg.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.pyg.torch_options import TorchOptions
@@ -46,8 +47,8 @@ class ShaDowKHopSampler(PyGLoader):
         **kwargs: Any,
     ) -> None:
         import_pyg("torch_geometric.data", type(self).__name__)
-        check_data(data)
-        if not hasattr(data, "_store"):
+        source = as_data(data)
+        if not hasattr(source, "_store"):
             raise ValueError("data has types, but ShaDowKHopSampler needs a Data without; give data.to_homogeneous()")
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)

@@ -10,9 +10,9 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data_graph import check_data
 from graphfeed.pyg.init_worker import InitWorker
 from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
+from graphfeed.pyg.store_data import StorePair, as_data
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.storage import HeteroItemSet, ItemSet
 
@@ -134,7 +134,7 @@ def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]
         kwargs: The arguments of torch's `DataLoader`.
     """
     import_pyg("torch_geometric.data", loader)
-    if custom_cls is not None:
+    source = as_data(data)
+    if custom_cls is not None and not isinstance(source, StorePair):
         raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
-    check_data(data)
     return TorchOptions.of(kwargs, loader)

@@ -1,9 +1,11 @@
 from importlib import import_module
 
+import pytest
 import torch
 
 from graphfeed.pyg import NeighborLoader, NeighborSampler, ZipLoader
-from tests.pyg.neighborhood import around, assert_is, homogeneous
+from tests.pyg.neighborhood import around, assert_is, heterogeneous, homogeneous
+from tests.pyg.stores import in_stores, sorted_data
 
 
 def test_a_mini_batch_of_some_seeds() -> None:
@@ -49,3 +51,44 @@ def test_inference_layer_by_layer_takes_pygs_loader_with_our_sampler() -> None:
     with torch.no_grad():
         found, wanted = model.inference(loader), model(data.x, data.edge_index)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_epoch_holds_the_attributes_that_the_data_have_when_it_begins(num_workers: int) -> None:
+    data, typed = homogeneous(), heterogeneous()
+    for given, store, seeds in ((data, data, None), (typed, typed["user"], "user")):
+        with NeighborLoader(given, [2], seeds, seed=0, batch_size=20, num_workers=num_workers) as loader:
+            before = next(iter(loader))
+            del store.x
+            store.num_nodes, store.extra, given.note = len(store.y), store.y * 2, "new"
+            batches = [next(iter(loader)), loader([3, 4])]
+            for batch in batches:
+                own = batch if store is given else batch[seeds]
+                assert "x" not in own
+                assert torch.equal(own.extra, own.n_id * 2)
+                assert torch.equal(own.y, own.n_id)
+                assert batch.note == "new"
+            loader.set_epoch(0)
+            again = next(iter(loader))
+            assert [store.e_id.tolist() for store in again.edge_stores] == [
+                store.e_id.tolist() for store in before.edge_stores
+            ]
+
+
+def test_what_stays_the_same_is_not_planned_again() -> None:
+    data = homogeneous()
+    loader = NeighborLoader(data, [2], seed=0, batch_size=20)
+    plan = loader.plan
+    assert next(iter(loader)).x.any()
+    data.x[:] = 0  # values are read where they lie
+    assert not next(iter(loader)).x.any()
+    assert loader.plan is plan
+
+
+def test_a_feature_that_a_store_got_since_is_there() -> None:
+    features, graph = in_stores(sorted_data(False, "coo"), "coo")
+    loader = NeighborLoader((features, graph), [2], batch_size=20)
+    assert "late" not in next(iter(loader))
+    features.put_tensor(torch.arange(60), group_name=None, attr_name="late", index=None)
+    batch = next(iter(loader))
+    assert torch.equal(batch.late, batch.n_id)

@@ -1,0 +1,61 @@
+"""The arguments of loaders that PyG's don't have."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor, brief
+
+
+@dataclass(frozen=True, eq=False)
+class MoreOptions:
+    """What a user asks for beyond PyG's arguments; without them, mini-batches are PyG's."""
+
+    time_window: Any = None
+    """How far back from its time each seed may look, both ends included: a whole number, or one per seed, by type if
+    the seeds are; None: without limit."""
+    exclude_seed_edges: Any = False
+    """Whether sampled edges that join the two ends of a seed are removed: True, or "reverse" for those of the other
+    direction too, or the type of these where they have one of their own."""
+    as_edge_index: bool = False
+    """Whether `edge_index` is a PyG `EdgeIndex`, with its size and, where the edges are sorted, its order and pointers,
+    so that PyG's layers convert nothing."""
+
+    @classmethod
+    def take(cls, kwargs: dict[str, Any], *names: str) -> "MoreOptions":
+        """Return the options of these names, which are removed from the arguments of a loader."""
+        return cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
+
+
+def check_window(window: Any, sampler: Any) -> None:
+    """Raise unless there is no window, or a sampler compares times of all types with it.
+
+    Raises:
+        ValueError: The sampler has no times, or a type without times, which would lie before each window.
+    """
+    if window is None:
+        return
+    if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
+        raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+    if sampler.untimed:
+        raise ValueError(
+            f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
+            "give it times, or leave time_window out"
+        )
+
+
+def as_windows(window: Any, count: int) -> torch.Tensor:
+    """Return the window of each seed, int64.
+
+    Raises:
+        TypeError: Windows that are no whole numbers.
+        ValueError: A window below 0.
+    """
+    windows = as_tensor("time_window", window).cpu()
+    if windows.is_floating_point() or windows.dtype == torch.bool:
+        raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")
+    windows = windows.to(torch.int64).expand(count) if windows.dim() == 0 else windows.to(torch.int64)
+    if windows.numel() and int(windows.min()) < 0:
+        raise ValueError(f"time_window must be 0 or more, but is {brief(window)}")
+    return windows.contiguous()
