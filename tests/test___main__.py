@@ -21,6 +21,7 @@ def test_commands_are_listed_with_what_they_do(capsys: pytest.CaptureFixture[str
     assert list(COMMANDS) == ["ingest", "inspect", "partition", "plan-cluster", "serve", "warm-up"]
 
 
+@pytest.mark.slow
 def test_it_runs_as_a_module(tmp_path: Path) -> None:
     graphs.plain().save(tmp_path / "graph")
     done = run("-m", "graphfeed", "partition", "graph", "parts", "--parts", "2", cwd=tmp_path)

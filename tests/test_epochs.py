@@ -174,6 +174,7 @@ def test_closing_ends_a_running_epoch_and_the_loader(worker: str) -> None:
         iter(loader)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_process_at_once() -> None:
     process = start(
         """

@@ -17,6 +17,7 @@ pipe = gf.ItemSampler(gf.ItemSet(8, names="seeds"), batch_size=2).transform(hang
 """
 
 
+@pytest.mark.slow
 def test_after_the_timeout_the_error_names_stage_and_mini_batch_and_the_program_can_end() -> None:
     done = run_body(
         HANGS_AT_ONE

@@ -64,6 +64,7 @@ def report() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_it_changes_nothing(report: dict[str, Any]) -> None:
     assert report["changed"] == []
 

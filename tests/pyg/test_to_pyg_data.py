@@ -23,6 +23,7 @@ def test_it_gives_what_the_method_gives(num_workers: int, by_hop: bool) -> None:
         assert digests(loader) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch_geometric") is None, reason="torch_geometric is not installed")
 def test_worker_processes_make_it_too() -> None:
     pipe: Any = pipelines.weighted().to_pyg_data(by_hop=True).copy_to("cpu")

@@ -262,6 +262,7 @@ def test_a_forgotten_executor_ends_when_its_calls_are_done(tmp_path: Path) -> No
     assert not wait_for_end([future.result(SECONDS)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_other_ways_to_start_give_the_same(start_method: str) -> None:
     with ProcessExecutor(1, start_method=start_method, timeout=SECONDS) as executor:

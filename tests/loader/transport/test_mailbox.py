@@ -225,7 +225,7 @@ def produce(outbox: Outbox, inherited: Inbox) -> None:
         number += 1
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("method", [pytest.param("spawn", marks=pytest.mark.slow), "fork"])
 def test_both_ends_move_to_a_child_process(method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     there, inbox = open_mailbox(ARENA)

@@ -247,6 +247,7 @@ def test_two_threads_may_pickle_at_once() -> None:
         assert packed[0] == packed[1]
 
 
+@pytest.mark.slow
 def test_without_memory_files_a_temporary_file_goes_with_its_process(tmp_path: Path) -> None:
     program = """
 import os, pickle, tempfile, torch
