@@ -60,7 +60,9 @@ class CopyTo(Transform, name="copy_to"):
         try:
             for minibatch in self.datapipe:
                 result = call(self, minibatch)
-                under_way.append((torch.cuda.current_stream(self.device).record_event(), minibatch))
+                # Waiting for one that doesn't block would keep a core busy.
+                done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+                under_way.append((torch.cuda.current_stream(self.device).record_event(done), minibatch))
                 while under_way and under_way[0][0].query():  # type: ignore[no-untyped-call]
                     under_way.popleft()
                 yield result

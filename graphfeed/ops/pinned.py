@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from mmap import PAGESIZE
 from typing import Any
 
 import torch
 
 from graphfeed.ops.checks import check_can_pin
+from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.own_pages import TABLE, Region, own_pages, read_regions
 
 DEFAULT_UVA_THREADS = 10240
 
@@ -59,10 +60,10 @@ def is_page_locked(tensor: torch.Tensor) -> bool:
     """Tell whether a GPU can read all of a tensor where it lies in the CPU's memory.
 
     `Tensor.is_pinned` asks about the first byte of the storage. The tensor may lie elsewhere in it, where nothing is
-    locked, or may be the one part that is. So what `pin_in_place` has locked is looked up here, and torch is asked only
-    about memory of which none is.
+    locked, or may be the one part that is. So what `page_lock` has locked is looked up here, and torch is asked only
+    about memory of which none is, and only where it uses CUDA already: asking takes memory on a GPU.
     """
-    if not tensor.is_cpu:
+    if not tensor.is_cpu or not torch.cuda.is_initialized():
         return False
     parts = tuple(LOCKED)
     if not parts or tensor.numel() == 0:
@@ -75,7 +76,7 @@ def is_page_locked(tensor: torch.Tensor) -> bool:
 
 
 def is_locked_in_place(tensor: torch.Tensor) -> bool:
-    """Tell whether `pin_in_place` has locked all the memory from a tensor's first byte to its last; asks no device."""
+    """Tell whether `page_lock` has locked all the memory from a tensor's first byte to its last; asks no device."""
     if not LOCKED or not tensor.is_cpu or tensor.numel() == 0:
         return False
     steps = zip(tensor.shape, tensor.stride(), strict=True)
@@ -92,38 +93,92 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
 
     Nothing is copied, and the memory lives as long as it is locked. It may be shared with other processes, or mapped
     from a file, also read-only. Pages of a private writable mapping, as `load_graph` makes, may become the process's
-    own. Memory that is page-locked already stays as it is. Whole pages are locked, each only once because CUDA refuses
-    to lock a page again; a page that two tensors share stays locked until both are done.
+    own. Memory that is page-locked already stays as it is. A mapped file or a shared block is locked whole, and only
+    once.
 
     Args:
         tensor: A contiguous tensor on the CPU.
         owner: The object that holds the tensor, such as a feature. It must support weak references.
 
     Raises:
-        ValueError: The tensor is not on the CPU or not contiguous.
+        ValueError: The tensor is not on the CPU or not contiguous, or lies on pages that hold other memory, too, as
+            small tensors do. Locking these would lock a part of others, which CUDA may then refuse to copy.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
-    if tensor.device.type != "cpu" or not tensor.is_contiguous():
+    if not tensor.is_cpu or not tensor.is_contiguous():
         raise ValueError(
             f"only contiguous tensors on the CPU can be page-locked in place, but this one is on {tensor.device} "
             f"with strides {tensor.stride()}; move it with .cpu().contiguous()"
         )
     check_can_pin("pin_in_place")
-    if tensor.numel() == 0:
-        return
-    start = tensor.data_ptr() // PAGESIZE * PAGESIZE
-    end = -(-(tensor.data_ptr() + tensor.nbytes) // PAGESIZE) * PAGESIZE
-    with LOCK:
-        locked = sorted((part for part in LOCKED if part.start < end and start < part.end), key=lambda part: part.start)
-        # Memory that torch pinned itself is not in the list.
-        if locked or not is_page_locked(tensor):
-            runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-            locked += lock_between(runtime, start, end, locked, tensor)
-            for part in locked:
-                part.users += 1
-            # The finalizer holds the tensor, so that its memory is not freed while it is locked.
-            weakref.finalize(owner, release, runtime, locked, tensor)
-    unlock_unused()
+    if not lock_where_they_lie([tensor], owner)[0]:
+        raise ValueError(
+            f"a tensor of {tensor.nbytes} bytes shares its first or last page with other memory, so it can't be "
+            "page-locked in place; copy it with .pin_memory()"
+        )
+
+
+def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tensor]:
+    """Return tensors in page-locked memory: themselves where they can be locked in place, otherwise copies.
+
+    Args:
+        tensors: Tensors on the CPU. Those that have gaps, or share pages with other memory, are copied.
+        owner: What `pin_in_place` takes.
+
+    Raises:
+        RuntimeError: There is no CUDA device, or CUDA refuses the memory.
+        ValueError: A tensor is not on the CPU.
+    """
+    check_can_pin("page_lock")
+    away = next((tensor.device for tensor in tensors if not tensor.is_cpu), None)
+    if away is not None:
+        raise ValueError(f"only memory of the CPU can be page-locked, but a tensor is on {away}; move it with .cpu()")
+    locked = lock_where_they_lie(tensors, owner)
+    return [t if done else t.contiguous().pin_memory() for t, done in zip(tensors, locked, strict=True)]
+
+
+def page_lock_alike(
+    tensors: tuple[torch.Tensor | None, ...], owner: object, like: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
+    """Return tensors as they are or, if another one of their owner is page-locked, as `page_lock` does."""
+    if not is_page_locked(like):
+        return tensors
+    return tuple([None if tensor is None else page_lock([tensor], owner)[0] for tensor in tensors])
+
+
+def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:
+    """Return a tensor in page-locked memory, and release what its owner has locked before; if this fails, keep that."""
+    before = HELD.pop(id(owner), [])
+    try:
+        (locked,) = page_lock([tensor], owner)
+    except BaseException:
+        HELD.setdefault(id(owner), []).extend(before)
+        raise
+    for use in before:
+        use()
+    return locked
+
+
+def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[bool]:
+    """Lock the tensors that have their pages for themselves; tell for each whether a GPU can read it where it lies."""
+    regions, done = read_regions(TABLE), []
+    used: list[tuple[LockedPages, torch.Tensor]] = []
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    try:
+        with LOCK:
+            for tensor in tensors:
+                part = None if tensor.numel() == 0 else lock_pages_of(runtime, tensor, regions)
+                done.append(tensor.numel() == 0 or (tensor.is_contiguous() and is_page_locked(tensor)))
+                if part is not None:
+                    part.users += 1
+                    used.append((part, tensor))
+    finally:
+        if used:
+            # The finalizer holds the tensors, so that their memory is not freed while it is locked.
+            use = weakref.finalize(owner, release, runtime, used, id(owner))
+            HELD.setdefault(id(owner), []).append(use)
+        unlock_unused()
+    return done
 
 
 @dataclass(eq=False)
@@ -139,27 +194,38 @@ class LockedPages:
 
 LOCK = threading.Lock()
 LOCKED: list[LockedPages] = []
-RELEASED: deque[tuple[Any, list[LockedPages]]] = deque()
+HELD: dict[int, list[Any]] = {}
+"""The uses of pages by each owner, by its id."""
+RELEASED: deque[tuple[Any, list[tuple[LockedPages, torch.Tensor]]]] = deque()
 READ_ONLY = 8
 """Tells CUDA that a device will only read; otherwise it refuses memory that is read-only for the process."""
 
 
-def lock_between(
-    runtime: Any, start: int, end: int, locked: Sequence[LockedPages], tensor: torch.Tensor
-) -> list[LockedPages]:
-    """Lock the pages from `start` to `end` except those in `locked`, which is sorted."""
-    made: list[LockedPages] = []
-    edges = [start, *(edge for part in locked for edge in (part.start, part.end)), end]
-    try:
-        for low, high in zip(edges[::2], edges[1::2], strict=True):
-            if low < high:
-                lock(runtime, low, high - low)
-                made.append(LockedPages(low, high, tensor))
-    except RuntimeError:
-        for part in made:
-            runtime.cudaHostUnregister(part.start)
-        raise
-    LOCKED.extend(made)
+@after_fork_in_child
+def forget_locked() -> None:
+    """Forget what is locked: for a child process it is not."""
+    global LOCK
+    LOCK = threading.Lock()
+    LOCKED.clear()
+    RELEASED.clear()
+    for uses in HELD.values():
+        for use in uses:
+            use.detach()
+    HELD.clear()
+
+
+def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region]) -> LockedPages | None:
+    """Lock the pages of a tensor unless they are; return them, or None if they are not its own."""
+    known = next((part for part in LOCKED if part.start <= tensor.data_ptr() < part.end), None)
+    if known is not None:
+        return known
+    pages = None if not tensor.is_contiguous() or is_page_locked(tensor) else own_pages(tensor, regions)
+    # A copy of memory that lies in two registrations is refused.
+    if pages is None or any(part.start < pages[1] and pages[0] < part.end for part in LOCKED):
+        return None
+    lock(runtime, pages[0], pages[1] - pages[0])
+    made = LockedPages(*pages, tensor)
+    LOCKED.append(made)
     return made
 
 
@@ -182,9 +248,12 @@ def forget_error() -> None:
         torch.ones(1, device="cuda")
 
 
-def release(runtime: Any, locked: list[LockedPages], tensor: torch.Tensor) -> None:  # noqa: ARG001
+def release(runtime: Any, used: list[tuple[LockedPages, torch.Tensor]], owner: int) -> None:
     """End a use of pages. The garbage collector may call this anywhere, also while this thread holds the lock."""
-    RELEASED.append((runtime, locked))
+    others = [use for use in HELD.pop(owner, ()) if use.alive]
+    if others:
+        HELD[owner] = others
+    RELEASED.append((runtime, used))
     unlock_unused()
 
 
@@ -192,11 +261,21 @@ def unlock_unused() -> None:
     """Unlock the pages that nobody uses any more, unless another thread holds the lock: it does so then."""
     while RELEASED and LOCK.acquire(blocking=False):
         try:
-            runtime, locked = RELEASED.popleft()
-            for part in locked:
+            runtime, used = RELEASED.popleft()
+            for part, _ in used:
                 part.users -= 1
                 if part.users == 0:
                     LOCKED.remove(part)
+                    wait_for_devices()
                     runtime.cudaHostUnregister(part.start)
         finally:
             LOCK.release()
+
+
+def wait_for_devices() -> None:
+    """Wait for what runs on the devices on which torch has memory: it may still read what is about to be unlocked."""
+    for index in range(torch.cuda.device_count()):
+        # A device that failed, or that this process may no longer use, reads nothing.
+        with suppress(RuntimeError):
+            if torch.cuda.memory_reserved(index):
+                torch.cuda.synchronize(index)

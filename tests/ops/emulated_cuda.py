@@ -8,7 +8,6 @@ its CUDA module, the launch, the device code.
 import ctypes
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -29,7 +28,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from graphfeed.ops import backend
 from graphfeed.ops.cpu.kernel_cache import only_one
+from tests.ops import emulated_runtime
+from tests.ops.emulated_runtime import ORDER, Stream, current_stream, uses_of
 from tests.ops.locked_memory import LockedMemory
+from tests.ops.strict_cupy import SIGNATURE, Function, Launched, Parameter, make_cupy, note
 
 DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
@@ -37,7 +39,6 @@ HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 # As a GPU compiler is told: products are rounded before they are added.
 FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
 LIBRARIES = HEADER.parent / "__pycache__"
-SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 ONE_AT_A_TIME = threading.Lock()
 """What stands for the device is one; kernels may be started in several threads."""
 ORDERS = (0, 1, 2)
@@ -50,17 +51,19 @@ class Pretended(torch.Tensor):
     """A tensor on a pretended GPU."""
 
     held: torch.Tensor
+    used_on: set[str]
+    """The streams that torch's allocator knows of, by name."""
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> "Pretended":
+    def __new__(cls, inner: torch.Tensor, device: torch.device = DEVICE) -> "Pretended":
         made: Pretended = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride(),
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
-            device=DEVICE,
+            device=device,
         )
         made.held = inner
         return made
@@ -76,7 +79,14 @@ class Pretended(torch.Tensor):
 
     def tolist(self) -> Any:
         EmulatedCuda.waits.append("tolist")
+        stream = current_stream(self.device)
+        ORDER.use(stream, "tolist", reads=[self], writes=[])
+        stream.synchronize()
         return self.held.tolist()
+
+    def record_stream(self, stream: Stream) -> None:
+        uses_of(self).recorded.add(stream.number)
+        self.used_on = {*getattr(self, "used_on", ()), stream.name}
 
     def is_pinned(self, device: Any = None) -> bool:
         return False
@@ -96,27 +106,69 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     name = func.__name__
     if pretended and plain and not name.startswith(MAY_MIX):
         raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on a GPU")
-    on_gpu = bool(pretended)
+    places = {tensor.device for tensor in pretended}
+    if len(places) > 1 and not name.startswith(MAY_MIX):
+        raise RuntimeError(f"{name}: expected all tensors to be on the same device, but some are on {places}")
+    device = next(iter(places), None)
     pins = kwargs.get("pin_memory") is True
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if kwargs.get("device") is not None:
-        on_gpu = torch.device(kwargs["device"]).type == "meta"
+        given_device = torch.device(kwargs["device"])
+        device = (given_device if given_device.index else DEVICE) if given_device.type == "meta" else None
         kwargs = {**kwargs, "device": "cpu"}
     if name.startswith("copy_"):
-        on_gpu = isinstance(args[0], Pretended)
-    if waits(name, args, kwargs, there=bool(pretended), crosses=on_gpu != bool(pretended) or bool(pretended and plain)):
-        EmulatedCuda.waits.append(name)
+        device = args[0].device if isinstance(args[0], Pretended) else None
+    crosses = (device is not None) != bool(pretended) or bool(pretended and plain)
+    blocks = waits(name, args, kwargs, there=bool(pretended), crosses=crosses)
+    for tensor in plain if crosses else ():
+        EmulatedCuda.memory.check_copy(tensor)
     given = {id(tensor.held): tensor for tensor in pretended}
     result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
     if pins:
         result = EmulatedCuda.memory.pin_memory(result)
 
     def wrap(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not on_gpu:
+        if not isinstance(value, torch.Tensor) or device is None:
             return value
-        return given[id(value)] if id(value) in given else Pretended(value)
+        return given[id(value)] if id(value) in given else Pretended(value, device)
 
-    return tree_map(wrap, result)
+    wrapped = tree_map(wrap, result)
+    note_uses(func, args, kwargs, wrapped)
+    if blocks:
+        EmulatedCuda.waits.append(name)
+        for place in {*places, *({device} if device else ())}:
+            current_stream(place).synchronize()
+    return wrapped
+
+
+@cache
+def arguments_of(func: Any) -> dict[str, bool] | None:
+    """Return the arguments of an operation, and which are written; None if it gives a view, or memory as it is."""
+    schema = func._schema
+    if func.__name__.startswith(("empty", "new_empty")) or any(
+        part.alias_info is not None and not part.alias_info.is_write for part in schema.returns
+    ):
+        return None
+    return {part.name: part.alias_info is not None and part.alias_info.is_write for part in schema.arguments}
+
+
+def note_uses(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+    """Note what an operation of torch reads and writes on the pretended device."""
+    named = arguments_of(func)
+    if named is None:
+        return
+    reads: list[Pretended] = []
+    writes = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Pretended)]
+    bus = []
+    for name, value in (*zip(named, args, strict=False), *kwargs.items()):
+        for leaf in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(leaf, Pretended):
+                (writes if named[name] else reads).append(leaf)
+            elif writes and isinstance(leaf, torch.Tensor) and leaf.dim() and EmulatedCuda.memory.holds_all(leaf):
+                bus.append(leaf)
+    if reads or writes:
+        place = (writes or reads)[0].device
+        ORDER.use(current_stream(place), func.__name__, reads, writes, bus)
 
 
 def waits(name: str, args: Any, kwargs: dict[str, Any], *, there: bool, crosses: bool) -> bool:
@@ -136,26 +188,24 @@ def unwrap(value: Any) -> Any:
 
 
 class Machine(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes tensors on the device "meta" pretended ones."""
+    """Makes tensors on the device "meta" pretended ones, and does at once what is asked of them."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return run(func, args, kwargs or {})
 
 
 @cache
-def compiled(code: str) -> tuple[ctypes.CDLL, dict[str, int]]:
-    """Compile device code for the CPU; return it and how many parameters each kernel has."""
-    kernels = {name: parameters.split(",") for name, parameters in SIGNATURE.findall(code)}
+def compiled(code: str) -> ctypes.CDLL:
+    """Compile device code for the CPU; return it with a function for each kernel."""
     parts = [f'#include "{HEADER}"', code]
-    for name, parameters in kernels.items():
-        kinds = [re.sub(r"\w+\s*$", "", parameter).strip() for parameter in parameters]
+    for name, signature in SIGNATURE.findall(code):
+        kinds = [parameter.kind for parameter in map(Parameter, signature.split(","))]
         passed = ", ".join(f"({kind})given[{place}]" for place, kind in enumerate(kinds))
         parts.append(
             f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
             f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
         )
-    library = ctypes.CDLL(str(make_library("\n".join(parts))))
-    return library, {name: len(parameters) for name, parameters in kernels.items()}
+    return ctypes.CDLL(str(make_library("\n".join(parts))))
 
 
 def make_library(text: str) -> Path:
@@ -180,23 +230,21 @@ class EmulatedModule:
     """Stands for cupy.RawModule."""
 
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
-        self.library, self.counts = compiled(code)
-        self.order = 0
+        self.library = compiled(code)
+        self.signatures = dict(SIGNATURE.findall(code))
 
-    def get_function(self, name: str) -> Callable[..., None]:
+    def get_function(self, name: str) -> Function:
         function = getattr(self.library, f"run_{name}")
         function.restype = ctypes.c_char_p
 
-        def call(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
-            assert len(arguments) == self.counts[name], f"{name} takes {self.counts[name]} arguments"
-            assert all(value.nbytes == 8 for value in arguments)
-            given = (ctypes.c_uint64 * len(arguments))(*(int(value) % 2**64 for value in arguments))
+        def start(blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
+            passed = (ctypes.c_uint64 * len(values))(*(int(value) % 2**64 for value in values))
             with ONE_AT_A_TIME:
-                failure = function(grid[0], block[0], EmulatedCuda.order, given)
+                failure = function(blocks, threads, EmulatedCuda.order, passed)
             assert failure is None, f"{name}: {failure}"
-            EmulatedCuda.launches.append((name, grid[0] * block[0]))
+            EmulatedCuda.launches.append((name, blocks * threads))
 
-        return call
+        return Function(name, self.signatures[name], start, EmulatedCuda.memory)
 
 
 class EmulatedCuda:
@@ -210,9 +258,9 @@ class EmulatedCuda:
     memory = LockedMemory()
     """What is page-locked."""
 
-    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+    def put(self, tensor: torch.Tensor, device: torch.device = DEVICE) -> torch.Tensor:
         """Return the tensor on the pretended device."""
-        return Pretended(tensor.clone())
+        return Pretended(tensor.clone(), device)
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy in pinned memory."""
@@ -238,10 +286,10 @@ class EmulatedCuda:
         with (
             patch.dict(backend.PACKAGES, {"meta": "cuda"}),
             patch.object(launch, "cupy", CUPY),
-            patch.object(launch, "as_argument", checked(launch.as_argument)),
+            patch.object(launch, "as_argument", noted(launch.as_argument)),
             EmulatedCuda.memory.installed(),
-            patch.object(torch.cuda, "device_count", lambda: 1),
-            patch.object(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0)),
+            emulated_runtime.installed(),
+            patch.object(emulated_runtime, "MODE", Machine),
             Machine(),  # type: ignore[no-untyped-call]
         ):
             yield
@@ -249,26 +297,17 @@ class EmulatedCuda:
         launch.module.cache_clear()
 
 
-def checked(as_argument: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that refuses what a GPU can't read, before it is handed to a kernel."""
+def noted(as_argument: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that notes a tensor before it becomes the argument of a kernel."""
 
-    def check(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.numel() and not isinstance(value, Pretended):
-            locked = EmulatedCuda.memory.holds_all(value)
-            assert locked, f"illegal address: a kernel got {value.numel()} values of the CPU that are not page-locked"
+    def convert(value: Any) -> Any:
+        note(value)
         return as_argument(value)
 
-    return check
+    return convert
 
 
-CUPY = SimpleNamespace(
-    RawModule=EmulatedModule,
-    cuda=SimpleNamespace(
-        Device=lambda index: nullcontext(),
-        Stream=SimpleNamespace(from_external=lambda stream: nullcontext(stream.__cuda_stream__())),
-        is_available=lambda: True,
-    ),
-)
+CUPY = make_cupy(EmulatedModule)
 
 
 def import_launch() -> ModuleType:

@@ -10,6 +10,7 @@ import torch
 
 from graphfeed.ops import pinned
 from graphfeed.ops.pinned import READ_ONLY
+from tests.ops.emulated_runtime import ORDER
 
 ALREADY_REGISTERED = 712
 
@@ -34,7 +35,8 @@ class LockedMemory:
         return self.status[flags]
 
     def cudaHostUnregister(self, address: int) -> int:
-        del self.locked[address]
+        size = self.locked.pop(address)
+        ORDER.unlocked(address, address + size)
         return 0
 
     def pin_memory(self, tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
@@ -63,12 +65,20 @@ class LockedMemory:
                 place = start + size
         return place >= last
 
+    def check_copy(self, tensor: torch.Tensor) -> None:
+        """Raise as CUDA does where a copy reads memory of which only a part is locked, or in two steps."""
+        start, end = tensor.data_ptr(), tensor.data_ptr() + span_of(tensor)
+        for first, size in self.locked.items():
+            if first < end and start < first + size and not (first <= start and end <= first + size):
+                raise RuntimeError("CUDA error: invalid argument; a copy reads memory that is registered in part")
+
     @contextmanager
     def installed(self) -> Iterator["LockedMemory"]:
         """Let torch and graphfeed page-lock memory here."""
         with ExitStack() as stack:
             for owner, name, value in (
                 (torch.cuda, "is_available", lambda: True),
+                (torch.cuda, "is_initialized", lambda: True),
                 (torch.cuda, "cudart", lambda: self),
                 (torch.Tensor, "is_pinned", lambda tensor, device=None: self.is_pinned(tensor)),
                 (torch.Tensor, "pin_memory", lambda tensor, device=None: self.pin_memory(tensor)),

@@ -5,13 +5,15 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.cuda.source import device_code
-from tests.ops.emulated_cuda import SIGNATURE, Cuda, import_launch
+from tests.ops.emulated_cuda import SIGNATURE, Cuda, EmulatedCuda, import_launch
 
 
 def find_compiler() -> ctypes.CDLL:
@@ -62,6 +64,51 @@ def test_the_compiler_takes_all_kernels(architecture: str) -> None:
     assert [name for name in names if f".text.{name}" not in made] == []
     assert "cvt.rn.f64.s64" in made or "div.rn.f64" in made, "this is no text in which .ftz would show"
     assert ".ftz" not in made, "numbers that are too small for CuPy's -ftz=true would count as 0"
+
+
+ON_GPU = torch.arange(4)
+REFUSED: list[tuple[str, list[Any]]] = [
+    (r"mark_new takes 5 arguments", [ON_GPU, ON_GPU, 0, 4]),
+    (r"i64 size takes int64, but was given a uint64", [ON_GPU, ON_GPU, 0, np.uint64(4), ON_GPU]),
+    (r"const i64 \* first takes uint64, but was given a int64", [ON_GPU, 12345, 0, 4, ON_GPU]),
+    (r"slots is no address of a tensor that this launch was given", [np.uint64(4096), ON_GPU, 0, 4, ON_GPU]),
+    (r"const i64 \* first was given a tensor of torch.int32", [ON_GPU, ON_GPU.int(), 0, 4, ON_GPU]),
+    (r"first lies on meta:1, but the kernel runs on 0", [ON_GPU, "other device", 0, 4, ON_GPU]),
+    (r"is_new lies in the CPU's memory, and the kernel writes to it", [ON_GPU, ON_GPU, 0, 4, "pinned"]),
+    (r"too large|too big|out of range", [ON_GPU, ON_GPU, 0, 2**63, ON_GPU]),
+]
+
+
+@pytest.mark.parametrize(("message", "given"), REFUSED)
+def test_what_a_gpu_would_take_and_do_wrong_is_refused(message: str, given: list[Any]) -> None:
+    """The emulation is strict: on a GPU each of these reads or writes any memory, or the size is another one."""
+    cuda = EmulatedCuda()
+    with cuda.running():
+        special = {"other device": cuda.put(ON_GPU, torch.device("meta", 1)), "pinned": cuda.pin(ON_GPU)}
+        parts = [cuda.put(part) if isinstance(part, torch.Tensor) else part for part in given]
+        parts = [special[part] if isinstance(part, str) else part for part in parts]
+        with pytest.raises((AssertionError, OverflowError), match=message):
+            import_launch().launch("mark_new", 4, *parts)
+
+
+def test_kernels_run_on_the_device_of_their_tensors_whichever_is_the_current_one() -> None:
+    cuda, second = EmulatedCuda(), torch.device("meta", 1)
+    with cuda.running():
+        rows = ops.gather_rows(cuda.put(torch.eye(3), second), cuda.put(torch.tensor([2, 0]), second))
+        assert rows.device == second
+        assert rows.tolist() == [[0, 0, 1], [1, 0, 0]]
+        assert torch.cuda.current_device() == 0
+        with torch.cuda.stream(torch.cuda.Stream(second)):  # type: ignore[no-untyped-call]
+            assert ops.gather_rows(rows, cuda.put(torch.tensor([1]), second)).tolist() == [[1, 0, 0]]
+
+
+def test_a_stream_of_another_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = EmulatedCuda()
+    with cuda.running():
+        other = torch.cuda.Stream(torch.device("meta", 1))  # type: ignore[no-untyped-call]
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: other)
+        with pytest.raises(AssertionError, match="this stream was not created on the current device"):
+            ops.gather_rows(cuda.put(torch.eye(3)), cuda.put(torch.tensor([2, 0])))
 
 
 def test_without_cupy_the_extra_is_named() -> None:

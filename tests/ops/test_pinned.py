@@ -5,7 +5,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from itertools import permutations
-from mmap import PAGESIZE
+from mmap import PAGESIZE, mmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,8 @@ from graphfeed import ops
 from graphfeed.ops import pinned
 from graphfeed.ops.pinned import READ_ONLY
 from graphfeed.storage.memory.shared import SharedBlock
+from tests.forked import in_child
+from tests.ops import emulated_runtime
 from tests.ops.locked_memory import LockedMemory
 
 
@@ -31,8 +33,13 @@ class Owner:
     """Holds tensors."""
 
 
+def alone(pages: int) -> torch.Tensor:
+    """Return bytes on pages that hold nothing else."""
+    return torch.frombuffer(mmap(-1, pages * PAGESIZE), dtype=torch.uint8)
+
+
 def test_memory_is_locked_as_long_as_its_owner_lives(runtime: LockedMemory) -> None:
-    tensor, owner, other = torch.zeros(10), Owner(), Owner()
+    tensor, owner, other = alone(1), Owner(), Owner()
     ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
     ops.pin_in_place(tensor, other)
@@ -46,7 +53,7 @@ def test_memory_is_locked_as_long_as_its_owner_lives(runtime: LockedMemory) -> N
 
 def test_memory_is_kept_until_it_is_released(runtime: LockedMemory) -> None:
     owner = Owner()
-    tensor = torch.zeros(10)
+    tensor = alone(1)
     memory = weakref.ref(tensor)
     ops.pin_in_place(tensor, owner)
     del tensor
@@ -60,16 +67,17 @@ def test_memory_is_kept_until_it_is_released(runtime: LockedMemory) -> None:
 @pytest.mark.slow
 def test_memory_is_released_at_exit() -> None:
     program = (
+        "from mmap import mmap\n"
         "import torch\n"
         "from graphfeed import ops\n"
         "class Runtime:\n"
         "    def cudaHostRegister(self, *_): return 0\n"
         "    def cudaHostUnregister(self, _): print('released')\n"
         "class Owner: pass\n"
-        "torch.cuda.is_available = lambda: True\n"
+        "torch.cuda.is_available = torch.cuda.is_initialized = lambda: True\n"
         "torch.cuda.cudart = Runtime\n"
         "owner = Owner()\n"
-        "ops.pin_in_place(torch.zeros(3), owner)\n"
+        "ops.pin_in_place(torch.frombuffer(mmap(-1, 4096), dtype=torch.uint8), owner)\n"
     )
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout == "released\n"
@@ -80,21 +88,55 @@ def test_nothing_is_locked_for_no_values(runtime: LockedMemory) -> None:
     assert runtime.locked == {}
 
 
-@pytest.mark.slow
-def test_neighbours_on_one_page_are_locked_whole_and_released_apart(runtime: LockedMemory) -> None:
-    memory = torch.zeros(5 * PAGESIZE, dtype=torch.uint8)
-    first = -memory.data_ptr() % PAGESIZE
-    parts = [memory[first + low : first + high] for low, high in ((100, 5000), (5000, 9000), (9000, 16000), (200, 300))]
-    for order in permutations(range(4)):
+def test_a_shared_block_is_locked_whole_and_once(runtime: LockedMemory) -> None:
+    block = SharedBlock.create([torch.arange(1000), torch.arange(3000.0), torch.arange(7)])
+    for order in permutations(range(3)):
         owners = {place: Owner() for place in order}
         for place in order:
-            ops.pin_in_place(parts[place], owners[place])
-        assert all(runtime.holds_all(part) for part in parts)
+            ops.pin_in_place(block.tensors[place], owners[place])
+            assert len(runtime.locked) == 1
+            assert all(runtime.holds_all(part) for part in block.tensors)
         for place in order:
+            assert len(runtime.locked) == 1
             del owners[place]
             gc.collect()
-            assert all(runtime.holds_all(parts[other]) for other in owners)
         assert runtime.locked == {}
+
+
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros])
+def test_what_shares_pages_with_others_is_copied(runtime: LockedMemory, make: Any) -> None:
+    tensors = [torch.as_tensor(make(3 * PAGESIZE // 8)) for _ in range(20)]
+    owner = Owner()
+    with pytest.raises(ValueError, match=r"shares its first or last page with other memory, .* with \.pin_memory\(\)"):
+        ops.pin_in_place(tensors[5], owner)
+    locked = pinned.page_lock(tensors[::2], owner)
+    assert all(runtime.holds_all(tensor) for tensor in locked)
+    for tensor in (*tensors, *locked):
+        runtime.check_copy(tensor)
+
+
+def test_what_has_its_pages_for_itself_is_locked_in_place(runtime: LockedMemory, tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(5000.0))
+    shared = SharedBlock.create([torch.arange(3000.0)]).tensors[0]
+    mapped = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
+    given = [alone(3), shared, mapped, torch.empty(40 << 20, dtype=torch.uint8), torch.from_numpy(np.empty(5 << 20))]
+    owner = Owner()
+    locked = pinned.page_lock([*given, given[3][100:200]], owner)
+    assert [mine is theirs for mine, theirs in zip(locked, given, strict=False)] == [True] * 5
+    assert len(runtime.locked) == 5  # the last tensor is a part of one before
+    assert all(runtime.holds_all(tensor) for tensor in locked)
+    del owner
+    gc.collect()
+    assert runtime.locked == {}
+
+
+@pytest.mark.parametrize("first", [1, 3584, 4096, 5000])
+def test_a_part_of_an_array_is_copied(runtime: LockedMemory, first: int) -> None:
+    values = np.full(1 << 22, 2, dtype=np.uint8)  # the bit that glibc sets for what it maps
+    part = torch.from_numpy(values[first:])
+    (locked,) = pinned.page_lock([part], Owner())
+    assert locked is not part
+    runtime.check_copy(torch.from_numpy(values))
 
 
 def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: LockedMemory) -> None:
@@ -107,41 +149,96 @@ def test_memory_that_torch_has_pinned_stays_as_it_is(runtime: LockedMemory) -> N
     assert runtime.locked == {tensor.data_ptr(): 40}
 
 
-def test_parts_of_one_storage_are_locked_apart(runtime: LockedMemory) -> None:
-    """Of which torch answers all alike: by the first byte of the storage."""
-    memory = torch.zeros(8 * PAGESIZE, dtype=torch.uint8)
-    first = -memory.data_ptr() % PAGESIZE
-    front, back = (memory[first + place * PAGESIZE :][: 3 * PAGESIZE] for place in (0, 3))
+def test_parts_of_one_storage_are_locked_together(runtime: LockedMemory) -> None:
+    memory = alone(8)
+    front, back = memory[: 3 * PAGESIZE + 5], memory[3 * PAGESIZE + 5 :]
     for mine, other in ((front, back), (back, front)):
         owner = Owner()
         ops.pin_in_place(mine, owner)
-        assert pinned.is_page_locked(mine)
-        assert not pinned.is_page_locked(other)
-        assert not pinned.is_page_locked(memory)
-        ops.pin_in_place(other, owner)
-        assert runtime.holds_all(other)
-        assert pinned.is_page_locked(memory[first : first + 6 * PAGESIZE])
+        assert pinned.is_page_locked(other)
+        assert pinned.is_page_locked(memory)
+        runtime.check_copy(other)
         del owner
         gc.collect()
         assert runtime.locked == {}
         assert not pinned.is_page_locked(mine)
 
 
+@pytest.mark.parametrize("halves", [(0, 1), (1, 0)])
+def test_torch_s_answer_counts_only_for_memory_of_which_none_was_locked_here(
+    runtime: LockedMemory, halves: tuple[int, int]
+) -> None:
+    """Torch answers for all parts of a storage alike: by the storage's first byte."""
+    parts = [alone(8)[half * 4 * PAGESIZE :][: 4 * PAGESIZE] for half in halves]
+    memory = parts[0].untyped_storage()
+    pages = pinned.LockedPages(memory.data_ptr() + 4 * PAGESIZE * halves[0], 0, parts[0])
+    pages.end = pages.start + 4 * PAGESIZE
+    runtime.locked[pages.start] = 4 * PAGESIZE
+    pinned.LOCKED.append(pages)
+    other = torch.empty(0, dtype=torch.uint8).set_(memory, halves[1] * 4 * PAGESIZE, (4 * PAGESIZE,))
+    assert pinned.is_page_locked(parts[0])
+    assert not pinned.is_page_locked(other)
+    pinned.LOCKED.remove(pages)
+
+
 def test_a_tensor_with_gaps_is_locked_if_its_last_value_is(runtime: LockedMemory) -> None:
-    memory = torch.zeros(6 * PAGESIZE, dtype=torch.uint8)
-    first = -memory.data_ptr() % PAGESIZE
-    owner = Owner()
-    ops.pin_in_place(memory[first : first + 2 * PAGESIZE], owner)
-    assert pinned.is_page_locked(memory[first : first + 2 * PAGESIZE : 100])
-    assert not pinned.is_page_locked(memory[first : first + 2 * PAGESIZE + 1 : PAGESIZE])
+    memory, owner = alone(6), Owner()
+    ops.pin_in_place(memory, owner)
+    assert pinned.is_page_locked(memory[::100])
     assert not pinned.is_page_locked(memory.to("meta"))
-    assert not pinned.is_page_locked(memory[:0])
+    (copy,) = pinned.page_lock([memory[::100]], owner)
+    assert copy.is_contiguous()
+    assert runtime.holds_all(copy)
+    part = pinned.LOCKED[0]
+    part.end -= 1
+    assert not pinned.is_page_locked(memory[PAGESIZE - 1 :: PAGESIZE])
+    assert pinned.is_page_locked(memory[: 5 * PAGESIZE : PAGESIZE])
     del owner
+
+
+def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take memory on a GPU in each worker process."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, device=None: pytest.fail("torch was asked"))
+    assert not pinned.is_page_locked(torch.zeros(3))
+    ops.cumulate_weights(torch.tensor([0, 2]), torch.ones(2))
+
+
+def test_a_device_is_waited_for_before_memory_is_unlocked(runtime: LockedMemory) -> None:
+    with emulated_runtime.installed() as order:
+        tensor, owner = alone(1), Owner()
+        ops.pin_in_place(tensor, owner)
+        order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])  # type: ignore[arg-type]
+        del owner
+        gc.collect()
+        assert order.faults == []
+    assert runtime.locked == {}
+
+
+def test_another_tensor_takes_the_place_of_the_one_before(runtime: LockedMemory) -> None:
+    owner, before, after = Owner(), alone(1), alone(2)
+    pinned.page_lock([before], owner)
+    assert pinned.page_lock_instead(after, owner) is after
+    assert list(runtime.locked) == [after.data_ptr()]
+    runtime.status = {0: 2, READ_ONLY: 2}
+    with pytest.raises(RuntimeError, match="CUDA can't page-lock"):
+        pinned.page_lock_instead(alone(3), owner)
+    assert list(runtime.locked) == [after.data_ptr()]
+    del owner
+    gc.collect()
+    assert runtime.locked == {}
+
+
+def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
+    owner = Owner()
+    (locked,) = pinned.page_lock([alone(1)], owner)
+    assert in_child(lambda: (pinned.is_locked_in_place(locked), len(pinned.HELD))) == "(False, 0)"
+    assert pinned.is_locked_in_place(locked)
 
 
 def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
     runtime.status[0] = 1
-    tensor, owner = torch.zeros(10), Owner()
+    tensor, owner = alone(1), Owner()
     ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
     del owner
@@ -150,12 +247,11 @@ def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) ->
 
 
 def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory) -> None:
-    memory = torch.zeros(3 * PAGESIZE, dtype=torch.uint8)
-    middle, owner = memory[PAGESIZE + 10 : PAGESIZE + 20], Owner()
-    ops.pin_in_place(middle, owner)
+    owner = Owner()
+    ops.pin_in_place(alone(1), owner)
     runtime.status = {0: 2, READ_ONLY: 2}
     with pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 2\); free mem"):
-        ops.pin_in_place(memory, Owner())
+        ops.pin_in_place(alone(3), Owner())
     del owner
     gc.collect()
     assert runtime.locked == {}
@@ -163,12 +259,12 @@ def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemo
 
 def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: LockedMemory) -> None:
     owner, other = Owner(), Owner()
-    ops.pin_in_place(torch.zeros(10), owner)
+    ops.pin_in_place(alone(1), owner)
     with pinned.LOCK:
         del owner
         gc.collect()
         assert runtime.locked
-    ops.pin_in_place(torch.zeros(10 * PAGESIZE), other)
+    ops.pin_in_place(alone(10), other)
     del other
     gc.collect()
     assert runtime.locked == {}

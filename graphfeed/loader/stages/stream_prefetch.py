@@ -24,7 +24,8 @@ class StreamPrefetch(Datapipe):
     mini-batches in use.
 
     The stream waits for the work that the caller issued before the epoch. Later changes to memory on the device, such
-    as to a feature, are not ordered with what is prefetched.
+    as to a feature, are not ordered with what is prefetched. When the epoch ends, or is left early, the caller's stream
+    waits for the stream, so that what the caller frees or changes then is no longer in use.
     """
 
     datapipe: Datapipe
@@ -45,13 +46,18 @@ class StreamPrefetch(Datapipe):
         used: deque[torch.cuda.Event] = deque()
         prefetch = Prefetch(WithCudaEvent(self.datapipe, self.stream, device), self.buffer_size, self.timeout_seconds)
         RUN_OF[prefetch] = run
-        with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
-            for minibatch, event in ahead:
-                if len(used) > self.buffer_size:
-                    run.wait(self, "reader", used.popleft().synchronize)
-                hand_over(minibatch, event, device)
-                yield minibatch
-                used.append(torch.cuda.current_stream(device).record_event())
+        try:
+            with closing(iter(prefetch)) as ahead:  # type: ignore[type-var]
+                for minibatch, event in ahead:
+                    if len(used) > self.buffer_size:
+                        run.wait(self, "reader", used.popleft().synchronize)
+                    hand_over(minibatch, event, device)
+                    yield minibatch
+                    # Waiting for one that doesn't block would keep a core busy.
+                    step = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+                    used.append(torch.cuda.current_stream(device).record_event(step))
+        finally:
+            torch.cuda.current_stream(device).wait_stream(side_stream(device, self.stream))
 
     def __len__(self) -> int:
         """Return the number of mini-batches in an epoch."""

@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import gather_rows, pin_in_place
+from graphfeed.ops import gather_rows
 from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
@@ -187,10 +187,11 @@ class TorchBasedFeature(Shareable, Feature):
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
         """Replace the tensor, or overwrite the rows at `ids` in place.
 
-        Rows of a read-only array are copied before the first of them is overwritten.
+        Rows of a read-only array are copied before the first of them is overwritten. If the old tensor was pinned, the
+        new one is, too, and memory that `pin_memory_()` had locked is released.
         """
         if ids is None:
-            self._tensor, self._read_only = check_rows(value), is_read_only(value)
+            self._replace(check_rows(value), is_read_only(value))
             return
         value, ids = as_tensor("value", value), as_ids("ids", ids)
         if len(ids) != len(value):
@@ -202,8 +203,15 @@ class TorchBasedFeature(Shareable, Feature):
         if value.requires_grad:
             raise ValueError("value requires gradients, and rows that are read have none; give .detach() of it")
         if self._read_only:
-            self._tensor, self._read_only = self._tensor.clone(), False
+            self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
+
+    def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
+        if self.is_pinned() and rows.is_cpu:
+            locked = page_lock_instead(rows, self)
+            read_only = read_only and locked is rows
+            rows = locked
+        self._tensor, self._read_only = rows, read_only
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata of the feature."""
@@ -214,15 +222,19 @@ class TorchBasedFeature(Shareable, Feature):
         return is_page_locked(self._tensor)
 
     def pin_memory_(self) -> Self:
-        """Page-lock the tensor where it lies, without a copy, for as long as the feature lives; return this object.
+        """Page-lock the tensor for as long as the feature lives, and return this object.
 
-        Pickling a large feature moves it to shared memory that is not page-locked, so pin it after that.
+        A large tensor, or one in a mapped file or in shared memory, is locked where it lies. Another one shares its
+        pages with other memory, and is replaced by a copy. Pickling a large feature moves it to shared memory that is
+        not page-locked, so pin it after that.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
+            ValueError: The tensor is not on the CPU.
         """
         check_can_pin("pin_memory_")
-        pin_in_place(self._tensor, self)
+        (locked,) = page_lock([self._tensor], self)
+        self._tensor, self._read_only = locked, self._read_only and locked is self._tensor
         return self
 
     def to(self, device: torch.device | str) -> Self:

@@ -12,14 +12,15 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.checks import check_can_pin, check_vector
+from graphfeed.ops.checks import check_vector
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.pinned import page_lock_alike
 from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
+from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shared import Shareable
-from graphfeed.storage.memory.tensor_tree import move, tensors_in
+from graphfeed.storage.memory.tensor_tree import move
 
 DERIVING = threading.RLock()
 """Held while a graph derives arrays from its own, so that two threads don't do it twice.
@@ -100,7 +101,7 @@ class GraphArrays(Shareable):
             node_attributes=as_attributes("node", node_attributes),
             edge_attributes=as_attributes("edge", edge_attributes),
         )
-        self._derived: dict[str, tuple[Tensors, Tensors]] = {}
+        self._derived: dict[str, tuple[Any, ...]] = {}
 
     @property
     def node_attributes(self) -> Mapping[str, torch.Tensor]:
@@ -178,7 +179,7 @@ class GraphArrays(Shareable):
     def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
         """Return what is computed from some tensors of the graph, once for as long as it has these.
 
-        The results are pickled and shared together with the graph, and page-locked if it is.
+        The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
 
         Args:
             name: What it is.
@@ -186,14 +187,16 @@ class GraphArrays(Shareable):
             make: Computes it; one thread at a time.
         """
         with DERIVING:
-            known: tuple[Tensors, Tensors] | None = self._derived.get(name)
+            known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                known = (sources, make())
-                for tensor in tensors_in(known[1]) if is_page_locked(self.indices) else ():
-                    ops.pin_in_place(tensor, self)
+                made = page_lock_alike(make(), self, self.indices)
+                known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
-        return known[1]
+        results: Tensors = known[1]
+        for published in known[2:]:
+            published.wait(results)
+        return results
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""
@@ -266,19 +269,16 @@ class GraphArrays(Shareable):
         return type(self)(**{name: move(value, device) for name, value in self.fields().items()})
 
     def pin_memory_(self) -> Self:
-        """Page-lock the arrays in place until the graph is deleted, so that a GPU can read them; return this object.
+        """Page-lock the arrays until the graph is deleted, so that a GPU can read them; return this object.
 
-        Nothing is copied. Pickling a large graph moves it to shared memory, which is not page-locked: pin the graph
-        after that.
+        Large arrays and those in mapped files or shared memory are locked where they lie, others are copied, because
+        they share pages with other memory. Pickling a large graph moves it to memory that is not locked: pin it then.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
-            ValueError: An array is not on the CPU, or not contiguous.
+            ValueError: An array is not on the CPU.
         """
-        check_can_pin("pin_memory_")
-        for tensor in tensors_in(vars(self)):  # including what was computed from the fields
-            ops.pin_in_place(tensor, self)
-        return self
+        return self._pin()  # including what was computed from the fields
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the graph with its attributes to a file for `load_graph`; a failure leaves the old file in place."""

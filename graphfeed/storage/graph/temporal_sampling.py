@@ -9,7 +9,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.pinned import is_locked_in_place, is_page_locked
+from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
@@ -269,7 +269,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
             f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
         )
         order = kept if links is None else ops.linked_order(links)
-        if links is not None and is_locked_in_place(links):  # for a GPU, which reads the order where it lies
+        if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
             (order,) = graph.derived(
                 f"order of links {which}", (links,), lambda: (ops.linked_order(links).contiguous(),)
             )

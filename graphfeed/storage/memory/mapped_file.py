@@ -6,7 +6,6 @@ another library. Linux only; elsewhere no tensor is known to lie in a file.
 
 import mmap
 import os
-import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -15,47 +14,11 @@ from pathlib import Path
 
 import torch
 
+from graphfeed.ops.own_pages import TABLE, Region, read_regions
 from graphfeed.storage.memory.memory_map import MemoryFile
 
-TABLE = Path("/proc/self/maps")
 DETAILED_TABLE = Path("/proc/self/smaps")
 """Also tells how much of each mapping was written to. It takes the system longer: up to a second per 100 GB in use."""
-HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (\d+)\s*(.*)")
-WRITTEN = re.compile(r"(?:Anonymous|Swap):\s+(\d+) kB")
-
-
-@dataclass(slots=True)
-class Region:
-    """Addresses of this process, and the part of a file that they show."""
-
-    start: int
-    stop: int
-    offset: int
-    """Where that part begins in the file."""
-    inode: int
-    path: str
-    shared: bool
-    """Whether writes go to the file, rather than to copies of its pages."""
-    writable: bool
-    written: int = 0
-    """How many kB are such copies by now."""
-
-
-def read_regions(table: Path) -> list[Region]:
-    """Return the regions with a file, in ascending order; none on a system without such a table."""
-    try:
-        lines = table.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    regions: list[Region] = []
-    for line in lines:
-        if found := HEADER.fullmatch(line):
-            start, stop, access, offset, inode, path = found.groups()
-            numbers = (int(start, 16), int(stop, 16), int(offset, 16), int(inode))
-            regions.append(Region(*numbers, path.replace(r"\012", "\n"), access[3] == "s", access[1] == "w"))
-        elif found := WRITTEN.fullmatch(line):
-            regions[-1].written += int(found[1])
-    return [region for region in regions if region.path.startswith("/")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,13 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.checks import check_can_pin
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.pinned import page_lock
 from graphfeed.ops.verified import passed_among, trust_copies
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
-from graphfeed.storage.memory.tensor_tree import map_leaves
+from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
 
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
@@ -250,6 +252,21 @@ class Shareable:
             trust_copies(passed, tensors)
             self.__dict__["_block"] = block
         return {**state, "handle": block.handle}
+
+    def _pin(self) -> Self:
+        """Page-lock the tensors until this object is deleted, in place or as copies; return this object."""
+        check_can_pin("pin_memory_")
+        away = next((tensor.device for tensor in tensors_in(vars(self)) if not tensor.is_cpu), None)
+        if away is not None:
+            raise ValueError(
+                f"only memory of the CPU can be pinned, but a tensor is on {away}; move it with .to('cpu')"
+            )
+        with MOVING:
+            skeleton, tensors = self._extracted()
+            locked = page_lock(tensors, self)
+            self.__dict__.update(insert_tensors(skeleton, locked))
+            trust_copies(passed_among(tensors), locked)
+        return self
 
     def _find_places(self, tensors: Sequence[torch.Tensor]) -> list[FilePlace | None]:
         """Return where large tensors lie in files; None for those that don't, or that lie in the block already."""

@@ -6,9 +6,13 @@ from contextlib import contextmanager
 
 import torch
 
+from graphfeed.ops.backend import is_gpu
+
 
 class StreamOrderedLock:
     """Lets one thread at a time use some tensors. On a GPU, its stream also waits for the stream of the last holder.
+
+    The first holder waits for the stream that was current when the lock was made, where the tensors get their values.
 
     A thread never waits for the device here. It waits only for other threads while they launch their kernels.
 
@@ -24,20 +28,20 @@ class StreamOrderedLock:
 
     def __init__(self, *tensors: torch.Tensor) -> None:
         self.tensors = tensors
+        self.device = tensors[0].device
         self.lock = threading.Lock()
-        self.last: torch.cuda.Event | None = None
+        self.last = torch.cuda.current_stream(self.device).record_event() if is_gpu(self.device) else None
         """On a GPU, the event recorded behind the work of the last holder."""
 
     @contextmanager
     def acquire(self) -> Iterator[None]:
         """Hold the lock for the length of a `with` block."""
         with self.lock:
-            if self.tensors[0].device.type != "cuda":
+            if self.last is None:
                 yield
                 return
-            stream = torch.cuda.current_stream(self.tensors[0].device)
-            if self.last is not None:
-                stream.wait_event(self.last)
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_event(self.last)
             for tensor in self.tensors:
                 tensor.record_stream(stream)
             try:

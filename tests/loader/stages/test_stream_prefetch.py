@@ -16,6 +16,7 @@ from tests import pipelines
 from tests.digests import digest, digests
 from tests.loader.late_streams import OTHER_VALUE, Event, Late, current_stream, late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
+from tests.ops.emulated_runtime import ORDER
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -51,6 +52,8 @@ def test_without_the_caller_s_wait_late_copies_would_show(log: Log, monkeypatch:
     with gf.DataLoader(items.copy_to("meta"), 2, seed=3) as loader:
         minibatches = iter(loader)
         assert next(minibatches).seeds.tolist() == [OTHER_VALUE] * 10
+    assert {fault.partition(" reads ")[0] for fault in ORDER.faults} == {"tolist on caller"}
+    ORDER.faults.clear()
 
 
 def test_the_caller_s_stream_waits_behind_the_copies_and_is_known_to_the_allocator(log: Log) -> None:

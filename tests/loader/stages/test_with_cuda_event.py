@@ -43,8 +43,8 @@ def test_each_event_is_behind_the_work_of_its_mini_batch() -> None:
     with late_streams():
         recorded: Any = WithCudaEvent(items().copy_to("meta", True), "mine", DEVICE)
         for place, (minibatch, event) in enumerate(recorded):
-            assert minibatch.seeds.tolist() == [OTHER_VALUE]
-            event.synchronize()
+            assert minibatch.seeds.held.tolist() == [OTHER_VALUE]
+            current_stream(DEVICE).wait_event(event)
             assert minibatch.seeds.tolist() == [place]
 
 

@@ -1,4 +1,6 @@
 import pickle
+import warnings
+from mmap import PAGESIZE, mmap
 from typing import Any
 
 import pytest
@@ -6,6 +8,7 @@ import torch
 
 from graphfeed.storage import Feature, TorchBasedFeature
 from tests.digests import assert_same
+from tests.ops.locked_memory import LockedMemory
 from tests.tensors import DTYPES
 
 ROWS = torch.arange(12).reshape(4, 3)
@@ -159,16 +162,45 @@ def test_pinning_without_a_device_is_one_error() -> None:
         TorchBasedFeature(ROWS).pin_memory_()
 
 
-def test_a_feature_is_pinned_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned: list[tuple[int, object]] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(
-        "graphfeed.storage.features.feature.pin_in_place",
-        lambda tensor, owner: pinned.append((tensor.data_ptr(), owner)),
-    )
-    feature = TorchBasedFeature(ROWS)
-    feature.pin_memory_()
-    assert pinned == [(ROWS.data_ptr(), feature)]
+def mapped(rows: int) -> torch.Tensor:
+    """Return rows on pages that hold nothing else."""
+    return torch.frombuffer(mmap(-1, rows * PAGESIZE), dtype=torch.float32).reshape(rows, -1)
+
+
+def test_a_feature_is_pinned_where_it_lies_or_as_a_copy() -> None:
+    with LockedMemory().installed() as memory:
+        for rows in (mapped(2), ROWS.clone()):
+            feature = TorchBasedFeature(rows).pin_memory_()
+            assert feature.is_pinned()
+            assert memory.holds_all(feature.read())
+            assert torch.equal(feature.read(), rows)
+            assert (feature.read() is rows) == (rows.shape[0] == 2)
+            del feature
+        with pytest.raises(ValueError, match="only memory of the CPU can be page-locked, but a tensor is on meta"):
+            TorchBasedFeature(ROWS.to("meta")).pin_memory_()
+
+
+def test_rows_that_replace_pinned_ones_are_pinned() -> None:
+    with LockedMemory().installed() as memory:
+        first, second = mapped(2), mapped(3)
+        feature = TorchBasedFeature(first).pin_memory_()
+        feature.update(second)
+        assert feature.read() is second
+        assert list(memory.locked) == [second.data_ptr()]
+        feature.update(ROWS)
+        assert feature.is_pinned()
+        assert not memory.holds_all(second)
+        assert torch.equal(feature.read(), ROWS)
+        read_only = ROWS.numpy().copy()
+        read_only.flags.writeable = False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of arrays that can't be written
+            feature = TorchBasedFeature(read_only)
+        memory.locked[feature.read().data_ptr()] = feature.read().nbytes  # as somebody else may have pinned it
+        feature.update(ROWS[:1] + 1, torch.tensor([0]))
+        assert feature.is_pinned()
+        assert torch.equal(feature.read()[0], ROWS[0] + 1)
+        assert torch.equal(torch.from_numpy(read_only.copy()), ROWS)
 
 
 def test_it_moves_to_a_device_as_another_feature() -> None:

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.features import feature as feature_module
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
-from graphfeed.storage.graph import graph_arrays
 from tests.array_likes import AS
 from tests.digests import assert_same
+from tests.ops.locked_memory import LockedMemory
 
 ROWS = torch.arange(12.0).reshape(4, 3)
 IDS = torch.tensor([3, 0, 3])
@@ -99,15 +98,12 @@ def test_a_store_has_a_list_of_keys_and_takes_edge_types_as_tuples() -> None:
     assert store.keys()[1] == ("node", None, "feat")
 
 
-def test_pinning_returns_what_is_pinned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in (feature_module, graph_arrays):
-        monkeypatch.setattr(module, "check_can_pin", lambda name: None)
-    monkeypatch.setattr(feature_module, "pin_in_place", lambda tensor, owner: None)
-    monkeypatch.setattr("graphfeed.ops.pin_in_place", lambda tensor, owner: None)
+def test_pinning_returns_what_is_pinned(tmp_path: Path) -> None:
     np.save(tmp_path / "feat.npy", ROWS.numpy())
     spec = OnDiskFeatureData("node", "feat", "numpy", tmp_path / "feat.npy")
     disk = gf.DiskBasedFeature(tmp_path / "feat.npy")
-    for pinned in (gf.from_coo(([0], [1]), 2), gf.TorchBasedFeature(ROWS), gf.TorchBasedFeatureStore([spec])):
-        assert pinned.pin_memory_() is pinned
+    with LockedMemory().installed():
+        for pinned in (gf.from_coo(([0], [1]), 2), gf.TorchBasedFeature(ROWS), gf.TorchBasedFeatureStore([spec])):
+            assert pinned.pin_memory_() is pinned
     with pytest.warns(UserWarning, match="does nothing"):
         assert disk.pin_memory_() is disk

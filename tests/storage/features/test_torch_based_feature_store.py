@@ -7,6 +7,7 @@ import torch
 
 from graphfeed.storage import DiskBasedFeature, OnDiskFeatureData, TorchBasedFeature, TorchBasedFeatureStore
 from tests.digests import assert_same
+from tests.ops.locked_memory import LockedMemory
 
 ROWS = torch.arange(6.0).reshape(3, 2)
 
@@ -72,15 +73,8 @@ def test_what_lies_in_memory_moves_and_what_is_on_disk_stays(folder: Path) -> No
     assert_same(store.read("node", None, "a"), ROWS)
 
 
-def test_what_lies_in_memory_is_pinned(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned: list[int] = []
-
-    def pin(tensor: torch.Tensor, owner: object) -> None:
-        pinned.append(tensor.data_ptr())
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("graphfeed.storage.features.feature.pin_in_place", pin)
+def test_what_lies_in_memory_is_pinned(folder: Path) -> None:
     store = TorchBasedFeatureStore([OnDiskFeatureData("node", "a", "torch", folder / "rows.pt")])
-    before = store.read("node", None, "a")
-    store.pin_memory_()
-    assert pinned == [before.data_ptr()]
+    with LockedMemory().installed() as memory:
+        store.pin_memory_()
+        assert memory.holds_all(store.read("node", None, "a"))

@@ -1,18 +1,19 @@
 """What the in-memory graph holds; what it refuses is in test_graph_errors.py."""
 
 import gc
+import pickle
 from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 
-from graphfeed import ops
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SamplingRequest, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import Checked
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
+from tests.ops.locked_memory import LockedMemory
 from tests.storage.graph.test_fused_csc_sampling_graph import ALL, INDICES, INDPTR, make_graph, make_typed_graph
 
 
@@ -164,20 +165,35 @@ def test_it_moves_to_a_device_as_another_graph() -> None:
     assert graph.to(torch.device("cpu")).indices is graph.indices
 
 
-def test_every_array_is_pinned_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_array_is_pinned_and_so_is_what_is_made_of_them() -> None:
     graph = make_typed_graph(w=torch.rand(6))
-    pinned: list[tuple[torch.Tensor, object]] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(ops, "pin_in_place", lambda tensor, owner: pinned.append((tensor, owner)))
-    graph.pin_memory_()
-    assert [id(part) for part in tensors_in(graph.fields())] == [id(tensor) for tensor, _ in pinned]
-    assert all(owner is graph for _, owner in pinned)
-    assert len(pinned) > 4
+    before = graph.cumulative_weights("w")
+    with LockedMemory().installed() as memory:
+        graph.pin_memory_()
+        assert all(memory.holds_all(part) for part in tensors_in(vars(graph)))
+        assert torch.equal(graph.cumulative_weights("w"), before)
+        graph.add_edge_attribute("v", torch.rand(6))
+        assert memory.holds_all(graph.cumulative_weights("v"))
+
+
+def test_a_graph_in_shared_memory_is_pinned_there_and_stays_there() -> None:
+    graph = make_typed_graph(w=torch.rand(6), large=torch.zeros(6, 2000))
+    handle = pickle.dumps(graph)
+    arrays = list(tensors_in(graph.fields()))
+    with LockedMemory().installed() as memory:
+        graph.pin_memory_()
+        assert len(memory.locked) == 1  # arrays without values need no memory
+        assert all(mine is before for mine, before in zip(tensors_in(graph.fields()), arrays, strict=True))
+        assert pickle.dumps(graph) == handle
+        del graph
+        gc.collect()
+        assert memory.locked == {}
 
 
 @pytest.mark.gpu
 def test_a_pinned_graph_is_released_when_it_dies() -> None:
-    graph = make_typed_graph(w=torch.rand(6))
+    graph = make_typed_graph(w=torch.rand(6), large=torch.zeros(6, 2000))
+    pickle.dumps(graph)
     arrays = list(tensors_in(graph.fields()))
     graph.pin_memory_()
     assert all(tensor.is_pinned() for tensor in arrays)

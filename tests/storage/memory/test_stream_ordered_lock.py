@@ -49,7 +49,8 @@ def test_each_stream_waits_for_the_one_before(monkeypatch: pytest.MonkeyPatch) -
     with lock.acquire():
         pass
     assert log == [
-        "used on first", "work", "first records",
+        "first records",
+        "first waits for first's event", "used on first", "work", "first records",
         "second waits for first's event", "used on second", "second records",
         "second waits for second's event", "used on second", "second records",
     ]  # fmt: skip

@@ -1,0 +1,52 @@
+"""Tensors on a GPU that one CUDA stream makes, and every stream may read."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+
+from graphfeed.ops.backend import on_gpu
+
+
+class Published:
+    """Remembers behind which work of which stream some tensors are made.
+
+    A kernel is started before it has run, so another thread may find tensors that are not written yet. In another
+    process there is nothing to wait for.
+
+    Args:
+        stream: The stream that makes the tensors; None for tensors that are there.
+
+    Example:
+        On a CPU, tensors are there:
+
+        >>> Published.on_gpu([torch.zeros(2), None])
+        []
+        >>> Published(None).wait([])
+    """
+
+    def __init__(self, stream: torch.cuda.Stream | None) -> None:
+        self.stream = stream
+        self.event = None if stream is None else stream.record_event()
+
+    @classmethod
+    def on_gpu(cls, tensors: Sequence[torch.Tensor | None]) -> list[Self]:
+        """Publish what was just launched on the current stream; empty if no tensor lies on a GPU."""
+        device = next((tensor.device for tensor in tensors if tensor is not None and on_gpu(tensor)), None)
+        return [] if device is None else [cls(torch.cuda.current_stream(device))]
+
+    def wait(self, tensors: Sequence[torch.Tensor | None]) -> None:
+        """Let the calling thread's current stream wait for the tensors, and keep their memory until it is done."""
+        if self.stream is None or self.event is None:
+            return
+        stream = torch.cuda.current_stream(self.stream.device)
+        if stream == self.stream:
+            return
+        stream.wait_event(self.event)
+        for tensor in tensors:
+            if tensor is not None and on_gpu(tensor):
+                tensor.record_stream(stream)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle nothing of a stream: other processes get tensors that are there."""
+        return type(self), (None,)

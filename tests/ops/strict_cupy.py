@@ -1,0 +1,186 @@
+"""A stand-in for CuPy that refuses what CuPy refuses, and what a GPU would take and do wrong.
+
+A kernel starts on the thread's current device and stream, which must belong together. Its arguments are 8 bytes each,
+as no type is checked on a GPU: a pointer must be the address of a tensor that was given to this very launch, on this
+device, with values as wide as the kernel takes them. What lies on the CPU must be page-locked, and is only read.
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.ops.emulated_runtime import LOCAL, ORDER, Stream, current_stream, index_of
+from tests.ops.locked_memory import LockedMemory
+
+SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
+MAX_THREADS = 1024
+
+
+class PerThread(threading.local):
+    """What CuPy and a launch keep for each thread."""
+
+    def __init__(self) -> None:
+        self.devices: list[int] = []
+        self.streams: list[tuple[int, Stream]] = []
+        self.given: dict[int, list[torch.Tensor]] = {}
+
+
+OWN = PerThread()
+
+
+class Device:
+    """Stands for cupy.cuda.Device."""
+
+    def __init__(self, index: int | None = None) -> None:
+        self.index = LOCAL.device if index is None else index
+
+    def __enter__(self) -> "Device":
+        OWN.devices.append(LOCAL.device)
+        LOCAL.device = self.index
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        LOCAL.device = OWN.devices.pop()
+
+
+class ExternalStream:
+    """Stands for what cupy.cuda.Stream.from_external returns."""
+
+    def __init__(self, address: int) -> None:
+        # Address 0 is the default stream of whichever device is the current one.
+        self.stream = Stream.at[address] if address else current_default()
+
+    def __enter__(self) -> "ExternalStream":
+        assert index_of(self.stream.device) == LOCAL.device, "this stream was not created on the current device"
+        OWN.streams.append((LOCAL.device, self.stream))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        OWN.streams.pop()
+
+
+def current_default() -> Stream:
+    """Return the default stream of the current device."""
+    before, LOCAL.stream = LOCAL.stream, None
+    try:
+        return current_stream(LOCAL.device)
+    finally:
+        LOCAL.stream = before
+
+
+def from_external(handle: Any) -> ExternalStream:
+    """Return a stream that another library made."""
+    version, address = handle.__cuda_stream__()
+    assert version == 0
+    return ExternalStream(address)
+
+
+class Parameter:
+    """A parameter of a kernel, by its declaration."""
+
+    def __init__(self, text: str) -> None:
+        self.name = text.split()[-1].lstrip("*")
+        self.kind = re.sub(r"\w+\s*$", "", text).strip()
+        self.points = "*" in self.kind
+        self.const = self.kind.startswith("const ")
+        self.width = WIDTHS.get(self.kind.removeprefix("const ").rstrip("* "))
+
+    def refuse(self, value: Any, tensor: torch.Tensor | None, memory: LockedMemory) -> str | None:
+        """Say what is wrong about an argument, if anything is."""
+        wanted = np.uint64 if self.points or self.kind == "u64" else np.int64
+        is_null = self.points and type(value) is np.int64 and value == 0
+        if type(value) is not wanted and not is_null:
+            return f"{self.kind} {self.name} takes {wanted.__name__}, but was given a {type(value).__name__}"
+        if not self.points or not int(value):
+            return None
+        if tensor is None:
+            return f"{self.name} is no address of a tensor that this launch was given"
+        if self.width not in (None, tensor.itemsize):
+            return f"{self.kind} {self.name} was given a tensor of {tensor.dtype}"
+        if not tensor.is_cpu:
+            here = index_of(tensor.device) == LOCAL.device
+            return None if here else f"{self.name} lies on {tensor.device}, but the kernel runs on {LOCAL.device}"
+        if not self.const:
+            return f"{self.name} lies in the CPU's memory, and the kernel writes to it"
+        locked = memory.holds_all(tensor)
+        return None if locked else f"illegal address: {self.name} has {tensor.numel()} values that are not page-locked"
+
+
+class Launched:
+    """What one launch was given, in the order of a kernel's parameters."""
+
+    def __init__(self, parameters: list[Parameter], values: tuple[Any, ...]) -> None:
+        self.parameters = parameters
+        self.tensors = [self.tensor_at(int(v)) if p.points else None for p, v in zip(parameters, values, strict=True)]
+
+    @staticmethod
+    def tensor_at(address: int) -> torch.Tensor | None:
+        """Return the next tensor that was given with an address."""
+        found = OWN.given.get(address)
+        return None if not found else found.pop(0)
+
+    def those(self, *, const: bool, on_cpu: bool = False) -> list[torch.Tensor]:
+        """Return the tensors that are only read, or that are written."""
+        pairs = zip(self.parameters, self.tensors, strict=True)
+        return [
+            tensor for own, tensor in pairs if tensor is not None and own.const == const and tensor.is_cpu == on_cpu
+        ]
+
+
+def note(value: Any) -> None:
+    """Note a tensor that is handed to the next kernel of this thread."""
+    if isinstance(value, torch.Tensor) and value.numel():
+        OWN.given.setdefault(value.data_ptr(), []).append(value)
+
+
+class Function:
+    """Stands for a kernel of cupy.RawModule; `start` runs it."""
+
+    def __init__(self, name: str, signature: str, start: Callable[..., None], memory: LockedMemory) -> None:
+        self.name = name
+        self.parameters = [Parameter(text) for text in signature.split(",")]
+        self.start = start
+        self.memory = memory
+        self.device = LOCAL.device
+
+    def __call__(self, grid: tuple[int, ...], block: tuple[int, ...], values: tuple[Any, ...]) -> None:
+        assert len(values) == len(self.parameters), f"{self.name} takes {len(self.parameters)} arguments"
+        assert len(grid) == len(block) == 1
+        assert 0 < grid[0] < 1 << 31
+        assert 0 < block[0] <= MAX_THREADS
+        assert block[0] % 32 == 0, "blocks consist of whole warps"
+        assert self.device == LOCAL.device, f"{self.name} was loaded for {self.device}, but {LOCAL.device} is current"
+        own, stream = OWN.streams[-1] if OWN.streams else (LOCAL.device, current_default())
+        assert own == LOCAL.device, f"{self.name} starts on a stream of {own}, but {LOCAL.device} is current"
+        try:
+            given = Launched(self.parameters, values)
+            for parameter, value, tensor in zip(self.parameters, values, given.tensors, strict=True):
+                wrong = parameter.refuse(value, tensor, self.memory)
+                assert wrong is None, f"{self.name}: {wrong}"
+        finally:
+            OWN.given.clear()
+        stream.work()
+        ORDER.use(
+            stream,
+            self.name,
+            reads=given.those(const=True),
+            writes=given.those(const=False),
+            bus=given.those(const=True, on_cpu=True),
+        )
+        self.start(grid[0], block[0], values, given)
+
+
+def make_cupy(module: type) -> SimpleNamespace:
+    """Return what stands for the package."""
+    return SimpleNamespace(
+        RawModule=module,
+        cuda=SimpleNamespace(
+            Device=Device, Stream=SimpleNamespace(from_external=from_external), is_available=lambda: True
+        ),
+    )
