@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from importlib.util import find_spec
+from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -195,7 +196,8 @@ def check_compiler(device: torch.device) -> Finding:
 
 def check_memory(device: torch.device) -> Finding:
     """Page-lock memory where it lies, and let a kernel read it."""
-    values = torch.arange(PINNED_BYTES // 8).reshape(-1, 8)
+    values = torch.frombuffer(mmap(-1, PINNED_BYTES), dtype=torch.int64).reshape(-1, 8)  # on pages of its own
+    torch.arange(values.numel(), out=values.view(-1))
     index = torch.arange(0, len(values), 1001)
 
     class Owner:

@@ -63,7 +63,7 @@ def is_page_locked(tensor: torch.Tensor) -> bool:
     locked, or may be the one part that is. So what `page_lock` has locked is looked up here, and torch is asked only
     about memory of which none is, and only where it uses CUDA already: asking takes memory on a GPU.
     """
-    if not tensor.is_cpu or not torch.cuda.is_initialized():
+    if not tensor.is_cpu or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     parts = tuple(LOCKED)
     if not parts or tensor.numel() == 0:

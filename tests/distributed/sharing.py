@@ -12,8 +12,9 @@ from torch import distributed
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows, merged_columns
 from graphfeed.distributed.peers import find_place
+from graphfeed.ops.own_pages import TABLE, read_regions
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.memory.mapped_file import TABLE, read_regions, regions_of
+from graphfeed.storage.memory.mapped_file import regions_of
 from tests.digests import digest
 from tests.distributed.equal_pipelines import assign, feature_in_parts
 from tests.distributed.graphs import plain

@@ -13,7 +13,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.cuda.source import device_code
-from tests.ops.emulated_cuda import SIGNATURE, Cuda, EmulatedCuda, import_launch
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, import_launch
+from tests.ops.strict_cupy import SIGNATURE
 
 
 def find_compiler() -> ctypes.CDLL:

@@ -6,7 +6,8 @@ import torch
 from graphfeed.ops import compare_kernels as module
 from graphfeed.ops.compare_kernels import CASES, Place, compare_kernels, make_inputs
 from graphfeed.ops.cuda.source import device_code
-from tests.ops.emulated_cuda import SIGNATURE, Cuda, EmulatedCuda, device_of
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.ops.strict_cupy import SIGNATURE
 
 
 @pytest.mark.slow

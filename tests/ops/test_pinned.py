@@ -175,7 +175,7 @@ def test_torch_s_answer_counts_only_for_memory_of_which_none_was_locked_here(
     pages.end = pages.start + 4 * PAGESIZE
     runtime.locked[pages.start] = 4 * PAGESIZE
     pinned.LOCKED.append(pages)
-    other = torch.empty(0, dtype=torch.uint8).set_(memory, halves[1] * 4 * PAGESIZE, (4 * PAGESIZE,))
+    other = torch.empty(0, dtype=torch.uint8).set_(memory, halves[1] * 4 * PAGESIZE, (4 * PAGESIZE,), (1,))
     assert pinned.is_page_locked(parts[0])
     assert not pinned.is_page_locked(other)
     pinned.LOCKED.remove(pages)

@@ -63,7 +63,7 @@ def test_handing_over_waits_first_and_tells_the_allocator() -> None:
         tensor, other = Pretended(torch.ones(2)), Stream()
         hand_over({"x": tensor}, other.record_event(), torch.device("meta", 0))  # type: ignore[arg-type]
         assert log == [(other.name, "records"), (CALLER.name, "waits for", other.name)]
-        assert tensor.used_on == {CALLER.name}  # type: ignore[attr-defined]
+        assert tensor.used_on == {CALLER.name}
 
 
 def test_a_device_has_one_stream_of_a_name() -> None:
