@@ -24,6 +24,7 @@ from graphfeed.pyg.hgt_loader import HGTLoader
 from graphfeed.pyg.imbalanced_sampler import ImbalancedSampler
 from graphfeed.pyg.induce_trees import InduceTrees
 from graphfeed.pyg.init_worker import InitWorker
+from graphfeed.pyg.items_at import ItemsAt
 from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
 from graphfeed.pyg.link_loader import LinkLoader
 from graphfeed.pyg.link_neighbor_loader import LinkNeighborLoader
@@ -87,6 +88,7 @@ __all__ = [
     "ImbalancedSampler",
     "InduceTrees",
     "InitWorker",
+    "ItemsAt",
     "LinkLoader",
     "LinkNeighborLoader",
     "LinkSeeds",

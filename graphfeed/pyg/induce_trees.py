@@ -8,11 +8,13 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.subgraph_sampler import check_graph
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import expand_indptr
+from graphfeed.ops import InducedEdges, induce_trees
+from graphfeed.ops.rows.gather import take_rows
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.pyg.to_sampler_output import import_pyg
-from graphfeed.storage import SamplingGraph
+from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
 from graphfeed.storage.graph.new_nodes import trees_of_rows
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
 
 class InduceTrees(Transform):
@@ -45,20 +47,25 @@ class InduceTrees(Transform):
         trees: Any = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
         trees, order = sort_here(trees)
         nodes = rows[order].long()
-        found: Any = self.graph.in_subgraph(rows[order])
-        csc = found.sampled_csc
-        columns = expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(csc.indices))
-        # One number per node of a tree, which an edge's source must be among; it can't overflow.
-        size: Any = self.graph.num_nodes
-        names, places = sort_here(trees * size + nodes)
-        wanted = trees[columns] * size + csc.indices
-        at = torch.searchsorted(names, wanted).clamp_(max=len(names) - 1)
-        inside = names[at] == wanted
-        edge = None if found.original_edge_ids is None else found.original_edge_ids[inside].long()
-        result.output = module.SamplerOutput(nodes, places[at[inside]], columns[inside], edge, trees)
+        starts = torch.searchsorted(trees, torch.arange(int(trees[-1]) + 2 if len(trees) else 1))
+        edges, ids = induce(self.graph, nodes, starts)
+        result.output = module.SamplerOutput(nodes, edges.sources, edges.destinations, ids, trees)
         result.output.metadata = result.metadata
         result.sampled_subgraphs = None
         return result
+
+
+def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> tuple[InducedEdges, torch.Tensor | None]:
+    """Return the edges inside of trees, and their ids if the graph tells them."""
+    if isinstance(graph, FusedCSCSamplingGraph):
+        found = induce_trees(graph.csc_indptr, graph.indices, nodes, nodes, starts)
+        ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+        return found, found.positions if ids is None else take_rows(ids, found.positions).long()
+    whole: Any = graph.in_subgraph(nodes)
+    csc = whole.sampled_csc
+    found = induce_trees(csc.indptr, csc.indices, torch.arange(len(nodes)), nodes, starts)
+    ids = whole.original_edge_ids
+    return found, None if ids is None else ids[found.positions].long()
 
 
 def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,15 +7,15 @@ import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.init_worker import InitWorker
+from graphfeed.pyg.items_at import ItemsAt
 from graphfeed.pyg.ordered_item_sampler import TakesItems
 from graphfeed.pyg.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.torch_options import TorchOptions
 from graphfeed.pyg.zip_batches import ZipBatches
-from graphfeed.storage import HeteroItemSet, ItemSet
+from graphfeed.storage import ItemSet
 
 
 class ZipLoader(PyGLoader):
@@ -28,8 +28,7 @@ class ZipLoader(PyGLoader):
     Args:
         loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
         filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. A `sampler`
-            is read once for each loader, so it must draw from the global generators, or give the same again.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
 
     Raises:
         TypeError: Something else than such loaders, or an argument that there is not.
@@ -45,7 +44,9 @@ class ZipLoader(PyGLoader):
             raise ValueError("loaders is empty; give at least one")
         options = TorchOptions.of(kwargs, type(self).__name__)
         count = min(len(items_of(loader.pipeline)) for loader in loaders)
-        pipes = (with_source(loader.pipeline, options, count) for loader in loaders)
+        # One source for all of them, so that the order of an epoch is read once.
+        source = options.source(ItemSet(count, names="seeds"))
+        pipes = (with_source(loader.pipeline, source) for loader in loaders)
         if filter_per_worker is not None:
             runs_in = PLACEMENTS[filter_per_worker]
             pipes = (pipe.rewrite(lambda stage: place_fetch(stage, runs_in)) for pipe in pipes)
@@ -64,31 +65,15 @@ def items_of(pipe: Datapipe) -> Any:
     return source.item_set
 
 
-def with_source(pipe: Datapipe, options: TorchOptions, count: int) -> Datapipe:
-    """Return a pipeline that takes the first seeds of another one as the options say."""
-    given: Any = find(pipe, TakesItems)[0]
-    source = options.source(first_items(given.item_set, count))
-    if given.minibatcher is not ItemSampler.minibatcher:
-        source = source.rewrite(
-            lambda stage: stage.changed(minibatcher=given.minibatcher) if isinstance(stage, TakesItems) else stage
-        )
+def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
+    """Return a pipeline that takes its items at the positions that a source gives."""
 
     def swap(stage: Datapipe) -> Datapipe:
-        if stage is given:
-            return source
+        if isinstance(stage, TakesItems):
+            return ItemsAt(source, stage.item_set, stage.minibatcher)
         return stage.datapipe if isinstance(stage, InitWorker) else stage
 
     return pipe.rewrite(swap)
-
-
-def first_items(items: ItemSet | HeteroItemSet, count: int) -> ItemSet | HeteroItemSet:
-    """Return the first items of an item set."""
-    if len(items) == count:
-        return items
-    rows = items[:count]
-    if isinstance(items, ItemSet):
-        return ItemSet(rows, names=items.names)
-    return HeteroItemSet({kind: ItemSet(own, names=items.names) for kind, own in rows.items()})
 
 
 def place_fetch(stage: Datapipe, runs_in: Any) -> Datapipe:

@@ -1,15 +1,27 @@
+from typing import Any
+
 import pytest
 import torch
 
-from graphfeed import ItemSampler, ItemSet, from_coo
+from graphfeed import ItemSampler, ItemSet, SamplingGraph, from_coo
 from graphfeed.pyg import InduceTrees
 
 GRAPH = from_coo(([1, 2, 2, 0], [0, 0, 1, 2]), num_nodes=3)
 
 
-def test_an_edge_is_there_in_each_tree_that_has_both_of_its_ends() -> None:
-    pipe = ItemSampler(ItemSet([0, 1], names="seeds"), 2).sample_neighbor(GRAPH, [-1], only_new=True, disjoint=True)
-    (batch,) = InduceTrees(pipe, GRAPH)
+class OneHopGraph(SamplingGraph):
+    """A graph of a user's own, which samples one hop."""
+
+    num_nodes, num_edges = GRAPH.num_nodes, GRAPH.num_edges
+
+    def sample_neighbors(self, *args: Any, **kwargs: Any) -> Any:
+        return GRAPH.sample_neighbors(*args, **kwargs)
+
+
+@pytest.mark.parametrize("graph", [GRAPH, OneHopGraph()], ids=["in memory", "of a user's own"])
+def test_an_edge_is_there_in_each_tree_that_has_both_of_its_ends(graph: SamplingGraph) -> None:
+    pipe = ItemSampler(ItemSet([0, 1], names="seeds"), 2).sample_neighbor(graph, [-1], only_new=True, disjoint=True)
+    (batch,) = InduceTrees(pipe, graph)
     output = batch.output
     assert output.node.tolist() == [0, 1, 2, 1, 2]
     assert output.batch.tolist() == [0, 0, 0, 1, 1]

@@ -14,7 +14,7 @@ SEEDS = torch.tensor([9, 4, 7, 30, 31, 32, 50])
 def make(**options: Any) -> ZipLoader:
     data = homogeneous()
     loaders = [NeighborLoader(data, [2, 2]), NeighborLoader(data, [2, 2]), LinkNeighborLoader(data, [2])]
-    return ZipLoader(loaders, batch_size=16, shuffle=True, **{"seed": 5, **options})
+    return ZipLoader(loaders, batch_size=16, **{"shuffle": True, "seed": 5, **options})
 
 
 def epoch(loader: Any) -> list[Any]:
@@ -37,6 +37,20 @@ def test_a_shuffled_order_is_the_same_for_all() -> None:
     for first, second, links in make():
         assert first.input_id.tolist() == second.input_id.tolist() == links.input_id.tolist()
         assert first.input_id.tolist() != sorted(first.input_id.tolist())
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_sampler_with_a_generator_of_its_own_is_read_once_an_epoch(num_workers: int) -> None:
+    sampler = torch.utils.data.RandomSampler(range(60), generator=torch.Generator().manual_seed(0))
+    with make(shuffle=False, sampler=sampler, num_workers=num_workers) as loader:
+        orders = []
+        for _ in range(2):
+            batches = list(loader)
+            for first, second, links in batches:
+                assert first.input_id.tolist() == second.input_id.tolist() == links.input_id.tolist()
+            orders.append([place for first, _, _ in batches for place in first.input_id.tolist()])
+    own = torch.Generator().manual_seed(0)
+    assert orders == [list(torch.utils.data.RandomSampler(range(60), generator=own)) for _ in range(2)]
 
 
 def test_loaders_that_are_alike_draw_apart() -> None:

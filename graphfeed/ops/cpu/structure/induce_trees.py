@@ -5,6 +5,9 @@ import numpy as np
 from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
 from graphfeed.ops.cpu.random import GOLDEN
 
+SLOTS_PER_NODE = 8
+"""So many that most look-ups, which find nothing, end at once; a tree's table is still in the nearest cache."""
+
 
 @device_function
 def find_slot(keys, mask, node):
@@ -48,7 +51,7 @@ def induce_trees(graph, columns, nodes, starts, keys, places, state, out):
     while tree < starts.size - 1 and not is_full:
         first, last = starts[tree], starts[tree + 1]
         mask = np.int64(4)
-        while mask < 2 * (last - first):
+        while mask < SLOTS_PER_NODE * (last - first):
             mask *= 2
         mask -= 1
         enter_nodes(keys, places, mask, nodes, first, last)
