@@ -24,10 +24,12 @@ SCALING = 0.9
 PEAK = 1.2
 KIND = {"src": "int", "dst": "int", "w": "float"}
 OURS = "graphfeed"
+FILES = 48
+"""As many as threads need to keep to the memory that they may take."""
 
 
 def tables(scale: Scale) -> Iterator[str]:
-    """Yield a table of one core, one of two processes, and one of memory."""
+    """Yield a table of one core, one of two processes, one of threads, and a line about memory."""
     records = 1_000_000 if scale.processes else 5_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "edges.tfrecord"
@@ -38,7 +40,14 @@ def tables(scale: Scale) -> Iterator[str]:
         yield render(f"{title}, one core; ratio to {OURS}", one_core_rows(path, records, scale.repeats))
         if scale.processes:
             yield render(f"{title}, two processes; ratio to one", two_processes(path, records, scale.repeats))
-        yield f"peak memory: {peak(path):.2f} times the tensors (goal <= {PEAK})\n"
+        files = [Path(folder) / f"{number}-of-{FILES}.tfrecord" for number in range(FILES)]
+        for file, part in zip(files, ids.tensor_split(FILES, dim=1), strict=True):
+            write_tfrecords(file, {"src": part[0], "dst": part[1], "w": torch.rand(part.shape[1], 4)})
+        yield render(f"{title} in {FILES} files, wall time; ratio to one core", threads(files, records, scale.repeats))
+        yield (
+            f"peak memory: {peak([path]):.2f} times the tensors of one file, {peak(files):.2f} times those of "
+            f"{FILES} files that threads read (goal <= {PEAK})\n"
+        )
 
 
 def one_core_rows(path: Path, records: int, repeats: int) -> list[Row]:
@@ -102,19 +111,34 @@ def two_processes(path: Path, records: int, repeats: int) -> list[Row]:
     return rows
 
 
-def peak(path: Path) -> float:
-    """Return by how much memory grows while a file is read in a fresh process, as a multiple of its tensors."""
+def threads(files: list[Path], records: int, repeats: int) -> list[Row]:
+    """Return the rate of a thread on each core, beside that of one core."""
+
+    def alone(_: int) -> object:
+        with one_core():
+            return read_tfrecords(files)
+
+    cases: dict[str, Case] = {"one core": alone, "a thread on each core": lambda _: read_tfrecords(files)}
+    found = {
+        name: Times([records / 1e6 / value for value in times.values])
+        for name, times in in_turn(cases, repeats, time.perf_counter).items()
+    }
+    return [Row(name, "M records / s", rates, rates.over(found["one core"])) for name, rates in found.items()]
+
+
+def peak(files: list[Path]) -> float:
+    """Return by how much memory grows while files are read in a fresh process, as a multiple of their tensors."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure_peak, (path,))
+        return pool.apply(measure_peak, (files,))
 
 
-def measure_peak(path: Path) -> float:
+def measure_peak(files: list[Path]) -> float:
     """Measure it."""
-    small = path.with_name("small")
+    small = files[0].with_name("small")
     write_tfrecords(small, {"src": [0], "dst": [0], "w": torch.zeros(1, 4)})
     read_tfrecords(small)
     before = most_memory()
-    found = read_tfrecords(path)
+    found = read_tfrecords(files)
     grown = most_memory() - before
     return grown / sum(values.nbytes for values in found.values())
 

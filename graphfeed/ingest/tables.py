@@ -29,6 +29,8 @@ SHARD = re.compile(r"(\.tfrecords?)-\d+-of-\d+")
 """What the names of a TFRecord file's shards have behind the suffix."""
 BLOCK_BYTES = 1 << 22
 """How much text is read at a time."""
+COLUMN_BYTES = 1 << 20
+"""How much of a column of a Parquet file is read at a time."""
 NULLS = [""]
 """What counts as missing in CSV files. A node may well be called "null" or "NA"."""
 MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
@@ -159,7 +161,7 @@ class TableSource:
         if self.suffix in PARQUET:
             parquet = arrow("parquet")
             with parquet.ParquetFile(
-                self.source, page_checksum_verification=True, pre_buffer=False, buffer_size=1 << 20
+                self.source, page_checksum_verification=True, pre_buffer=False, buffer_size=COLUMN_BYTES
             ) as file:
                 yield from file.iter_batches(most_rows, columns=columns)
         elif self.suffix in ARROW:

@@ -2,21 +2,30 @@
 
 It runs as a process of its own, because a library that reads a damaged file may end the process.
 
-    python -m tests.ingest.damage KIND FIRST COUNT FOLDER
+    python -m tests.ingest.damage KIND,KIND,... FIRST COUNT FOLDER
 """
 
 import contextlib
 import random
 import shutil
 import sys
+import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
 import graphfeed as gf
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec, tables
+from graphfeed.ingest.tables import TableSource
+from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from tests.ingest.tables import write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
@@ -24,6 +33,11 @@ NODES = {"name": [f"node {n}" for n in range(40)], "y": [n % 3 for n in range(40
 SUFFIXES = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "npz": ".npz", "ndjson": ".ndjson"}
 SUFFIXES |= {"tfrecord": ".tfrecord", "compressed tfrecord": ".tfrecord.gz"}
 KINDS = [*SUFFIXES, "spec", "metadata"]
+"""Whole data sets are made, which takes some ten milliseconds each time."""
+CHEAP = ["read parquet", "read csv", "read ndjson", "read pt", "read metadata"]
+"""One file is read, which takes a millisecond or two."""
+ENDS = ("source", "destination")
+GRAPHBOLT = Path(__file__).parents[1] / "storage" / "datasets" / "graphbolt" / "typed.pt"
 
 
 def spec_of(folder: Path, suffix: str) -> Spec:
@@ -61,46 +75,126 @@ def contents(dataset: Any) -> list[Any]:
     return [*values, [part.tolist() for part in items._itemsets["n"][:]]]
 
 
-def attack(kind: str, first: int, count: int, folder: Path) -> Counter[str]:
-    """Damage files, and count what came of it: errors, data sets that are as before, and other ones."""
+def rows_of(path: Path) -> list[dict[str, list[Any]]]:
+    """Return all rows of a table with the columns of the edges."""
+    return [batch.to_pydict() for batch in TableSource(path, str(path)).batches(list(EDGES), 1000)]
+
+
+def graph_of(path: Path) -> list[Any]:
+    """Return a graph that GraphBolt wrote as plain values, checked."""
+    graph = read_graphbolt_graph(path.parent, {"path": path.name})
+    graph.check()
+    return [graph.csc_indptr.tolist(), graph.indices.tolist()]
+
+
+def graph_in(folder: Path) -> list[Any]:
+    """Return the graph of a data set as plain values."""
+    graph = gf.OnDiskDataset(folder).load().graph
+    return [] if graph is None else [graph.csc_indptr.tolist(), graph.indices.tolist()]
+
+
+def write_one(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
+    """Write a file that is cheap to read, and return it with what reads it."""
+    suffix = kind.removeprefix("read ")
+    path = folder / f"edges.{suffix}"
+    if suffix == "metadata":
+        nodes = NodeTable(count=40)
+        build_dataset(
+            Spec({"e": EdgeTable({name: np.array(EDGES[name]) for name in ENDS})}, {"n": nodes}), folder / "d"
+        )
+        path = folder / "d" / "graphfeed" / "metadata.yaml"
+        known = yaml.safe_load(path.read_text())
+        path.write_text(yaml.safe_dump({name: known[name] for name in ("layout", "graph_topology", "feature_data")}))
+        return [path], lambda: graph_in(folder / "d")
+    if suffix == "pt":
+        shutil.copy(GRAPHBOLT, path)
+        return [path], lambda: graph_of(path)
+    if suffix == "parquet":
+        pq.write_table(pa.table(EDGES), path, write_page_checksum=True)
+    else:
+        write(path, EDGES)
+    return [path], lambda: rows_of(path)
+
+
+def write_all(kind: str, folder: Path) -> tuple[list[Path], Callable[[], Any]]:
+    """Write the files of a data set, and return those to damage with what makes or opens the data set."""
     spec = spec_of(folder, SUFFIXES.get(kind, ".npz"))
     build_dataset(spec, folder / "out")
-    whole = contents(gf.OnDiskDataset(folder / "out").load())
     (folder / "spec.yaml").write_text(spec.to_yaml())
     if kind in SUFFIXES:
-        targets = [folder / f"{name}{SUFFIXES[kind]}" for name in ("edges", "nodes")]
-    else:
-        targets = [folder / "spec.yaml" if kind == "spec" else folder / "out" / "graphfeed" / "metadata.yaml"]
+        tables = [folder / f"{name}{SUFFIXES[kind]}" for name in ("edges", "nodes")]
+        return tables, lambda: contents(build_dataset(spec))
+    if kind == "spec":
+        return [folder / "spec.yaml"], lambda: contents(build_dataset(read_spec(folder / "spec.yaml")))
+
+    def open_and_inspect() -> list[Any]:
+        dataset = gf.OnDiskDataset(folder / "out").load()
+        inspect_dataset(folder / "out")
+        return contents(dataset)
+
+    return [folder / "out" / "graphfeed" / "metadata.yaml"], open_and_inspect
+
+
+def attack(kind: str, first: int, count: int, folder: Path, tell: Callable[[str], Any] = str) -> Counter[str]:
+    """Damage files, and count what came of it: errors, contents that are as before, and other ones.
+
+    Args:
+        kind: One of `KINDS` or of `CHEAP`.
+        first: The number of the first damage, which depends on its number alone.
+        count: How often to damage.
+        folder: Where to write.
+        tell: Is told of each number before, for what ends the process.
+    """
+    targets, read = (write_one if kind in CHEAP else write_all)(kind, folder)
+    with mock.patch.multiple(tables, BLOCK_BYTES=1 << 12, COLUMN_BYTES=1 << 12):  # fresh pages take most of the time
+        return damage_and_read(kind, range(first, first + count), targets, read, tell)
+
+
+def damage_and_read(
+    kind: str, numbers: range, targets: list[Path], read: Callable[[], Any], tell: Callable[[str], Any]
+) -> Counter[str]:
+    """Damage files by each number, and count what came of it."""
+    whole = read()
     found: Counter[str] = Counter()
-    for number in range(first, first + count):
+    given = {target: target.read_bytes() for target in targets}
+    last = targets[0]
+    for number in numbers:
         chance = random.Random(f"{kind} {number}")
         target = chance.choice(targets)
-        data = target.read_bytes()
-        target.write_bytes(damaged(data, chance))
-        sys.stdout.write(f"{number}\n")
-        sys.stdout.flush()
+        if target != last:
+            last.write_bytes(given[last])
+        target.write_bytes(damaged(given[target], chance))
+        last = target
+        tell(f"{kind} {number}\n")
         try:
-            if kind == "metadata":
-                dataset = gf.OnDiskDataset(folder / "out").load()
-                inspect_dataset(folder / "out")
-            else:
-                dataset = build_dataset(read_spec(folder / "spec.yaml") if kind == "spec" else spec)
-            found["same" if contents(dataset) == whole else "other"] += 1
+            found["same" if read() == whole else "other"] += 1
         # Of a damaged specification or metadata, whatever they now name may be missing.
         except (ValueError, TypeError, OSError, KeyError, IndexError) as error:
-            allowed = kind in {"spec", "metadata"} or isinstance(error, (ValueError, TypeError))
+            allowed = kind.endswith(("spec", "metadata")) or isinstance(error, (ValueError, TypeError))
             found["error" if allowed and len(str(error)) > 10 else f"poor error: {error!r}"] += 1
-        finally:
-            target.write_bytes(data)
+    last.write_bytes(given[last])
     return found
+
+
+@contextlib.contextmanager
+def in_memory(folder: Path) -> Iterator[Path]:
+    """Yield a folder in memory, if the system has one: where disks are slow, writing takes longer than reading."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else folder) as place:
+        yield Path(place)
+
+
+def tell_now(text: str) -> None:
+    """Say what comes next, also if it ends the process."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     mock.patch("os.fsync").start()  # the disk is not what is attacked
     with contextlib.suppress(BrokenPipeError):
-        place = Path(sys.argv[4])
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        for name, times in attack(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), place).items():
-            sys.stdout.write(f"= {times} {name}\n")
+        for one in sys.argv[1].split(","):
+            with in_memory(Path(sys.argv[4])) as place:
+                for name, times in attack(one, int(sys.argv[2]), int(sys.argv[3]), place, tell_now).items():
+                    tell_now(f"= {one}: {times} {name}\n")
