@@ -1,0 +1,117 @@
+"""Counts what emulated kernels do: the accesses to memory of each thread, and the bytes that are moved.
+
+g++ compiles the device code so that each load and store calls a function; `counted_access.cpp` has them. Threads are in
+blocks of the size that a GPU would get, and columns are long from as many edges on as there.
+"""
+
+import ctypes
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from graphfeed.ops.cpu.kernel_cache import only_one
+from tests.ops import emulated_cuda
+from tests.ops.emulated_cuda import COMPILER, FLAGS, LIBRARIES, Pretended, import_launch
+
+HOOKS = Path(__file__).with_name("counted_access.cpp")
+PLACES = (
+    "#define HUB_EDGES 4096\n#define MOST_THREADS 256\n",
+    '\nextern "C" { extern const unsigned *const counted_place[3];'
+    " const unsigned *const counted_place[3] = {&threadIdx.x, &blockIdx.x, &blockDim.x}; }\n",
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What one launch of a kernel did."""
+
+    kernel: str
+    threads: int
+    accesses: int
+    """Of all threads, to arrays."""
+    most: int
+    """Of the thread with the most."""
+    device_bytes: int
+    """What moved between the GPU and its memory, in whole sectors."""
+    bus_bytes: int
+    """What moved over the bus, for arrays in the CPU's memory."""
+
+
+def make_library(text: str) -> Path:
+    """Compile C++ with hooks, once for all processes and until it changes."""
+    assert COMPILER is not None
+    before, after = PLACES
+    source = before + text + after
+    parts = [source, emulated_cuda.HEADER.read_text(), HOOKS.read_text(), *FLAGS]
+    library = LIBRARIES / f"counted-{hashlib.blake2b(chr(10).join(parts).encode(), digest_size=16).hexdigest()}.so"
+    LIBRARIES.mkdir(exist_ok=True)
+    flags = [flag for flag in FLAGS if flag != "-shared"]
+    with only_one(library.with_suffix(".lock")):
+        if not library.exists():
+            with TemporaryDirectory(dir=LIBRARIES) as folder:
+                kernels, linked = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+                kernels.write_text(source)
+                hooked = [COMPILER, *flags, "-fsanitize=thread", "-c", "-o", f"{kernels}.o", str(kernels)]
+                subprocess.run(hooked, check=True)
+                # Without the sanitizer's own library.
+                subprocess.run([COMPILER, *FLAGS, "-o", linked, f"{kernels}.o", HOOKS], check=True)
+                os.replace(linked, library)
+    return library
+
+
+@contextmanager
+def counting() -> Iterator[list[Counted]]:
+    """Count what kernels do that are launched inside of `EmulatedCuda.running`."""
+    launch = import_launch()
+    noted: list[torch.Tensor] = []
+    counts: list[Counted] = []
+    as_argument, function_of = launch.as_argument, launch.function_of
+
+    def note(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.numel():
+            noted.append(value)
+        return as_argument(value)
+
+    def counted_function(device: Any, kernel: str) -> Callable[..., None]:
+        function = function_of(device, kernel)
+        library = ctypes.CDLL(str(last[-1]))
+
+        def call(grid: tuple[int], block: tuple[int], arguments: tuple[Any, ...]) -> None:
+            ranges = [(part.data_ptr(), part.data_ptr() + part.numel() * part.itemsize) for part in noted]
+            array = ctypes.c_uint64 * len(ranges)
+            library.counted_begin(len(ranges), array(*(low for low, _ in ranges)), array(*(high for _, high in ranges)))
+            function(grid, block, arguments)
+            found = (ctypes.c_uint64 * (len(ranges) + 2))()
+            library.counted_end(found)
+            *moved, accesses, most = found
+            device_bytes = sum(size for part, size in zip(noted, moved, strict=True) if isinstance(part, Pretended))
+            counts.append(Counted(kernel, grid[0] * block[0], accesses, most, device_bytes, sum(moved) - device_bytes))
+            noted.clear()
+
+        return call
+
+    last: list[Path] = []
+
+    def make(text: str) -> Path:
+        last.append(make_library(text))
+        return last[-1]
+
+    for cached in (emulated_cuda.compiled, launch.module, function_of):
+        cached.cache_clear()
+    with (
+        patch.object(emulated_cuda, "make_library", make),
+        patch.object(launch, "as_argument", note),
+        patch.object(launch, "function_of", counted_function),
+    ):
+        yield counts
+    for cached in (emulated_cuda.compiled, launch.module, function_of):
+        cached.cache_clear()

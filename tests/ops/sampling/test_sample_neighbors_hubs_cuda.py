@@ -1,0 +1,100 @@
+"""No thread does many times as much as the others where one column has nearly all edges."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.structure.csc import check_edge_types, check_joined
+from tests.ops.counted_cuda import Counted, counting
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
+
+KEYS = (5, 6)
+FANOUT = torch.tensor([5])
+BY_TYPE = torch.tensor([-1, 3])
+MOST, QUEUE = 4, 2500
+"""How many times the mean of all threads one of them may do, and what it may do besides, whatever the size of the hub.
+
+A warp alone in a block does eight times the mean. One thread enters the edges that compete for few places."""
+
+
+class Hub:
+    """A graph of four nodes, the first of which has all edges but a few."""
+
+    def __init__(self, size: int) -> None:
+        self.indptr = torch.tensor([0, size, size + 3, size + 3, size + 7])
+        self.edges = size + 7
+        self.indices = torch.arange(self.edges) * 7919 % 4
+        self.seeds = torch.tensor([1, 0, 2, 3])
+        self.types = (torch.arange(self.edges) % size >= size // 2).to(torch.uint8)
+        self.types[size:] = torch.tensor([0, 0, 1, 0, 0, 0, 1])
+        few = torch.arange(self.edges) >= size - 3
+        self.weights = few.float() + (torch.arange(self.edges) < 1)
+        self.times = torch.arange(self.edges) * 31 % 1000
+
+
+def weighted(hub: Hub, put: Any) -> Any:
+    """Few edges have a weight, so that all of the column must be read."""
+    sums = ops.cumulate_weights(put(hub.indptr), put(hub.weights))
+    options: dict[str, Any] = {"cumulative": sums, "types": put(hub.types), "num_types": 2}
+    graph, seeds = put(hub.indptr), put(hub.seeds)
+    picks = [ops.sample_neighbors(graph, seeds, fanouts, 1, **options) for fanouts in (FANOUT, BY_TYPE)]
+    return [sums, *picks, ops.sample_neighbors(graph, seeds, torch.tensor([-1]), 1, cumulative=sums)]
+
+
+def whole_types(hub: Hub, put: Any) -> Any:
+    """All edges of one type, and three of the other."""
+    types, options = put(hub.types), {"types": put(hub.types), "num_types": 2}
+    check_edge_types(put(hub.indptr.clone()), types, 2)
+    check_joined(
+        put(hub.indptr.clone()), put(hub.indices), types, torch.tensor([0, 4]), torch.zeros(2, 2, dtype=torch.int64)
+    )
+    picks = ops.sample_neighbors(put(hub.indptr), put(hub.seeds), BY_TYPE, 1, **options)
+    grouped = ops.group_by_type(picks, types, torch.tensor([0, 4]), torch.tensor([0, 0]), torch.int64)
+    return [picks.offsets, grouped]
+
+
+def labor(hub: Hub, put: Any) -> Any:
+    """The smallest variates of all edges, of all neighbours alike, and their first events."""
+    graph = put(hub.indptr), put(hub.indices), put(hub.seeds)
+    many = put(hub.indptr), put(torch.arange(hub.edges)), put(hub.seeds)
+    picks = [ops.labor_sample_neighbors(*given, FANOUT, KEYS) for given in (graph, many)]
+    return [*picks, ops.labor_sample_neighbors(*many, FANOUT, KEYS, replace=True)]
+
+
+def in_time(hub: Hub, put: Any) -> Any:
+    """Edges before a time, with a second time and without, the latest and all; by LABOR and not."""
+    order = ops.order_by_time(hub.indptr, hub.times)
+    graph = ops.TemporalGraph(put(hub.indptr), put(hub.indices), put(order.times), put(order.order))
+    late = graph._replace(earliest=put(order.times - 900))
+    sums = put(ops.cumulate_weights(hub.indptr, hub.weights))
+    asked = put(hub.seeds), put(torch.full((4,), 2000))
+    windows = put(torch.full((4,), 1800))
+    whole = torch.tensor([-1])
+    return [
+        ops.temporal_sample_neighbors(graph._replace(cumulative=sums), *asked, FANOUT, 1),
+        ops.temporal_sample_neighbors(graph, *asked, whole, 1, latest=True),
+        ops.temporal_sample_neighbors(late._replace(cumulative=sums), *asked, whole, 1, windows=windows),
+        ops.temporal_labor_sample_neighbors(late, *asked, FANOUT, KEYS, windows=windows),
+    ]
+
+
+def uneven(counts: list[Counted]) -> list[Counted]:
+    """Return those launches in which a thread did too much."""
+    return [own for own in counts if own.most > MOST * own.accesses / own.threads + QUEUE]
+
+
+@pytest.mark.parametrize("size", [1 << 17, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sample", [weighted, whole_types, labor, in_time], ids=lambda sample: sample.__name__)
+def test_threads_share_a_hub(cuda: Cuda, sample: Any, size: int) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("the accesses of a device are not counted")
+    hub = Hub(size)
+    expected = sample(hub, lambda tensor: tensor)
+    with cuda.running(), counting() as counts:
+        found = sample(hub, cuda.put)
+        for mine, its in zip(found, expected, strict=True):
+            check_equal(cuda, mine, its)
+    assert sum(own.accesses for own in counts) > size
+    assert uneven(counts) == []
