@@ -22,8 +22,6 @@ from graphfeed.ops.arguments import brief
 
 START_METHOD = "spawn" if sys.platform == "win32" else "forkserver"
 PRELOAD = ["graphfeed.loader.executors.preload"]
-FIRST_PROCESS = os.getpid()
-"""The process that imported this module; others are forks of it."""
 RUNNING: "weakref.WeakSet[Dispatcher]" = weakref.WeakSet()
 
 P = ParamSpec("P")
@@ -126,15 +124,16 @@ def make_context(start_method: str) -> BaseContext:
     if start_method not in methods:
         raise ValueError(f"start_method must be one of {methods}, but is {brief(start_method)}")
     if start_method == "forkserver":
-        # The server imports this once, for all workers. Has no effect if a server runs already.
+        # The server imports this once, for all workers, while this process does something else. Has no effect if a
+        # server runs already.
         forkserver.set_forkserver_preload(PRELOAD)
-        if os.getpid() != FIRST_PROCESS and is_of_parent():
+        if is_of_parent():
             start_method = "spawn"
     return multiprocessing.get_context(start_method)
 
 
 def is_of_parent() -> bool:
-    """Start the fork server; return whether one runs already that the parent of this forked process started."""
+    """Start the fork server if none runs; return whether it is one that the parent of this forked process started."""
     try:
         with interrupts_blocked():
             forkserver.ensure_running()

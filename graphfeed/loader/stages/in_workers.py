@@ -14,6 +14,7 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
+from graphfeed.loader.executors.huge_pages import HugePages, collapsed_later
 from graphfeed.loader.executors.process_executor import ProcessExecutor
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
@@ -97,7 +98,8 @@ class InWorkers(Datapipe):
         work = self.work()
         if isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
-        packed = pack_work(work)
+        with collapsed_later():
+            packed = pack_work(work)
         if isinstance(executor, ProcessExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work_here, packed, task), lambda result: result)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.
@@ -132,6 +134,7 @@ class InWorkers(Datapipe):
         """
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
+        huge_pages = HugePages()
         try:
             pending.extend(islice(begun, window))
             while pending:
@@ -146,8 +149,11 @@ class InWorkers(Datapipe):
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, window - len(pending)))
+                huge_pages.start()
                 yield result
         finally:
+            if run.is_here:
+                huge_pages.stop()
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
             # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
             for _, futures in pending if run.is_here else ():

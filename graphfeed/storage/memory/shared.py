@@ -8,10 +8,12 @@ is a file in the temporary folder, removed when its owner exits.
 import atexit
 import copy
 import copyreg
+import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, Self, SupportsIndex
@@ -26,13 +28,16 @@ from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock
 from graphfeed.ops.verified import passed_among, trust_copies
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
-from graphfeed.storage.memory.memory_map import ALIGNMENT, MemoryFile, align, collapse, map_shared
+from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, MemoryFile, align, collapse, map_shared
+from graphfeed.storage.memory.move_pages import can_move, move_pages
 from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
 
 MOVING = threading.RLock()
 """Held while an object's tensors move to a block, so that two threads don't move them twice."""
 BY_VALUE_BYTES = 1 << 13
 """Up to this size, a copy is cheaper than a mapping."""
+COLLAPSE: ContextVar[Callable[[Bytes], object]] = ContextVar("graphfeed_collapse", default=collapse)
+"""Is called with the memory of each new block, which is faster to read in huge pages."""
 TRANSPORT_PROTOCOL = 4
 """Python's transports pickle with this protocol or a later one, `torch.save` with protocol 2."""
 
@@ -84,21 +89,31 @@ class SharedBlock:
 
         Once they are written, `collapse(block.memory)` makes reading them faster.
         """
+        return cls.lay_out(tensors, [False] * len(tensors))
+
+    @classmethod
+    def lay_out(cls, tensors: Sequence[torch.Tensor], as_in_memory: Sequence[bool]) -> "SharedBlock":
+        """Do as `allocate`, and begin some tensors as far behind a page's start as they are in memory."""
         places, size = [], 0
-        for tensor in tensors:
+        for tensor, wanted in zip(tensors, as_in_memory, strict=True):
+            size += (tensor.data_ptr() - size) % mmap.PAGESIZE if wanted else 0
             places.append(Place(size, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
-            size += align(tensor.nbytes)
+            size = align(size + tensor.nbytes)
         size = max(size, ALIGNMENT)
         file, path = create_file(size)
         return cls(file, Handle(path, os.fstat(file.descriptor).st_ino, size, tuple(places)))
 
     @classmethod
     def create(cls, tensors: Sequence[torch.Tensor]) -> "SharedBlock":
-        """Copy CPU tensors into a new block."""
-        block = cls.allocate(tensors)
-        for own, tensor in zip(block.tensors, tensors, strict=True):
-            own.copy_(tensor)
-        collapse(block.memory)
+        """Copy CPU tensors into a new block; large ones use its pages from then on, so that there is one copy."""
+        moving = [can_move(tensor) for tensor in tensors]
+        block = cls.lay_out(tensors, moving)
+        for own, place, tensor, is_moving in zip(block.tensors, block.handle.places, tensors, moving, strict=True):
+            if is_moving:
+                move_pages(tensor, block.file.descriptor, place.offset)
+            else:
+                own.copy_(tensor)
+        COLLAPSE.get()(block.memory)
         return block
 
     @classmethod

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,12 @@ def test_options_out_of_range_are_refused() -> None:
         ProcessExecutor(1, timeout=0)
     with pytest.raises(ValueError, match=r"start_method must be one of .*'thread'"):
         make_context("thread")
+
+
+def test_the_fork_server_starts_before_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[bool] = []
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append(True))
+    assert make_context("spawn").get_start_method() == "spawn"
+    assert not started
+    assert make_context("forkserver").get_start_method() == "forkserver"
+    assert started

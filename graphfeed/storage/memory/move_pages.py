@@ -1,0 +1,92 @@
+"""Moves memory to a file piece by piece, so that it is never there twice.
+
+A piece is written to the file, then the file's pages take the place of the memory's own at the same address. So whoever
+still has the memory reads what was there before, from the file's pages. What is written to it from then on goes to
+copies of single pages, and doesn't reach the file.
+
+When such memory is freed, its allocator must give the address back to the system, rather than use it again: the next
+user would expect empty pages, and find the file. The GNU C library does that with large blocks, each of which has a
+mapping of its own. It says so in the 16 bytes before the block (`struct malloc_chunk` of its malloc.c, the same since
+2001). Memory of other allocators, or in the middle of a block, doesn't have such bytes before it, and is copied.
+"""
+
+import ctypes
+import mmap
+import os
+
+import torch
+
+from graphfeed.ops.backend import lies_as_it_reads
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.pinned import LOCKED, is_page_locked
+from graphfeed.storage.memory.memory_map import FAILED, HUGE_PAGE, MAP_FIXED, SYSTEM, Bytes
+
+FEWEST_BYTES = 1 << 25
+"""Smaller blocks have no mapping of their own for sure, and a second copy of them does no harm."""
+PIECE_BYTES = 1 << 25
+HEADER_BYTES = 16
+IS_MAPPED = 2
+"""The flag of a block with a mapping of its own; the other two of the lowest three bits are 0."""
+
+
+def can_move(tensor: torch.Tensor) -> bool:
+    """Tell whether the memory of a CPU tensor can become pages of a file without harm to its allocator."""
+    if tensor.nbytes < FEWEST_BYTES or SYSTEM is None or not hasattr(SYSTEM, "gnu_get_libc_version"):
+        return False
+    storage = tensor.untyped_storage()
+    start, size = storage.data_ptr(), storage.nbytes()
+    if is_page_locked(tensor) or any(part.start < start + size and start < part.end for part in tuple(LOCKED)):
+        return False  # a GPU reads these very pages
+    return lies_as_it_reads(tensor) and has_own_mapping(start, size)
+
+
+def has_own_mapping(start: int, size: int) -> bool:
+    """Tell whether memory is a whole block of the GNU C library's, in a mapping of its own."""
+    if start % mmap.PAGESIZE < HEADER_BYTES:  # what is before it may not be there
+        return False
+    before, length = (ctypes.c_size_t * 2).from_address(start - HEADER_BYTES)
+    begin = start - HEADER_BYTES - before
+    end = start - HEADER_BYTES + length - IS_MAPPED
+    return (
+        length % 8 == IS_MAPPED
+        and begin % mmap.PAGESIZE == end % mmap.PAGESIZE == 0
+        and before < mmap.PAGESIZE
+        and start + size <= end <= start + size + 2 * HUGE_PAGE
+    )
+
+
+def move_pages(tensor: torch.Tensor, descriptor: int, offset: int) -> None:
+    """Write the bytes of a tensor to a file, and let the file's pages take the place of its own.
+
+    Args:
+        tensor: One that `can_move`.
+        descriptor: A file, open for reading and writing.
+        offset: Where the bytes begin in it: as far behind a page's start as the tensor is in memory.
+
+    Raises:
+        OSError: The file can't be written. The tensor has the values that it had.
+        ValueError: The offset doesn't fit the tensor.
+    """
+    assert SYSTEM is not None
+    data, start = as_bytes(tensor), tensor.data_ptr()
+    page, access = mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE
+    if (start - offset) % page:
+        raise ValueError(f"offset must be as far behind a page's start as the tensor, {start % page}, but is {offset}")
+    first, last = -(-start // page) * page - start, (start + data.size) // page * page - start
+    write(data[:first], descriptor, offset)
+    is_moving = True
+    for begin in range(first, last, PIECE_BYTES):
+        end = min(begin + PIECE_BYTES, last)
+        write(data[begin:end], descriptor, offset + begin)
+        if is_moving:
+            flags = mmap.MAP_PRIVATE | MAP_FIXED
+            place = SYSTEM.mmap(start + begin, end - begin, access, flags, descriptor, offset + begin)
+            is_moving = place != FAILED  # what is left is copied, which takes more memory
+    write(data[last:], descriptor, offset + last)
+
+
+def write(data: Bytes, descriptor: int, offset: int) -> None:
+    """Write all bytes to a place in a file, which takes half the time of copying them to a mapping of it."""
+    written = 0
+    while written < data.size:
+        written += os.pwrite(descriptor, data[written:].data, offset + written)
