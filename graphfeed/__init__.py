@@ -200,7 +200,7 @@ _NAMES = {
     "graphfeed.interop.ogb": "read_ogb",
     "graphfeed.interop.scipy": "from_scipy to_scipy",
     "graphfeed.ops": "draw_key expand_indptr index_select indptr_edge_ids isin unique_and_compact",
-    "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData ToPyGData",
+    "graphfeed.pyg": "PyGLayerData PyGLayerHeteroData ToPyGData from_pyg to_pyg",
     "graphfeed.storage": """CANONICAL_ETYPE_DELIMITER CPUFeatureCache GPUFeatureCache NegativeQuery NodeWeights
         ORIGINAL_EDGE_ID OnDiskFeatureData bytes_to_number_of_items compact_csc_format convert_to_hetero
         etype_str_to_tuple etype_tuple_to_str load_from_shared_memory revert_to_homo seed_type_str_to_ntypes
@@ -277,6 +277,8 @@ if typing.TYPE_CHECKING:
     from graphfeed.pyg import PyGLayerData as PyGLayerData
     from graphfeed.pyg import PyGLayerHeteroData as PyGLayerHeteroData
     from graphfeed.pyg import ToPyGData as ToPyGData
+    from graphfeed.pyg import from_pyg as from_pyg
+    from graphfeed.pyg import to_pyg as to_pyg
     from graphfeed.storage import *
 else:
     # Hidden from type checkers: they would take any name for one that is there.

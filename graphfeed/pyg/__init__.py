@@ -43,6 +43,7 @@ from graphfeed.pyg.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.to_temporal_data import ToTemporalData
 from graphfeed.pyg.transform_output import TransformOutput
+from graphfeed.pyg.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.zip_batches import ZipBatches
 from graphfeed.pyg.zip_loader import ZipLoader
 
@@ -113,4 +114,6 @@ __all__ = [
     "TransformOutput",
     "ZipBatches",
     "ZipLoader",
+    "from_pyg",
+    "to_pyg",
 ]
