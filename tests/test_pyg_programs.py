@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
+from graphfeed.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader
 from graphfeed.pyg.to_sampler_output import import_pyg
 from tests.pyg.neighborhood import draws, random_index
 
@@ -135,13 +135,19 @@ class GNNEncoder(nn.Module):
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
 
 
-def test_hetero_to_hetero_mag() -> None:
+@pytest.mark.parametrize("use_hgt_loader", [False, True])
+def test_hetero_to_hetero_mag(use_hgt_loader: bool) -> None:
     data = library()
     kwargs: dict[str, Any] = {"batch_size": 16, "num_workers": 2, "persistent_workers": True}
     train_input_nodes = ("paper", data["paper"].train_mask)
+    train_loader: Any
+    val_loader: Any
     train_loader = NeighborLoader(data, num_neighbors=[10] * 2, shuffle=True, input_nodes=train_input_nodes, **kwargs)
     val_input_nodes = ("paper", ~data["paper"].train_mask)
     val_loader = NeighborLoader(data, num_neighbors=[10] * 2, input_nodes=val_input_nodes, **kwargs)
+    if use_hgt_loader:
+        train_loader = HGTLoader(data, num_samples=[64] * 2, shuffle=True, input_nodes=train_input_nodes, **kwargs)
+        val_loader = HGTLoader(data, num_samples=[64] * 2, input_nodes=val_input_nodes, **kwargs)
 
     model = PYG.to_hetero(GNNEncoder(16, CLASSES), data.metadata(), aggr="sum")
     with torch.no_grad():  # Initialize lazy modules.

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.pyg import LinkNeighborLoader, NegativeSampling
+from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
 from tests.pyg.neighborhood import NUM_EDGES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 KIND = ("user", "likes", "item")
@@ -157,6 +157,33 @@ def test_any_number_of_workers_gives_the_same(options: dict[str, Any]) -> None:
         with LinkNeighborLoader(data, [2, 2], **options) as loader:
             found.append([values_of(batch) for batch in loader])
     assert found[0] == found[1] == found[2]
+
+
+def test_the_options_of_sampling_hold_for_links_too() -> None:
+    data = homogeneous()
+    again = first(data, [30], replace=True)
+    assert len(set(again.e_id.tolist())) < len(again.e_id)
+    assert (first(data, [-1, -1], weight_attr="weight").weight > 0).all()
+    inside = first(data, [2], subgraph_type="induced")
+    ends = torch.isin(data.edge_index, inside.n_id).all(dim=0)
+    assert inside.e_id.sort().values.tolist() == ends.nonzero().squeeze(1).tolist()
+    assert values_of(first(data, is_sorted=True, filter_per_worker=True)) == values_of(first(data))
+
+
+def test_functions_of_links_are_called_before_and_after_fetching() -> None:
+    def shorten(output: Any) -> Any:
+        output.node = output.node[:5]
+        return output
+
+    batch = first(homogeneous(), transform_sampler_output=shorten, transform=lambda batch: (batch.x, batch.n_id))
+    assert batch[0].shape == (5, 3)
+    assert torch.equal(batch[0][:, 0].long(), batch[1])
+
+
+def test_ids_of_links_are_reported_in_place_of_positions() -> None:
+    data = homogeneous()
+    loader = LinkLoader(data, NeighborSampler(data, [2]), input_id=torch.arange(NUM_EDGES) * 10, batch_size=3)
+    assert next(iter(loader)).input_id.tolist() == [0, 10, 20]
 
 
 def test_time_and_its_name_go_together() -> None:

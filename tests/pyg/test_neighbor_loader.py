@@ -117,6 +117,10 @@ def test_induced_has_all_edges_between_the_nodes() -> None:
     assert_same(batch, first(data, [3, 2], directed=False))
 
 
+def test_edges_that_are_said_to_be_sorted_need_not_be() -> None:
+    assert_same(first(homogeneous(), [3, 2]), first(homogeneous(), [3, 2], is_sorted=True))
+
+
 def assert_same(one: Any, other: Any) -> None:
     assert values_of(one) == values_of(other)
 

@@ -17,6 +17,15 @@ def test_a_mini_batch_of_some_seeds() -> None:
         assert batch.input_id.tolist() == [0, 2]
 
 
+def test_pygs_prefetch_loader_takes_it() -> None:
+    data = homogeneous()
+    theirs = import_module("torch_geometric.loader").PrefetchLoader
+    loader = NeighborLoader(data, [-1], torch.arange(7), batch_size=3)
+    found = list(theirs(loader, torch.device("cpu")))
+    assert [batch.input_id.tolist() for batch in found] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert_is(found[1], around(data, {"": [3, 4, 5]}, 1))
+
+
 def test_its_draws_are_random() -> None:
     loader = NeighborLoader(homogeneous(), [2], seed=1)
     found = {tuple(loader(range(60)).e_id.tolist()) for _ in range(5)}
