@@ -1,4 +1,4 @@
-"""What PyG's data cost beyond sampling and fetching, on the arxiv- and products-shaped graphs.
+"""What PyG's data cost beyond sampling and fetching: arxiv- and products-shaped graphs, and WordNet for its types.
 
 The same seeds and fan-outs, each node sampled once. One case samples and fetches with plain stages; the other one is
 the pipeline of `graphfeed.pyg.NeighborLoader`, whose mini-batches are PyG's `Data`.
@@ -28,28 +28,52 @@ GOAL = 1.15
 def report(scale: Scale) -> Iterator[str]:
     """Yield a table for each graph."""
     for shape in (scale.arxiv, scale.products):
-        title = (
-            f"pyg: {shape.name}, mini-batches of {scale.batch_size}, neighbours {NUM_NEIGHBORS}; ratio to plain stages"
-        )
-        yield render(title, measure(shape, scale))
+        yield render(title_of(shape.name, scale), measure(*without_types(shape, scale), scale))
+    yield render(title_of("WordNet, 38 edge types", scale), measure(*with_types(scale), scale))
 
 
-def measure(shape: Shape, scale: Scale) -> list[Row]:
-    """Time each pipeline on one graph, by the processor time of a mini-batch."""
+def title_of(name: str, scale: Scale) -> str:
+    """Return the title of a table."""
+    return f"pyg: {name}, mini-batches of {scale.batch_size}, neighbours {NUM_NEIGHBORS}; ratio to plain stages"
+
+
+def without_types(shape: Shape, scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.ItemSampler]:
+    """Return a graph, its features and the seeds."""
     indptr, indices = load_edges(shape, scale.cache)
     graph = gf.fused_csc_sampling_graph(torch.from_numpy(indptr), torch.from_numpy(indices))
     rows = torch.from_numpy(load_features(shape, scale.cache))
     store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
+    items = draw_seeds(shape.num_nodes, scale)
+    return graph, DataFeatures(store, {"": ["x"]}, {"": []}), gf.ItemSampler(items, scale.batch_size)
+
+
+def with_types(scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.ItemSampler]:
+    """Return WordNet, its features and synsets as seeds."""
+    dataset = gf.datasets.wordnet()
+    graph = dataset.graph
+    features = DataFeatures(
+        dataset.feature, {"synset": ["feat"], "word": []}, {kind: list[str]() for kind in graph.edge_types}
+    )
+    assert isinstance(graph.num_nodes, dict)
+    items = gf.HeteroItemSet({"synset": draw_seeds(graph.num_nodes["synset"], scale)})
+    return graph, features, gf.ItemSampler(items, scale.batch_size)
+
+
+def draw_seeds(num_nodes: int, scale: Scale) -> gf.ItemSet:
+    """Return seeds with their positions, as a loader of PyG's kind has them."""
     generator = torch.Generator().manual_seed(0)
-    seeds = torch.randint(shape.num_nodes, (scale.batch_size * scale.repeats,), generator=generator)
-    items = gf.ItemSet((seeds, torch.arange(len(seeds))), names=("seeds", "input_id"))
-    source = gf.ItemSampler(items, scale.batch_size)
-    features = DataFeatures(store, {"": ["x"]}, {"": []})
-    fanouts = list(reversed(NUM_NEIGHBORS))
+    seeds = torch.randint(num_nodes, (scale.batch_size * scale.repeats,), generator=generator)
+    return gf.ItemSet((seeds, torch.arange(len(seeds))), names=("seeds", "input_id"))
+
+
+def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.ItemSampler, scale: Scale) -> list[Row]:
+    """Time each pipeline on one graph, by the processor time of a mini-batch."""
+    sampled = Neighborhoods(graph, list(NUM_NEIGHBORS))
+    names = features.keys(features.node_names)
     pipes: dict[str, gf.Datapipe] = {
-        PLAIN: source.sample_neighbor(graph, fanouts, only_new=True).fetch_feature(store, ["x"]),
-        DATA: fetch_and_fill(Neighborhoods(graph, list(NUM_NEIGHBORS)).append_to(source), features),
-        ALL_NODES: source.sample_neighbor(graph, fanouts).fetch_feature(store, ["x"]),
+        PLAIN: source.sample_neighbor(graph, sampled.fanouts, only_new=True).fetch_feature(features.store, names),
+        DATA: fetch_and_fill(sampled.append_to(source), features),
+        ALL_NODES: source.sample_neighbor(graph, sampled.fanouts).fetch_feature(features.store, names),
     }
     cases: dict[str, Case] = {name: one_batch(pipe) for name, pipe in pipes.items()}
     times = in_turn(cases, scale.repeats)

@@ -192,6 +192,7 @@ def call_structure(graph: FusedCSCSamplingGraph) -> None:
     for dtype in (torch.int64, graph.indices.dtype):
         ops.expand_indptr(graph.csc_indptr, dtype)
     ops.expand_indptr(graph.csc_indptr, node_ids=torch.arange(NODES, dtype=graph.indices.dtype))
+    ops.join_columns([graph.csc_indptr], [graph.indices], [torch.arange(graph.indices.numel())])
     places = torch.zeros(SEEDS, dtype=torch.int64)
     cached = ops.CachedEdgeValues(graph.indices, graph.indices[:0], torch.full((SEEDS,), ops.NOT_CACHED))
     ops.read_edges(cached, torch.arange(SEEDS + 1), places)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -75,16 +76,17 @@ class FillData(Transform):
         nodes = dict.fromkeys([*data.node_types, *output.node])
         edges = dict.fromkeys([*data.edge_types, *output.row])
         for kind in nodes:
-            self.fill_nodes(data[kind], minibatch, kind)
+            store = data[kind]
+            self.fill_nodes(store, minibatch, kind)
+            put_known(
+                store, {"batch": take(output.batch, kind), "num_sampled_nodes": take(output.num_sampled_nodes, kind)}
+            )
         for kind in edges:
-            self.fill_edges(data[kind], minibatch, type_name(kind))
-        for kind in nodes:
-            own = {"batch": take(output.batch, kind), "num_sampled_nodes": take(output.num_sampled_nodes, kind)}
-            put_known(data[kind], own)
-        for kind in edges:
-            put_known(data[kind], {"num_sampled_edges": take(output.num_sampled_edges, kind)})
+            store = data[kind]
+            self.fill_edges(store, minibatch, name_of(kind))
+            put_known(store, {"num_sampled_edges": take(output.num_sampled_edges, kind)})
             if output.orig_row is not None and output.orig_col is not None and kind in output.orig_row:
-                data[kind]["_orig_edge_index"] = edge_index_of(output.orig_row[kind], output.orig_col[kind])
+                store["_orig_edge_index"] = edge_index_of(output.orig_row[kind], output.orig_col[kind])
 
     def fill_nodes(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
         """Fill in the features of the nodes of a type, and their ids."""
@@ -100,7 +102,7 @@ class FillData(Transform):
 
     def fill_edges(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
         """Fill in the edges of a type, their features and their ids."""
-        key = etype_str_to_tuple(kind) if kind else HOMOGENEOUS
+        key = parts_of(kind) if kind else HOMOGENEOUS
         output = minibatch.output
         row, col, edge = take(output.row, key), take(output.col, key), take(output.edge, key)
         if row is None:
@@ -139,6 +141,10 @@ class FillData(Transform):
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the size of the input, which is about that of the result."""
         return before
+
+
+name_of = lru_cache(maxsize=1024)(type_name)
+parts_of = lru_cache(maxsize=1024)(etype_str_to_tuple)
 
 
 def take(values: Any, kind: Any) -> Any:

@@ -1,5 +1,6 @@
 """Sampled hops as what PyG's samplers return."""
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import buffers, expand_indptr
+from graphfeed.ops import buffers, expand_indptr, join_columns
 from graphfeed.ops.optional import import_optional
 from graphfeed.pyg.data_graph import reverse_name
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
@@ -24,6 +25,9 @@ REMEDY = "pip install 'graphfeed[pyg]'"
 
 def import_pyg(module: str, purpose: str) -> Any:
     """Import a module of PyG; what other packages warn of on import is not the caller's affair."""
+    known = sys.modules.get(module)
+    if known is not None:
+        return known
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return import_optional(module, purpose, REMEDY)
@@ -129,13 +133,17 @@ def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None]
     """Return the edges of all hops, hop after hop; row and column are the two rows of one tensor."""
     counts = [len(csc.indices) for csc in cscs]
     device = cscs[0].indices.device
-    index = buffers.empty((2, sum(counts)), torch.int64, device)
-    columns = [
-        expand_indptr(csc.indptr, dtype=torch.int64, output_size=count) for csc, count in zip(cscs, counts, strict=True)
-    ]
-    join([csc.indices for csc in cscs], index[int(backward)])
-    join(columns, index[1 - int(backward)])
     known = [part for part in ids if part is not None]
+    if device.type == "cpu" and not backward and len(known) == len(cscs):
+        hops = [hop for hop in zip(cscs, known, counts, strict=True) if hop[2]]
+        joined = join_columns(
+            [csc.indptr for csc, _, _ in hops], [csc.indices for csc, _, _ in hops], [own for _, own, _ in hops]
+        )
+        return Edges(joined[0], joined[1], joined[2], counts)
+    index = buffers.empty((2, sum(counts)), torch.int64, device)
+    join([csc.indices for csc in cscs], index[int(backward)])
+    for csc, part in zip(cscs, torch.split(index[1 - int(backward)], counts), strict=True):
+        expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(part), out=part)
     edge = None
     if len(known) == len(cscs):
         edge = known[0].long() if len(known) == 1 else join(known, buffers.empty(sum(counts), torch.int64, device))

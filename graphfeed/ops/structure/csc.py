@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from graphfeed.ops import buffers
@@ -200,11 +201,21 @@ def size_of(indptr: torch.Tensor, output_size: int | None) -> int:
     return size
 
 
+def number_columns(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return 0, 1, 2, ...; on the CPU in this thread, as torch would wake a pool of threads for it."""
+    kind = buffers.NUMPY_DTYPES.get(dtype)
+    if device.type != "cpu" or kind is None:
+        return torch.arange(count, dtype=dtype, device=device)
+    return torch.from_numpy(np.arange(count, dtype=kind))
+
+
 def expand_indptr(
     indptr: torch.Tensor,
     dtype: torch.dtype | None = None,
     node_ids: torch.Tensor | None = None,
     output_size: int | None = None,
+    *,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Repeat each column's id once for each of its edges: CSC to COO.
 
@@ -213,6 +224,7 @@ def expand_indptr(
         dtype: The dtype of the result; that of `node_ids` if None.
         node_ids: Id of each column; 0, 1, 2, ... if None.
         output_size: The number of edges, if the caller knows it.
+        out: Where to write the result; a new tensor if None.
 
     Raises:
         TypeError: A tensor has another dtype.
@@ -228,11 +240,16 @@ def expand_indptr(
     columns = indptr.numel() - 1
     size = size_of(indptr, output_size)
     if node_ids is None:
-        node_ids = torch.arange(columns, dtype=dtype, device=indptr.device)
+        assert dtype is not None
+        node_ids = number_columns(columns, dtype, indptr.device)
     if node_ids.numel() != columns:
         raise ValueError(f"node_ids must have {columns} ids, one per column, but has {node_ids.numel()}")
-    out = buffers.empty(size, dtype or node_ids.dtype, indptr.device)
-    module = kernels("structure.csc", indptr, node_ids=node_ids)
+    wanted = dtype or node_ids.dtype
+    if out is None:
+        out = buffers.empty(size, wanted, indptr.device)
+    elif out.shape != (size,) or out.dtype != wanted or not out.is_contiguous():
+        raise ValueError(f"out must be {size} contiguous values of {wanted}, but is {tuple(out.shape)} of {out.dtype}")
+    module = kernels("structure.csc", indptr, node_ids=node_ids, out=out)
     module.expand_indptr(*as_kernel_args(indptr, indptr.contiguous(), node_ids.contiguous(), out))
     return out
 

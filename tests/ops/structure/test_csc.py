@@ -184,3 +184,12 @@ def test_edges_must_join_the_types_that_they_say() -> None:
             ValueError, match=f"type_per_edge says {types[edge]} of edge {edge}, but that type does not"
         ):
             ops.check_joined(indptr, indices, torch.tensor(types), offsets, ends)
+
+
+def test_column_ids_are_written_where_they_are_wanted() -> None:
+    out = torch.full((2, 3), -1)
+    assert ops.expand_indptr(torch.tensor([0, 2, 2, 3]), torch.int64, out=out[1]).data_ptr() == out[1].data_ptr()
+    assert out.tolist() == [[-1, -1, -1], [0, 0, 2]]
+    for wrong in (out[0, :2], out[0].to(torch.int32), torch.zeros(3, 2, dtype=torch.int64)[:, 0]):
+        with pytest.raises(ValueError, match=r"out must be 3 contiguous values of torch.int64, but is"):
+            ops.expand_indptr(torch.tensor([0, 2, 2, 3]), torch.int64, out=wrong)

