@@ -116,12 +116,13 @@ def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers:
     return PartitionedGraph(part, peers), gf.BasicFeatureStore(features)
 
 
-def in_threads(world_size: int, work: Callable[[int, Peers], Any]) -> list[Any]:
+def in_threads(world_size: int, work: Callable[[int, Peers], Any], *, share_memory: bool = True) -> list[Any]:
     """Return what a function of the rank and of its peers returns, each rank in a thread of this process."""
     port = free_port()
 
     def be_rank(rank: int) -> Any:
-        peers = Peers(start_timeout=20, timeout=20, meeting=MeetingPoint("127.0.0.1", port, rank, world_size))
+        meeting = MeetingPoint("127.0.0.1", port, rank, world_size)
+        peers = Peers(start_timeout=200, timeout=200, share_memory=share_memory, meeting=meeting)
         try:
             return work(rank, peers)
         finally:

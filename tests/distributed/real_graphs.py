@@ -100,11 +100,6 @@ def compare(data: str, share_memory: bool) -> dict[str, int]:
     }
 
 
-def compare_metis(data: str) -> int:
-    """Return how many mini-batches were equal where METIS assigned the nodes."""
-    return citations(Path(data), "cora", "metis")
-
-
 def count_traffic(share_memory: bool) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = find_place()[0], 20_000, Peers(share_memory=share_memory)

@@ -9,6 +9,7 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, cut_graph
 from tests import golden_pipelines
 from tests.digests import assert_same
+from tests.distributed import matrix
 from tests.distributed.equal_pipelines import ALL
 from tests.distributed.ranks import run_ranks
 
@@ -94,21 +95,23 @@ def test_seeds_outside_of_the_graph_and_unknown_names_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_mini_batches_of_parts_that_metis_assigns_are_those_of_the_whole_graph(
-    tmp_path: Path, shared_data: Path
+@pytest.mark.parametrize("name", ["cora", "musae_github", "wordnet", "wikipedia_temporal"])
+def test_any_number_of_parts_of_real_graphs_gives_the_mini_batches_of_the_whole_graph(
+    shared_data: Path, name: str
 ) -> None:
+    """The ranks are threads."""
     pytest.importorskip("pymetis")
-    for found in run_ranks("tests.distributed.real_graphs:compare_metis", 3, tmp_path, data=str(shared_data)):
-        assert found == 6
+    for num_parts, method in ((1, "random"), (2, "metis"), (3, "empty"), (5, "metis"), (8, "random")):
+        assert len(matrix.compare(shared_data, name, num_parts, method)) >= 8
+    matrix.compare(shared_data, name, 5, "random", share_memory=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world_size", "share_memory"), [(2, True), (3, False)])
-def test_mini_batches_of_real_graphs_are_those_of_the_whole_graph(
-    tmp_path: Path, shared_data: Path, world_size: int, share_memory: bool
+def test_mini_batches_of_ranks_with_features_in_parts_are_those_of_the_whole_graph(
+    tmp_path: Path, shared_data: Path
 ) -> None:
-    options = {"data": str(shared_data), "share_memory": share_memory}
-    for found in run_ranks("tests.distributed.real_graphs:compare", world_size, tmp_path, **options):
+    options = {"data": str(shared_data), "share_memory": False}
+    for found in run_ranks("tests.distributed.real_graphs:compare", 2, tmp_path, **options):
         assert found == dict.fromkeys(("cora", "musae_github", "wordnet", "wikipedia_temporal"), 6)
 
 
