@@ -21,6 +21,7 @@ from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
 from graphfeed.pyg.call_stages import call_stages
+from graphfeed.pyg.data_graph import ALWAYS
 from graphfeed.pyg.negative_sampling import NegativeSampling
 from graphfeed.pyg.neighborhoods import STRATEGIES, Neighborhoods
 from graphfeed.pyg.to_sampler_output import import_pyg
@@ -136,14 +137,15 @@ class DistNeighborSampler:
 
     @property
     def node_times(self) -> Any:
-        """The times of all nodes, by type if there are types; None if nodes have none."""
+        """The times of all nodes, by the types that have times if there are types; None if nodes have none."""
         data, own = self.connect()
         if own.node_time is None:
             return None
         times, sizes = data.part.columns.node_attribute(own.node_time), data.graph.num_nodes
         if isinstance(sizes, int):
             return times
-        return dict(zip(sizes, torch.split(times, list(sizes.values())), strict=True))
+        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
+        return {kind: own for kind, own in parts if bool((own != ALWAYS).any())}
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample."""
@@ -311,8 +313,10 @@ class DistNeighborSampler:
         if times is not None or not self.neighborhoods.in_time:
             return times
         own = self.node_times
-        if own is None:
-            raise ValueError("the seeds need times, for edges have times but nodes don't; give time")
+        missing = [kind for kind in nodes if kind not in own] if isinstance(own, dict) else []
+        if own is None or missing:
+            of = f" of {missing[0]!r}" if missing else ""
+            raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
         return {kind: own[kind][ids] for kind, ids in nodes.items()} if isinstance(nodes, Mapping) else own[nodes]
 
     def _run(self, coro: Coroutine[Any, Any, Any], callback: Callable[[Any], object] | None) -> Any:

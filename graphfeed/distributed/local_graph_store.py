@@ -24,6 +24,8 @@ from graphfeed.distributed.store_attributes import (
     kind_of,
     read_info,
 )
+from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.pyg.data_graph import ALWAYS
 from graphfeed.storage.graph.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
@@ -135,10 +137,13 @@ class LocalGraphStore:
 
         Args:
             features: Where times are.
-            time_attr: The name of times of nodes, of all nodes in each part; or of times of edges.
+            time_attr: The name of times of nodes, of all nodes in each part; or of times of edges. Types without it
+                exist at all times.
 
         Raises:
-            ValueError: There are no edges, the parts of nodes are unknown, or there are no such times.
+            TypeError: Times that are no whole numbers.
+            ValueError: There are no edges, the parts of nodes are unknown, or there are no such times; or nodes and
+                edges both have them.
         """
         if time_attr not in self._parts:
             self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
@@ -157,10 +162,17 @@ class LocalGraphStore:
             assert features is not None
             times = node_times(features, time_attr, sizes)
             if times is not None:
+                if any(time_attr in names_in(features, EDGES if kind is None else kind) for kind, _ in kept):
+                    raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
                 nodes[time_attr] = times
             else:
-                own = {key: self._edge_times(features, time_attr, key)[places] for key, places in kept.items()}
-                edges[time_attr] = {kind_of(key[0]): values for key, values in own.items()}
+                found = {key: self._edge_times(features, time_attr, key) for key in kept}
+                if all(own is None for own in found.values()):
+                    raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
+                edges[time_attr] = {
+                    kind_of(key[0]): torch.full((len(places),), ALWAYS) if (own := found[key]) is None else own[places]
+                    for key, places in kept.items()
+                }
         graph = make_graph(lists, sizes, nodes, edges)
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
         return GraphPart(
@@ -208,17 +220,17 @@ class LocalGraphStore:
             return self._edge_id[key]
         return torch.arange(self._edge_index[key].shape[1]) * self.num_partitions + self.partition_idx
 
-    def _edge_times(self, features: LocalFeatureStore, time_attr: str, key: Key) -> torch.Tensor:
-        """Return the times of the edges of a type, in the order of its list."""
+    def _edge_times(self, features: LocalFeatureStore, time_attr: str, key: Key) -> torch.Tensor | None:
+        """Return the times of the edges of a type, in the order of its list; None if they have none."""
         group = EDGES if key[0] is None else key[0]
-        names = [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
+        names = names_in(features, group)
         # In files, the times of edges always have this name.
         name = EDGE_TIME if time_attr == TIME and TIME not in names else time_attr
         if name not in names:
-            raise ValueError(f"time_attr is {time_attr!r}, which neither all nodes have nor the edges {group}")
+            return None
         if features.get_global_id(group) is None:
-            return features.get_tensor(group, name)
-        return features.get_tensor_from_global_id(group, name, self._ids(key))
+            return times_in(features.get_tensor(group, name), name)
+        return times_in(features.get_tensor_from_global_id(group, name, self._ids(key)), name)
 
     def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
         """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
@@ -333,15 +345,27 @@ def node_times(features: LocalFeatureStore, name: str, sizes: Mapping[str | None
     found = {}
     for attr in features.get_all_tensor_attrs():
         if attr.attr_name == name and attr.group_name in sizes:
-            found[attr.group_name] = features.get_tensor(attr)
+            found[attr.group_name] = times_in(features.get_tensor(attr), name)
     if not found:
         return None
     for kind, values in found.items():
         if len(values) != sizes[kind]:
             raise ValueError(f"{name!r} of {kind!r} must have the times of all {sizes[kind]} nodes, not {len(values)}")
-    dtype = next(iter(found.values())).dtype
-    for_ever = torch.iinfo(dtype).min
-    return {kind: found.get(kind, torch.full((size,), for_ever, dtype=dtype)) for kind, size in sizes.items()}
+    return {kind: found[kind] if kind in found else torch.full((size,), ALWAYS) for kind, size in sizes.items()}
+
+
+def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
+    """Return the names of the features of a group."""
+    return [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
+
+
+def times_in(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Return times as whole numbers, one per node or edge.
+
+    Raises:
+        TypeError: They are no whole numbers.
+    """
+    return as_times(f"time_attr {name!r}", values.squeeze(1) if values.dim() == 2 and values.shape[1] == 1 else values)
 
 
 def make_graph(

@@ -1,14 +1,15 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from graphfeed.distributed import (
-    Partitioner,
-)
+from graphfeed.distributed import DistContext, DistNeighborLoader, Partitioner
 from tests.distributed.dist_loaders import DATA, compare
 from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, start_rank
+from tests.distributed.test_local_graph_store import in_time
 
 MODULE = "tests.distributed.dist_loaders"
 SMALL = ["plain_in_time", "typed"]
@@ -55,3 +56,14 @@ def test_a_rank_that_is_killed_is_named_within_the_timeout(tmp_path: Path) -> No
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
         assert seconds < 10
+
+
+def test_seeds_of_a_type_without_times_need_some() -> None:
+    parts, ctx = in_time(user=torch.arange(2))[:2], DistContext(0, 0, 1, 1, "test")
+    options: dict[str, Any] = {"current_ctx": ctx, "time_attr": "time", "master_addr": None, "master_port": None}
+    with pytest.raises(ValueError, match=r"input_nodes of 'item' have no 'time' of their own; give input_time"):
+        DistNeighborLoader(parts, [2], input_nodes=("item", torch.arange(2)), **options)
+    (batch,) = DistNeighborLoader(parts, [2], input_nodes=("user", torch.arange(2)), batch_size=2, **options)
+    assert batch["user"].n_id.tolist() == [0, 1]
+    given = {"input_time": torch.arange(2), "batch_size": 2, **options}
+    assert len(list(DistNeighborLoader(parts, [2], input_nodes=("item", torch.arange(2)), **given))) == 1

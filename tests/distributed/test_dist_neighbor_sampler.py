@@ -106,7 +106,7 @@ def test_seeds_have_times_of_their_own_or_need_them() -> None:
         sources = torch.arange(len(out.node)) >= 2
         assert bool((data.time[out.node] <= latest)[sources].all())
     _, sampler = whole_sampler(hetero_data, [2], time_attr="edge_time")
-    with pytest.raises(ValueError, match="the seeds need times"):
+    with pytest.raises(ValueError, match="the seeds have no 'edge_time' of their own; give time"):
         sampler.sample_from_nodes((None, seeds, None, "user"))
 
 

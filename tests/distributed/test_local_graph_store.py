@@ -18,6 +18,7 @@ from graphfeed.distributed import (
     write_partition,
 )
 from graphfeed.distributed.store_attributes import LocalEdgeAttr
+from graphfeed.pyg.data_graph import ALWAYS
 from tests.digests import assert_same
 from tests.distributed import graphs
 from tests.distributed.pyg_data import hetero_data, plain_data
@@ -178,11 +179,39 @@ def test_what_can_t_be_sampled_is_refused() -> None:
         store.graph_part()
     store = LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
     features = LocalFeatureStore.from_data(torch.arange(2))
-    with pytest.raises(ValueError, match="time_attr is 'time', which neither all nodes have nor the edges"):
+    with pytest.raises(ValueError, match="time_attr is 'time', which neither nodes have nor edges"):
         store.graph_part(features, "time")
     features.put_tensor(torch.arange(1), None, "time")
     with pytest.raises(ValueError, match="must have the times of all 2 nodes, not 1"):
         store.graph_part(features, "time")
+
+
+def in_time(**values: torch.Tensor) -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return stores of two node types and two edge types, with some times."""
+    ends = {("user", "likes", "item"): torch.tensor([[0], [1]]), ("item", "liked_by", "user"): torch.tensor([[1], [0]])}
+    graph = LocalGraphStore.from_hetero_data(dict.fromkeys(ends, torch.arange(1)), ends, {"user": 2, "item": 2})
+    features = LocalFeatureStore.from_hetero_data({"user": torch.arange(2), "item": torch.arange(2)})
+    for group, times in values.items():
+        features.put_tensor(times, next((kind for kind in ends if kind[1] == group), group), "time")
+    return features, graph
+
+
+def test_types_without_times_exist_at_all_times() -> None:
+    features, graph = in_time(user=torch.tensor([[3], [4]], dtype=torch.int32))
+    times = graph.graph_part(features, "time").columns.node_attribute("time")
+    assert times.tolist() == [3, 4, ALWAYS, ALWAYS]
+    features, graph = in_time(likes=torch.tensor([7]))
+    assert sorted(graph.graph_part(features, "time").columns.edge_attribute("time").tolist()) == [ALWAYS, 7]
+
+
+def test_times_that_are_none_or_not_clear_are_refused() -> None:
+    for group in ("user", "likes"):
+        features, graph = in_time(**{group: torch.tensor([0.5, 1.5][: 1 + (group == "user")])})
+        with pytest.raises(TypeError, match=r"time_attr 'time' must be torch\.int64, but is torch\.float32"):
+            graph.graph_part(features, "time")
+    features, graph = in_time(user=torch.arange(2), likes=torch.arange(1))
+    with pytest.raises(ValueError, match="time_attr 'time' is there for nodes and for edges; rename one of them"):
+        graph.graph_part(features, "time")
 
 
 def test_a_single_part_is_sampled_without_ranks() -> None:
