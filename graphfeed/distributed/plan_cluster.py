@@ -40,8 +40,9 @@ class ClusterPlan:
     of its own, and that every node has the average number of in-edges, with uniform sources. If some nodes are the
     sources of very many edges, mini-batches have fewer nodes than planned.
 
-    The memory is that of one part: for all nodes of the graph, the start of their columns, their machine and their
-    place there; and its share of the edges, their ids and the rows. Mini-batches in flight and your model come on top.
+    The memory of a part is, for all nodes of the graph, the start of their columns, their part and their place there;
+    and its share of the edges, their ids and the rows. Several processes of a machine also put their columns together
+    in shared memory, once. Mini-batches in flight and your model come on top.
 
     Raises:
         TypeError: A number that is not whole.
@@ -71,10 +72,13 @@ class ClusterPlan:
     """Whether there are edge types: a byte per edge, in memory and on the network."""
     gbit_per_second: float = 10.0
     """What a machine can send, and receive at the same time."""
+    ranks_per_machine: int = 1
+    """The processes of a machine, each of which holds a part."""
 
     def __post_init__(self) -> None:
         for name, least in {"num_nodes": 1, "num_edges": 0, "machines": 1, "batch_size": 1, "feature_width": 0}.items():
             check_count(name, getattr(self, name), least)
+        check_count("ranks_per_machine", self.ranks_per_machine, 1)
         if not self.fanouts:
             raise ValueError("fanouts must have one number per hop, but is empty")
         for fanout in self.fanouts:
@@ -87,11 +91,23 @@ class ClusterPlan:
             raise ValueError(f"gbit_per_second must be a positive number, but is {self.gbit_per_second}")
 
     @property
+    def parts(self) -> int:
+        """The number of parts: one for each process."""
+        return self.machines * self.ranks_per_machine
+
+    @property
+    def merged_bytes(self) -> float:
+        """The bytes of the columns of all parts of a machine, which its processes put together."""
+        if self.ranks_per_machine == 1:
+            return 0.0
+        return INT64 * (self.num_nodes + 1) + self.edge_bytes * self.num_edges / self.machines
+
+    @property
     def graph_bytes(self) -> float:
         """The bytes of one part of the graph."""
         place = INT64 if self.num_nodes > 1 << 31 else INT32
-        per_node = INT64 + (smallest_dtype(self.machines).itemsize + place if self.machines > 1 else 0)
-        return INT64 + per_node * self.num_nodes + self.edge_bytes * self.num_edges / self.machines
+        per_node = INT64 + (smallest_dtype(self.parts).itemsize + place if self.parts > 1 else 0)
+        return INT64 + per_node * self.num_nodes + self.edge_bytes * self.num_edges / self.parts
 
     @property
     def feature_bytes(self) -> float:
@@ -136,7 +152,7 @@ class ClusterPlan:
 
     def hop_traffic(self, hop: Hop) -> tuple[float, float]:
         """Return the bytes of the questions and of the answers of a hop, for one mini-batch."""
-        others, asked, sent = self.machines - 1, self.away * hop.columns, self.away * hop.edges
+        others, asked, sent = self.parts - self.ranks_per_machine, self.away * hop.columns, self.away * hop.edges
         questions = others * QUESTION_BYTES + asked * self.id_dtype.itemsize
         return questions, others * ANSWER_BYTES + asked * INT32 + sent * self.edge_bytes
 
@@ -144,7 +160,7 @@ class ClusterPlan:
         """Return the bytes of the questions and of the answers for the features of some nodes."""
         if self.feature_width == 0:
             return 0.0, 0.0
-        others, asked = self.machines - 1, self.away * num_nodes
+        others, asked = self.parts - self.ranks_per_machine, self.away * num_nodes
         return others * QUESTION_BYTES + asked * self.id_dtype.itemsize, others * ANSWER_BYTES + asked * self.row_bytes
 
     @property
@@ -160,11 +176,14 @@ class ClusterPlan:
 
     def __str__(self) -> str:
         """Return the memory per machine, the bytes per mini-batch, and the rate."""
+        graph = self.ranks_per_machine * self.graph_bytes
+        shared = [("  columns, shared", bytes_text(self.merged_bytes))] if self.merged_bytes else []
         rows: list[tuple[str, ...]] = [
             ("memory per machine", ""),
-            ("  graph", bytes_text(self.graph_bytes)),
+            ("  graph", bytes_text(graph)),
+            *shared,
             ("  features", bytes_text(self.feature_bytes)),
-            ("  together", bytes_text(self.graph_bytes + self.feature_bytes)),
+            ("  together", bytes_text(graph + self.merged_bytes + self.feature_bytes)),
             ("one mini-batch", "nodes", "edges", "questions", "answers"),
         ]
         for number, hop in enumerate(self.hops, 1):
@@ -199,7 +218,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--nodes", type=int, required=True, help="the number of nodes, of all types")
     parser.add_argument("--edges", type=int, required=True, help="the number of edges, of all types")
-    parser.add_argument("--machines", type=int, required=True, help="the number of machines; each holds a part")
+    parser.add_argument("--machines", type=int, required=True, help="the number of machines")
+    parser.add_argument(
+        "--ranks-per-machine", type=int, default=1, help="processes per machine, each with a part (default: 1)"
+    )
     parser.add_argument(
         "--fanouts", type=parse_fanouts, required=True, help="one per hop, the hop at the seeds last, such as 10,10"
     )
@@ -228,5 +250,6 @@ def run(options: Any) -> None:
         getattr(torch, options.ids),
         options.types,
         options.gbit,
+        options.ranks_per_machine,
     )
     sys.stdout.write(f"{plan}\n")

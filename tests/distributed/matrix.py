@@ -51,7 +51,7 @@ def untimed(pipe: gf.Datapipe, graph: gf.SamplingGraph, fanouts: list[int]) -> I
 
 def timed(pipe: gf.Datapipe, graph: gf.SamplingGraph) -> Iterator[tuple[str, gf.Datapipe]]:
     """Yield what each sampler in time makes of some seeds."""
-    by = {"edge_timestamp_attr_name": "time"}
+    by: dict[str, Any] = {"edge_timestamp_attr_name": "time"}
     yield "in time", pipe.temporal_sample_neighbor(graph, [6, 4], **by)
     yield "latest", pipe.temporal_sample_neighbor(graph, [6, 4], **by, strategy="latest", pre_time_window=40)
     yield "in time, LABOR", pipe.temporal_sample_layer_neighbor(graph, [6, 4], **by)

@@ -111,7 +111,8 @@ def count_traffic(share_memory: bool) -> dict[str, int]:
     store = gf.BasicFeatureStore({("node", None, "x"): rows})
     seeds = gf.ItemSet(torch.arange(2048) * 9 + rank, names="seeds")
     pipe: gf.Datapipe = gf.ItemSampler(seeds, batch_size=512)
-    pipe = pipe.sample_neighbor(PartitionedGraph(part, peers), [10, 10]).fetch_feature(store, ["x"])
+    parts = PartitionedGraph(part, peers)
+    pipe = pipe.sample_neighbor(parts, [10, 10]).fetch_feature(store, ["x"])
     next(iter(gf.DataLoader(pipe, 0, seed=rank)))
     distributed.barrier()
     # Without what is sent before memory is shared.
@@ -131,5 +132,6 @@ def count_traffic(share_memory: bool) -> dict[str, int]:
     exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent
     book: Any = part.book
     held = sum(tensor.nbytes for tensor in tensors_in([vars(part.columns), book.owners, book.places]))
+    merged = sum(tensor.nbytes for tensor in tensors_in(vars(parts._here.columns))) if share_memory else 0
     counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
-    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes}
+    return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}

@@ -27,6 +27,24 @@ def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path) -> None:
         assert sum(rank[name] for rank in found) == pytest.approx(planned, rel=0.02), name
 
 
+@pytest.mark.slow
+def test_processes_of_a_machine_take_the_memory_that_is_planned(tmp_path: Path) -> None:
+    plan = ClusterPlan(**{**PLAN, "machines": 1}, batch_size=512, feature_width=32, ranks_per_machine=3)
+    assert (plan.parts, plan.network_bytes, plan.exchanges) == (3, 0, 0)
+    for rank in run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, share_memory=True):
+        assert rank["merged_bytes"] == pytest.approx(plan.merged_bytes, rel=0.02)
+        assert rank["graph_bytes"] == pytest.approx(plan.graph_bytes, rel=0.02)
+    together = 3 * plan.graph_bytes + plan.merged_bytes + plan.feature_bytes
+    assert f"  columns, shared {plan.merged_bytes / 1e6:>13.1f} MB".split() == str(plan).splitlines()[2].split()
+    assert f"{together / 1e6:.1f} MB" in str(plan).splitlines()[4]
+
+
+def test_processes_of_other_machines_are_asked_each() -> None:
+    alone, four = (ClusterPlan(**PLAN, ranks_per_machine=count) for count in (1, 4))
+    assert four.hop_traffic(four.hops[0])[0] - alone.hop_traffic(alone.hops[0])[0] == 6 * 320
+    assert (alone.merged_bytes, four.away) == (0, alone.away)
+
+
 def test_hops_grow_by_fan_outs_and_degrees_up_to_the_whole_graph() -> None:
     plan = ClusterPlan(**{**PLAN, "fanouts": [-1, -1, 4]}, batch_size=10)
     assert plan.hops[0] == (10, 40)
