@@ -113,7 +113,9 @@ class Peers:
             watch_program()
             if meeting is None:
                 default = distributed.distributed_c10d._get_default_store()
-                self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
+                # torchrun may keep the store when it starts all ranks again.
+                name = f"graphfeed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{next(NUMBERS)}"
+                self._store = distributed.distributed_c10d.PrefixStore(name, default)
             # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
