@@ -11,12 +11,18 @@ from typing import Any
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.distributed import LocalFeatureStore, MeetingPoint, PartBook, PartitionedFeature, Peers
 from graphfeed.distributed.peers import peers_at
+from tests import scripts
+from tests.digests import digest
+from tests.distributed.graphs import plain
 from tests.distributed.ranks import end_of, free_port, result_file, run_ranks, run_spawned, start_rank
 from tests.forked import in_child
 
 MODULE = "tests.distributed.lost_ranks"
+NEW_STORE: dict[str, Any] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Without it, torch's gloo connects to where the ranks before the restart listened."""
 
 
 def test_a_single_rank_starts_no_thread(no_leaks: None) -> None:
@@ -195,3 +201,15 @@ def test_a_spawned_rank_that_fails_ends_the_others(tmp_path: Path) -> None:
     # torch may have ended rank 0 before it could say so.
     ends = [path.read_text() for path in tmp_path.glob("0.txt")]
     assert all(re.match(r"rank 1 \(.*\) is lost", end) for end in ends), ends
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tmp_path: Path) -> None:
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    run = scripts.run("-m", *torchrun, "-m", "tests.distributed.restarted", str(tmp_path), **NEW_STORE)
+    assert run.returncode == 0, run.stderr
+    assert "exitcode: -9" in run.stderr
+    pipe = gf.ItemSampler(gf.ItemSet(96, names="seeds"), 6, shuffle=True).sample_neighbor(plain(), [3, 4])
+    wanted = [digest(batch) for batch in gf.DataLoader(pipe, 0, seed=4)]
+    for rank in range(2):
+        assert (tmp_path / f"made {rank}.txt").read_text().split() == wanted[rank::2]
