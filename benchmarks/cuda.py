@@ -3,7 +3,8 @@
 Rows from the device's own memory: a copy of as many bytes inside of it. Rows from pinned memory of the host: a copy of
 as many bytes over the bus. Sampling: torch reading as many values at random places of the same arrays, a kernel a
 hop. Relabelling: torch's own `unique` of the same ids, which gives no order of first appearance. Then sampled edges a
-second against one core of the CPU, and training steps with the loader beside them.
+second against one core of the CPU, and training steps with the loader beside them. Some of it is also
+put beside what the bytes that are moved let expect (`predicted.py`), which is printed where there is no GPU too.
 """
 
 import time
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks import steps
+from benchmarks import predicted, steps
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.scale import Scale
 from benchmarks.table import Row, render
@@ -19,8 +20,7 @@ from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
 
 DEVICE = torch.device("cuda")
-FANOUTS = (15, 10, 5)
-"""The seeds' own hop first."""
+FANOUTS = predicted.FANOUTS
 UVA_THREADS = (1024, 10240, 1 << 20)
 
 
@@ -28,8 +28,10 @@ def report(scale: Scale) -> Iterator[str]:
     """Yield a table an op, or say that there is no device."""
     if not torch.cuda.is_available():
         yield "cuda: torch finds no CUDA device here, so nothing was measured.\n"
+        yield predicted.prediction()
         return
     yield f"cuda: {torch.cuda.get_device_name()}\n"
+    yield predicted.prediction()
     features = torch.from_numpy(load_features(scale.products, scale.cache))
     yield gather_table("gather on the device; ratio to a copy of as many bytes in it", features.to(DEVICE), scale)
     yield gather_table("gather from pinned memory; ratio to a copy of as many bytes over the bus", pin(features), scale)
@@ -37,6 +39,10 @@ def report(scale: Scale) -> Iterator[str]:
     indptr, indices = (part.to(DEVICE) for part in here)
     yield sampling_table(indptr, indices, scale)
     yield edges_table(here, [indptr, indices], scale)
+    arrays = {"indptr": here[0], "indices": here[1], "features": features}
+    yield predicted.comparison(
+        predicted.cases(arrays, DEVICE, scale), torch.cuda.get_device_name(), scale, device_clock
+    )
     yield from steps.report(scale, DEVICE, device_clock)
 
 

@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cache, cuda, graphs, peers, plain
+from benchmarks import cache, cuda, graphs, peers, plain, predicted
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
 from tests.loader.late_streams import late_streams
+from tests.ops.counted_cuda import counting
 from tests.ops.emulated_cuda import COMPILER, EmulatedCuda
+from tests.pages import rows
 
 SHAPE = graphs.Shape("small", 1_000, 20_000, 3)
 
@@ -150,8 +152,15 @@ def test_a_file_of_rows_is_removed_and_a_full_disk_is_named(tmp_path: Path, monk
 
 def test_without_a_device_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (message,) = cuda.report(quick(tmp_path, 1))
+    message, expected = cuda.report(quick(tmp_path, 1))
     assert "no CUDA device" in message
+    assert "no GPU was measured" in expected
+    assert expected.count(" / ") == 2 * len(predicted.WORK) + 1
+
+
+def test_the_page_about_gpus_says_what_is_expected() -> None:
+    page = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
+    assert list(rows(page, "case")) == predicted.expected()
 
 
 @pytest.mark.slow
@@ -162,14 +171,39 @@ def test_ops_on_a_device_are_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(cuda, "DEVICE", torch.device("meta"))
     monkeypatch.setattr(cuda, "device_clock", time.perf_counter)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "pretended")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100 that is pretended")
     scale = replace(quick(tmp_path, 2), products=SHAPE, batch_size=8, gathered_rows=1_100, epoch_batches=1)
     with EmulatedCuda().running(), late_streams():
         tables = list(cuda.report(scale))
-    assert tables[0] == "cuda: pretended\n"
-    assert [table.count("ops.") for table in tables[1:4]] == [1, 3, 3]
-    assert tables[4].count("M edges/s") == 3
-    assert [table.count("loading that the steps hide") for table in tables[5:]] == [1] * 5
+    assert tables[0] == "cuda: H100 that is pretended\n"
+    assert [table.count("ops.") for table in tables[2:5]] == [1, 3, 3]
+    assert tables[5].count("M edges/s") == 3
+    assert tables[6].count(", expected ") == len(predicted.WORK)
+    assert [table.count("loading that the steps hide") for table in tables[7:]] == [1] * 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in predicted.WORK if not case.startswith("LABOR")])
+def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: str) -> None:
+    """A smaller mini-batch moves as many bytes a row or an edge, but for what its blocks share.
+
+    LABOR reads all edges of a column, which are fewer in the small graph.
+    """
+    if COMPILER is None:
+        pytest.skip("no g++ to compile the kernels for the CPU")
+    scale = replace(quick(tmp_path, 1), batch_size=64, gathered_rows=8_000)
+    indptr, indices = (torch.from_numpy(part) for part in graphs.load_edges(graphs.QUICK, tmp_path))
+    arrays = {"indptr": indptr, "indices": indices, "features": torch.zeros(len(indptr) - 1, 100)}
+    with EmulatedCuda().running(), counting() as counts:
+        run = predicted.cases(arrays, torch.device("meta"), scale)[case]
+        counts.clear()
+        result = run(0)
+    work = predicted.WORK[case]
+    gathers = isinstance(result, torch.Tensor)
+    share = 8_000 / 135_000 if gathers else sum(layer.positions.numel() for layer in result) / 289_977  # type: ignore[attr-defined]
+    assert sum(own.device_bytes for own in counts) == pytest.approx(share * work.device_bytes, rel=0.35)
+    assert sum(own.bus_bytes for own in counts) == pytest.approx(share * work.bus_bytes, rel=0.35)
+    assert len(counts) == work.launches
 
 
 @pytest.mark.gpu

@@ -30,6 +30,8 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.__name__.startswith("copy_") and len(args) > 2 and args[2] and isinstance(args[0], Pretended):
+            return copy_into(args[0], args[1])
         late = func.__name__.startswith("_to_copy") and kwargs.get("non_blocking")
         if not late or isinstance(args[0], Pretended) or torch.device(kwargs["device"]).type != "meta":
             if any(isinstance(part, Pretended) for part in tree_leaves((args, kwargs))):
@@ -50,6 +52,21 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = Pretended(target)
         ORDER.use(stream, "copy", reads=[], writes=[made], bus=[args[0]])
         return made
+
+
+def copy_into(target: Pretended, source: torch.Tensor) -> Pretended:
+    """Put a copy into memory on the device off; what it reads may be overwritten meanwhile, if it is pinned."""
+    stream = current_stream(target.device)
+    held = source if EmulatedCuda.memory.holds_all(source) else source.clone()
+    target.held.fill_(OTHER_VALUE)
+
+    def copy() -> None:
+        target.held.copy_(held)
+
+    stream.add(copy)
+    Stream.log.append((stream.name, "copies"))
+    ORDER.use(stream, "copy", reads=[], writes=[target], bus=[source])
+    return target
 
 
 __all__ = ["CALLER", "OTHER_VALUE", "Event", "Late", "Stream", "current_stream", "late_streams"]

@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from graphfeed.ops.cpu.kernel_cache import only_one
 from tests.ops import emulated_cuda
@@ -32,7 +33,7 @@ PLACES = (
 
 @dataclass(frozen=True)
 class Counted:
-    """What one launch of a kernel did."""
+    """What one launch of a kernel, or one operation of torch, did."""
 
     kernel: str
     threads: int
@@ -44,6 +45,11 @@ class Counted:
     """What moved between the GPU and its memory, in whole sectors."""
     bus_bytes: int
     """What moved over the bus, for arrays in the CPU's memory."""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether this is a kernel of graphfeed; for torch's operations only the bytes of their tensors are known."""
+        return self.threads > 0
 
 
 def make_library(text: str) -> Path:
@@ -70,7 +76,7 @@ def make_library(text: str) -> Path:
 
 @contextmanager
 def counting() -> Iterator[list[Counted]]:
-    """Count what kernels do that are launched inside of `EmulatedCuda.running`."""
+    """Count what kernels and torch's operations do inside of `EmulatedCuda.running`."""
     launch = import_launch()
     noted: list[torch.Tensor] = []
     counts: list[Counted] = []
@@ -107,8 +113,19 @@ def counting() -> Iterator[list[Counted]]:
 
     for cached in (emulated_cuda.compiled, launch.module, function_of):
         cached.cache_clear()
+    run = emulated_cuda.run
+
+    def counted_run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = run(func, args, kwargs)
+        parts = [part for part in tree_leaves((args, kwargs, result)) if isinstance(part, Pretended)]
+        is_view = any(part.alias_info and not part.alias_info.is_write for part in func._schema.returns)
+        if parts and not is_view and not func.__name__.startswith(("empty", "new_empty")):
+            counts.append(Counted(f"torch.{func.__name__}", 0, 0, 0, sum(part.nbytes for part in parts), 0))
+        return result
+
     with (
         patch.object(emulated_cuda, "make_library", make),
+        patch.object(emulated_cuda, "run", counted_run),
         patch.object(launch, "as_argument", note),
         patch.object(launch, "function_of", counted_function),
     ):

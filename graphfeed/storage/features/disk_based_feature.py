@@ -14,8 +14,10 @@ import torch
 
 from graphfeed.ops import buffers, read_bytes, read_rows
 from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.backend import on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
+from graphfeed.storage.memory.staging import staging
 
 READ_TIMEOUT_SECONDS = 600.0
 ROWS_PER_TASK = 64
@@ -30,7 +32,9 @@ class DiskBasedFeature(Feature):
 
     The file is not mapped, so the pages that are read count as the system's page cache and not as memory of the
     process. Ids are sorted, and neighbouring rows are read with one call. Large reads are split among a pool of
-    threads, which starts with the first of them and ends with the feature. The feature pickles as its path. Any thread
+    threads, which starts with the first of them and ends with the feature. Behind `copy_to("cuda")`, rows go to the GPU
+    without a stop in memory that is not page-locked, and the loader reads them ahead of your step. The feature pickles
+    as its path. Any thread
     may read it, and a forked process starts a pool of its own.
 
     Args:
@@ -81,13 +85,17 @@ class DiskBasedFeature(Feature):
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Read the rows at `ids`, or all rows if None, from the file into memory.
 
-        An id below 0 or beyond the rows raises an IndexError; a failed read raises an OSError.
+        With ids on a GPU, the rows are returned there. They pass through page-locked memory of a fixed size: while some
+        of them are copied on the current stream, the next ones are read. An id below 0 or beyond the rows raises an
+        IndexError; a failed read raises an OSError.
         """
+        if isinstance(ids, torch.Tensor) and on_gpu(ids):
+            return self._read_on_gpu(ids)
         return self._begin(ids).wait()
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
-        """Yield once; the pool has begun to read the rows then."""
-        yield self._begin(ids, ahead=True)
+        """Yield once; the pool has begun to read the rows then, unless they go to a GPU."""
+        yield DeferredRead(lambda: self.read(ids)) if on_gpu(ids) else self._begin(ids, ahead=True)
 
     def read_into_memory(self) -> TorchBasedFeature:
         """Return a feature with all rows in memory."""
@@ -128,11 +136,30 @@ class DiskBasedFeature(Feature):
             out = buffers.empty(tuple(self._shape), self._dtype)
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
             return self._start_tasks(out, tasks, ahead)
-        ids = as_ids("index", ids)
+        ids = self._checked(as_ids("index", ids))
+        return self._begin_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
+
+    def _checked(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return ids on the CPU, or raise if they are not those of rows."""
         check_vector("index", ids)
+        ids = ids.cpu()
         check_ids("index", ids, self.count(), IndexError)
-        out = buffers.empty((ids.numel(), *self.size()), self._dtype)
-        rows = ids.to("cpu", torch.int64).contiguous().numpy()
+        return ids
+
+    def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
+        here = self._checked(ids)
+        blocks = staging(ids.device)
+        if self._row_bytes > blocks.block_bytes:
+            return self._begin(here).wait().to(ids.device)
+
+        def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
+            return self._begin_rows(here[begin:end], rows, ahead=True).wait
+
+        return blocks.send(start, len(here), self.size(), self._dtype, ids.device)
+
+    def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
+        """Start to read the rows at checked ids into memory."""
+        rows = ids.to(torch.int64).contiguous().numpy()
         order = np.argsort(rows)
         by_id, places = torch.from_numpy(rows[order]), torch.from_numpy(order)
         parts = self._split(ids.numel(), ROWS_PER_TASK)

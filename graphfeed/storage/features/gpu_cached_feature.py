@@ -6,6 +6,7 @@ from typing import Any, overload
 import torch
 
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
+from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
 
@@ -37,6 +38,11 @@ class GPUCachedFeature(CachedFeature):
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
         return ids if self._fallback_feature.is_pinned() else ids.cpu()
+
+    def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
+        # A disk's rows pass through page-locked memory then.
+        on_disk = isinstance(self._fallback_feature, DiskBasedFeature)
+        return self._fallback_feature.read(ids if on_disk else self._for_fallback(ids))
 
 
 @overload

@@ -82,7 +82,7 @@ def in_time(hub: Hub, put: Any) -> Any:
 
 def uneven(counts: list[Counted]) -> list[Counted]:
     """Return those launches in which a thread did too much."""
-    return [own for own in counts if own.most > MOST * own.accesses / own.threads + QUEUE]
+    return [own for own in counts if own.is_kernel and own.most > MOST * own.accesses / own.threads + QUEUE]
 
 
 @pytest.mark.parametrize("size", [1 << 17, pytest.param(1_000_000, marks=pytest.mark.slow)])

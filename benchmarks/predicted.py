@@ -1,0 +1,132 @@
+"""What the cases on a GPU should take: from the bytes that each moves, counted without a GPU, and the speed of memory.
+
+The bytes are those of `tests/ops/counted_cuda.py`: whole sectors of 32 bytes, each once per block of threads, and the
+tensors of torch's operations in between. Nothing here was measured on a GPU. A kernel may be slower than memory is,
+and a cache may hold what is read by several blocks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.scale import Scale
+from benchmarks.table import Row, number, render
+from benchmarks.timing import Case, in_turn
+from graphfeed import ops
+
+FANOUTS = (15, 10, 5)
+"""The seeds' own hop first."""
+BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
+"""Of the mini-batch that was counted."""
+LAUNCH_SECONDS, WAIT_SECONDS = 5e-6, 2e-5
+"""Assumed for each kernel, and for each time that the CPU waits for a number."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a maker says of a GPU, in bytes a second."""
+
+    name: str
+    memory: float
+    bus: float
+    bus_name: str
+
+
+DEVICES = (
+    Device("A100", 2.039e12, 31.5e9, "PCIe 4.0"),
+    Device("H100", 3.35e12, 63e9, "PCIe 5.0"),
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one mini-batch of a case takes."""
+
+    device_bytes: float
+    bus_bytes: float
+    launches: int
+    waits: int
+
+    def limit(self, device: Device) -> float:
+        """Return the seconds that the bytes take, in memory and over the bus at once."""
+        return max(self.device_bytes / device.memory, self.bus_bytes / device.bus)
+
+    def predicted(self, device: Device, share: float = 1.0) -> float:
+        """Return the seconds that a share of the mini-batch is expected to take."""
+        return share * self.limit(device) + self.launches * LAUNCH_SECONDS + self.waits * WAIT_SECONDS
+
+
+WORK = {
+    "rows on the device": Work(112_320_048, 0, 3, 1),
+    "rows in pinned memory": Work(56_160_048, 56_117_824, 3, 1),
+    "sampling, graph on the device": Work(144_505_928, 0, 59, 7),
+    "sampling, graph in pinned memory": Work(131_733_512, 12_769_696, 59, 7),
+    "LABOR from a 16th of the seeds, graph on the device": Work(79_577_336, 0, 56, 7),
+}
+"""On a graph of the shape of ogbn-products, with rows of 400 bytes and ids of 8: 289,977 edges, or 20,749 by LABOR."""
+
+
+def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -> dict[str, Case]:
+    """Return each case with its arrays: `indptr`, `indices` and `features`, on the CPU."""
+    seeds = torch.randint(arrays["indptr"].numel() - 1, (scale.batch_size,)).to(device)
+    rows = torch.randint(len(arrays["features"]), (scale.gathered_rows,)).to(device)
+    few, keys = seeds[: -(-len(seeds) // 16)], [1, 2, 3]
+    there = {name: part.to(device) for name, part in arrays.items()}
+    pinned = {name: part.pin_memory() for name, part in arrays.items()}
+
+    def sample(held: dict[str, torch.Tensor]) -> Case:
+        return lambda _: ops.sample_hops(held["indptr"], held["indices"], seeds, FANOUTS, keys)
+
+    def gather(held: dict[str, torch.Tensor]) -> Case:
+        return lambda _: ops.gather_rows(held["features"], rows)
+
+    return {
+        "rows on the device": gather(there),
+        "rows in pinned memory": gather(pinned),
+        "sampling, graph on the device": sample(there),
+        "sampling, graph in pinned memory": sample(pinned),
+        "LABOR from a 16th of the seeds, graph on the device": lambda _: ops.labor_sample_hops(
+            there["indptr"], there["indices"], few, FANOUTS, [(key, key) for key in keys]
+        ),
+    }
+
+
+def share_of(case: str, scale: Scale) -> float:
+    """Return how much of the mini-batch that was counted a run has."""
+    return scale.gathered_rows / GATHERED_ROWS if case.startswith("rows") else scale.batch_size / BATCH_SIZE
+
+
+def expected() -> list[list[str]]:
+    """Return for each case its name, its bytes, and for each device what bandwidth allows and what is expected."""
+    return [
+        [
+            case, f"{work.device_bytes / 1e6:.0f} MB", f"{work.bus_bytes / 1e6:.0f} MB",
+            *(f"{1e3 * work.limit(own):.2f} / {1e3 * work.predicted(own):.2f} ms" for own in DEVICES),
+        ]
+        for case, work in WORK.items()
+    ]  # fmt: skip
+
+
+def prediction() -> str:
+    """Return what is expected of each GPU, which needs none."""
+    names = [f"{own.name}, {own.bus_name}" for own in DEVICES]
+    heading = ["expected, no GPU was measured", "in its memory", "over the bus", *names]
+    lines = [heading, *expected()]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*text, "the time that bandwidth allows / the time with launches and waits", ""])
+
+
+def comparison(own_cases: dict[str, Case], name: str, scale: Scale, clock: Callable[[], float]) -> str:
+    """Return a table of what was measured on a GPU, beside what is expected of it; A100 and H100 are known."""
+    known = next((own for own in DEVICES if own.name in name), None)
+    times = in_turn(own_cases, scale.repeats, clock)
+    rows = []
+    for case, own in times.items():
+        expected = None if known is None else WORK[case].predicted(known, share_of(case, scale))
+        told = "" if expected is None else f", expected {number(1e3 * expected)} ms"
+        ratio = None if expected is None else own.median / expected
+        rows.append(Row(case + told, "ms", own.times(1e3), ratio))
+    title = "measured, with the ratio to what is expected of the device" if known else "measured; nothing is expected"
+    return render(f"{title}: fan-outs {FANOUTS}, {scale.gathered_rows} rows", rows)
