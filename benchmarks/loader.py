@@ -77,9 +77,9 @@ def in_processes(pipe: gf.Datapipe, scale: Scale) -> list[Row]:
 
 
 def private_bytes(pid: int) -> int:
-    """Return how much memory only this process has: what it shares with others is not counted."""
+    """Return how much memory only this process has: what lies in files, as shared memory does, is not counted."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Anonymous:"))
 
 
 def throughput(cases: Mapping[str, Case], scale: Scale) -> list[Row]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import links, plain, temporal, typed
+from benchmarks import links, plain, temporal, typed, typed_links
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -90,6 +90,7 @@ def report(scale: Scale) -> Iterator[str]:
         yield render(temporal.title(scale), temporal.measure(scale))
     with one_core():
         yield render(typed.title(scale), typed.measure(scale))
+        yield render(typed_links.title(scale), typed_links.measure(scale))
 
 
 def measure(variant: Variant, scale: Scale) -> list[Row]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.checks import check_count, check_ids, check_vector
+from graphfeed.ops.checks import bounds, check_count, check_ids, check_vector
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -51,6 +51,13 @@ def test_the_dtypes_that_are_right_are_named() -> None:
 def test_ids_outside_are_named(ids: list[int], bound: int, message: str, error: type[Exception]) -> None:
     with pytest.raises(error, match=message):
         check_ids("ids", torch.tensor(ids), bound, error)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_the_ids_of_a_mini_batch_wake_no_threads_of_torch(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.arange(-5, (1 << 20) - 5, dtype=dtype).flip(0)
+    monkeypatch.setattr(torch, "aminmax", None)
+    assert bounds(ids) == (-5, (1 << 20) - 6)
 
 
 def test_bounds_beyond_32_bits() -> None:

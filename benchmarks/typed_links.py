@@ -1,0 +1,68 @@
+"""Link prediction on a graph with types, part by part: the graph of `typed`, with authors who write papers as seeds.
+
+The seeds and their reverse edges are excluded. Compaction is a part of sampling, where one call does both.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+import graphfeed as gf
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row
+from benchmarks.timing import Case, in_turn
+from benchmarks.typed import FANOUTS, NODES, make_graph, with_features
+
+SEED_TYPE = "author:writes:paper"
+REVERSE = {SEED_TYPE: "paper:rev_writes:author"}
+GOAL = 0.2
+PARTS = ("negative sampling", "sampling and compaction", "exclusion", "fetch")
+
+
+def title(scale: Scale) -> str:
+    """Return the first line of the table."""
+    size = f"1/{scale.mag_divisor} of " if scale.mag_divisor > 1 else ""
+    return f"link prediction: {size}ogbn-mag's shape, fan-outs {FANOUTS}; ratio to sampling"
+
+
+def measure(scale: Scale) -> list[Row]:
+    """Time each stage on the mini-batches of the stage before it."""
+    graph = make_graph(scale.mag_divisor)
+    pipe = draw_seeds(graph, scale)
+    (source,) = gf.find(pipe, gf.ItemSampler)
+    stages: list[Any] = [
+        gf.UniformNegativeSampler(pipe, graph, 1),
+        gf.NeighborSampler(pipe, graph, FANOUTS),
+        gf.SeedEdgesExcluder(pipe, True, REVERSE),
+        with_features(pipe, graph),
+    ]
+    batches = [list(source)]
+    for stage in stages:
+        batches.append([stage(batch) for batch in batches[-1]])
+    cases = {name: apply(stage, own) for name, stage, own in zip(PARTS, stages, batches, strict=False)}
+    times = in_turn(cases, len(batches[0]))
+    sampling = times[PARTS[1]]
+    ratios = {name: own.over(sampling) for name, own in times.items()}
+    goals = {"exclusion": Goal(ratios["exclusion"], GOAL)}
+    return [Row(name, "ms", own.times(1000), ratios[name], goals.get(name)) for name, own in times.items()]
+
+
+def apply(stage: Callable[[gf.MiniBatch], object], batches: list[gf.MiniBatch]) -> Case:
+    """Return a case that applies a stage to the mini-batch of a round."""
+    return lambda number: stage(batches[number])
+
+
+def draw_seeds(graph: gf.FusedCSCSamplingGraph, scale: Scale) -> gf.ItemSampler:
+    """Return mini-batches of edges of the seed type."""
+    assert graph.edge_type_to_id is not None
+    assert graph.type_per_edge is not None
+    own = (graph.type_per_edge == graph.edge_type_to_id[SEED_TYPE]).nonzero().flatten().numpy()
+    edges = np.random.default_rng(2).choice(own, scale.batch_size * scale.repeats)
+    ends = np.searchsorted(graph.csc_indptr.numpy(), edges, side="right") - 1
+    first = dict(zip(NODES, graph.first_ids(), strict=False))
+    source, _, destination = SEED_TYPE.split(":")
+    pairs = np.stack([graph.indices.numpy()[edges] - first[source], ends - first[destination]], axis=1)
+    items = gf.HeteroItemSet({SEED_TYPE: gf.ItemSet(torch.from_numpy(pairs), names="seeds")})
+    return gf.ItemSampler(items, batch_size=scale.batch_size)
