@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from graphfeed.ingest.file_threads import own_cores
 from graphfeed.ingest.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.tfrecord_data_loader import TFRecordDataLoader
 from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
@@ -82,12 +81,12 @@ class Entity:
 class EntityProcess:
     """A process that reads an entity."""
 
-    def __init__(self, entity: Entity, loader: TFRecordDataLoader, folder: Path | None, threads: int) -> None:
+    def __init__(self, entity: Entity, loader: TFRecordDataLoader, folder: Path | None) -> None:
         self.entity = entity
         entity.files = {kind: {name: SharedFile(folder) for name in FIELDS} for kind in entity.infos}
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("spawn").Process(
-            target=run_entity, args=(entity, loader, sender, threads), name=f"{PREFIX}{entity.name}", daemon=True
+            target=run_entity, args=(entity, loader, sender), name=f"{PREFIX}{entity.name}", daemon=True
         )
         try:
             self.process.start()
@@ -134,7 +133,7 @@ class EntityProcess:
         self.receiver.close()
 
 
-def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection, threads: int) -> None:
+def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -> None:
     """Read an entity in a process of its own, and tell what was found, or what went wrong."""
     Imported.done = True
     torch.set_num_threads(1)
@@ -142,7 +141,7 @@ def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection, t
         told: Told = {}
         for kind, info in entity.infos.items():
             files = {name: file.descriptor for name, file in entity.files[kind].items()}
-            found = loader.load(info, entity.options, files, threads).fields()
+            found = loader.load(info, entity.options, files).fields()
             told[kind] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
     except BaseException:
         sender.send((None, traceback.format_exc()))
@@ -177,7 +176,7 @@ def read_entities(
     for wave in waves:
         running: list[EntityProcess] = []
         try:
-            running.extend(EntityProcess(entity, loader, folder, own_cores(len(wave))) for entity in wave)
+            running.extend(EntityProcess(entity, loader, folder) for entity in wave)
             collect(running, found)
         finally:
             for process in running:

@@ -93,11 +93,7 @@ class TFRecordDataLoader:
         return share_of(info.find_files(), self.rank, self.world_size)
 
     def load(
-        self,
-        info: SerializedTFRecordInfo,
-        options: TFDatasetOptions,
-        descriptors: Mapping[str, int],
-        threads: int | None = None,
+        self, info: SerializedTFRecordInfo, options: TFDatasetOptions, descriptors: Mapping[str, int]
     ) -> EntityTensors:
         """Return all tensors of an entity; those that have a descriptor lie in its file."""
         del options  # They are TensorFlow's.
@@ -122,7 +118,7 @@ class TFRecordDataLoader:
                 if names:
                     rows.append([join(batch, names, rows.dtype, is_checked=given is None)])
 
-        read_batches(files, schema, keep, threads=threads)
+        read_batches(files, schema, keep)
         return EntityTensors(
             ids.finish(),
             features.finish() if info.feature_keys else None,
