@@ -29,7 +29,7 @@ from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
+from graphfeed.storage import FeatureStore, FusedCSCSamplingGraph, NegativeQuery, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
 FLUENT: dict[str, type]
@@ -81,7 +81,7 @@ class Fluent:
     ) -> Datapipe: ...
     def sample_by_budget(
         self,
-        graph: SamplingGraph,
+        graph: FusedCSCSamplingGraph,
         num_samples: Sequence[int] | Mapping[str, Sequence[int]],
     ) -> BudgetSampler: ...
     def sample_in_subgraph(
