@@ -36,6 +36,7 @@ struct Fiber {
     bool begun, done;
     unsigned long long offered;
     long exchanges;
+    int line;  // of the exchange that it came to
 };
 static std::vector<Fiber> fibers;
 static jmp_buf scheduler_place;
@@ -43,9 +44,23 @@ static std::function<void()> body;
 static const char *failure;
 // Threads of the block that wait for the others, how often all have met, and threads that are done.
 static unsigned waiting, meetings, finished;
+static int meeting_line;
+
+#ifdef WATCHED
+#include "watched_memory.h"
+#define UNSEEN watched::Unwatched unseen
+#define TOUCH(at) watched::touch(at, sizeof(*(at)), true, true, true)
+#else
+#define UNSEEN
+#define TOUCH(at)
+#endif
 
 static void run_fiber() {
+#ifdef WATCHED
+    watched::watching = true;
+#endif
     body();
+    UNSEEN;
     fibers[threadIdx.x].done = true;
     finished++;
     _longjmp(scheduler_place, 1);
@@ -61,6 +76,12 @@ static void yield() {
 static void enter(unsigned thread) {
     threadIdx.x = thread;
     Fiber &fiber = fibers[thread];
+#ifdef WATCHED
+    watched::stack_start = (unsigned char *)fiber.stack.data();
+    watched::stack_end = watched::stack_start + STACK_BYTES;
+    unsigned number = blockIdx.x * blockDim.x + thread + 1;
+    watched::current = {number, blockIdx.x, (unsigned)fiber.exchanges, meetings, false};
+#endif
     if (_setjmp(scheduler_place)) return;
     if (fiber.begun) _longjmp(fiber.place, 1);
     fiber.begun = true;
@@ -69,14 +90,17 @@ static void enter(unsigned thread) {
 
 // Offer a value to the warp; `read` looks at what all lanes have offered.
 template <class Read>
-static auto exchange(unsigned mask, unsigned long long value, Read read) {
+static auto exchange(int line, unsigned mask, unsigned long long value, Read read) {
+    UNSEEN;
     unsigned own = threadIdx.x, first = own / THREADS_PER_WARP * THREADS_PER_WARP;
     fibers[own].offered = value;
     fibers[own].exchanges++;
+    fibers[own].line = line;
     yield();
     bool together = mask == 0xFFFFFFFFu;
     for (unsigned lane = first; lane < first + THREADS_PER_WARP; lane++) {
         together = together && lane < fibers.size() && fibers[lane].exchanges == fibers[own].exchanges;
+        together = together && fibers[lane].line == line;
     }
     if (!together) {
         failure = "the lanes of a warp came to different exchanges";
@@ -87,24 +111,27 @@ static auto exchange(unsigned mask, unsigned long long value, Read read) {
     return result;
 }
 
-static unsigned __ballot_sync(unsigned mask, bool vote) {
-    return exchange(mask, vote, [](unsigned first) {
+static unsigned ballot_at(int line, unsigned mask, bool vote) {
+    return exchange(line, mask, vote, [](unsigned first) {
         unsigned votes = 0;
         for (unsigned lane = 0; lane < THREADS_PER_WARP; lane++) votes |= (unsigned)fibers[first + lane].offered << lane;
         return votes;
     });
 }
 
-static unsigned long long __shfl_sync(unsigned mask, unsigned long long value, int source) {
-    return exchange(mask, value, [=](unsigned first) { return fibers[first + source].offered; });
+static unsigned long long shuffle_at(int line, unsigned mask, unsigned long long value, int source) {
+    return exchange(line, mask, value, [=](unsigned first) { return fibers[first + source].offered; });
 }
 
-static void __syncwarp() {
-    exchange(0xFFFFFFFFu, 0, [](unsigned) { return 0; });
+static void meet_in_warp_at(int line) {
+    exchange(line, 0xFFFFFFFFu, 0, [](unsigned) { return 0; });
 }
 
-static void __syncthreads() {
+static void meet_in_block_at(int line) {
+    UNSEEN;
     unsigned before = meetings;
+    if (waiting && line != meeting_line) failure = "the threads of a block came to different meetings";
+    meeting_line = line;
     if (++waiting == blockDim.x) {
         waiting = 0;
         meetings++;
@@ -113,7 +140,16 @@ static void __syncthreads() {
         if (finished) failure = "a thread ended while others of its block wait for it";
         yield();
     }
+#ifdef WATCHED
+    watched::current.meetings = meetings;
+#endif
 }
+
+// Each place of the device code, which is one text, has its line.
+#define __ballot_sync(mask, vote) ballot_at(__LINE__, mask, vote)
+#define __shfl_sync(mask, value, source) shuffle_at(__LINE__, mask, value, source)
+#define __syncwarp() meet_in_warp_at(__LINE__)
+#define __syncthreads() meet_in_block_at(__LINE__)
 
 static int __ffs(int value) { return __builtin_ffs(value); }
 static int __popc(unsigned value) { return __builtin_popcount(value); }
@@ -124,6 +160,8 @@ static unsigned long long __umul64hi(unsigned long long left, unsigned long long
 
 template <class Value>
 static Value atomicMin(Value *at, Value value) {
+    UNSEEN;
+    TOUCH(at);
     Value old = *at;
     if (value < old) *at = value;
     return old;
@@ -131,6 +169,8 @@ static Value atomicMin(Value *at, Value value) {
 
 template <class Value>
 static Value atomicMax(Value *at, Value value) {
+    UNSEEN;
+    TOUCH(at);
     Value old = *at;
     if (value > old) *at = value;
     return old;
@@ -138,6 +178,8 @@ static Value atomicMax(Value *at, Value value) {
 
 template <class Value>
 static Value atomicAdd(Value *at, Value value) {
+    UNSEEN;
+    TOUCH(at);
     Value old = *at;
     *at += value;
     return old;
@@ -145,6 +187,8 @@ static Value atomicAdd(Value *at, Value value) {
 
 template <class Value>
 static Value atomicCAS(Value *at, Value expected, Value value) {
+    UNSEEN;
+    TOUCH(at);
     Value old = *at;
     if (old == expected) *at = value;
     return old;
@@ -183,6 +227,7 @@ static void run_block(int order) {
 }
 
 static const char *emulate(unsigned blocks, unsigned threads, int order, std::function<void()> kernel) {
+    UNSEEN;
     for (; threads > MOST_THREADS; threads /= 2) blocks *= 2;
     body = std::move(kernel);
     failure = nullptr;

@@ -32,17 +32,23 @@ from tests.ops import emulated_runtime
 from tests.ops.emulated_runtime import ORDER, current_stream, uses_of
 from tests.ops.locked_memory import LockedMemory
 from tests.ops.strict_cupy import SIGNATURE, Function, Launched, Parameter, make_cupy, note
+from tests.ops.watched_memory import note_empty, note_written, watch
 
 DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 # As a GPU compiler is told: products are rounded before they are added.
-FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC")
+WATCHED = ("-DWATCHED", "-fsanitize=thread")
+"""Lets `watched_memory.h` see every load and store."""
 LIBRARIES = HEADER.parent / "__pycache__"
 ONE_AT_A_TIME = threading.Lock()
 """What stands for the device is one; kernels may be started in several threads."""
 ORDERS = (0, 1, 2)
 """In which threads run: forwards, backwards, every other one first."""
+GARBAGE = 0xA5
+EMPTY = ("empty", "new_empty")
+"""Operations that give memory without values."""
 MAY_MIX = ("_to_copy", "copy_", "index.")
 """What torch itself allows for tensors on several devices."""
 
@@ -79,6 +85,8 @@ class Pretended(torch.Tensor):
 
     def tolist(self) -> Any:
         EmulatedCuda.waits.append("tolist")
+        if EmulatedCuda.watched:
+            note_written(torch.ops.aten._to_copy.default, [self], [])
         stream = current_stream(self.device)
         ORDER.use(stream, "tolist", reads=[self], writes=[])
         stream.synchronize()
@@ -124,6 +132,8 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         EmulatedCuda.memory.check_copy(tensor)
     given = {id(tensor.held): tensor for tensor in pretended}
     result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+    if device is not None and name.startswith(EMPTY) and result.numel():
+        result.view(-1).view(torch.uint8).fill_(GARBAGE)
     if pins:
         result = EmulatedCuda.memory.pin_memory(result)
 
@@ -145,7 +155,7 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def arguments_of(func: Any) -> dict[str, bool] | None:
     """Return the arguments of an operation, and which are written; None if it gives a view, or memory as it is."""
     schema = func._schema
-    if func.__name__.startswith(("empty", "new_empty")) or any(
+    if func.__name__.startswith(EMPTY) or any(
         part.alias_info is not None and not part.alias_info.is_write for part in schema.returns
     ):
         return None
@@ -156,6 +166,8 @@ def note_uses(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None
     """Note what an operation of torch reads and writes on the pretended device."""
     named = arguments_of(func)
     if named is None:
+        if EmulatedCuda.watched and func.__name__.startswith(EMPTY) and isinstance(result, Pretended):
+            note_empty(result)
         return
     reads: list[Pretended] = []
     writes = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Pretended)]
@@ -166,6 +178,8 @@ def note_uses(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None
                 (writes if named[name] else reads).append(leaf)
             elif writes and isinstance(leaf, torch.Tensor) and leaf.dim() and EmulatedCuda.memory.holds_all(leaf):
                 bus.append(leaf)
+    if EmulatedCuda.watched:
+        note_written(func, reads, writes)
     if reads or writes:
         place = (writes or reads)[0].device
         ORDER.use(current_stream(place), func.__name__, reads, writes, bus)
@@ -195,7 +209,7 @@ class Machine(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @cache
-def compiled(code: str) -> ctypes.CDLL:
+def compiled(code: str, *flags: str) -> ctypes.CDLL:
     """Compile device code for the CPU; return it with a function for each kernel."""
     parts = [f'#include "{HEADER}"', code]
     for name, signature in SIGNATURE.findall(code):
@@ -205,23 +219,25 @@ def compiled(code: str) -> ctypes.CDLL:
             f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
             f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
         )
-    return ctypes.CDLL(str(make_library("\n".join(parts))))
+    return ctypes.CDLL(str(make_library("\n".join(parts), (*FLAGS, *flags))))
 
 
-def make_library(text: str) -> Path:
+def make_library(text: str, flags: tuple[str, ...]) -> Path:
     """Compile C++, once for all processes and until it or what it includes changes."""
     assert COMPILER is not None
-    expand = [COMPILER, *FLAGS, "-E", "-x", "c++", "-"]
+    expand = [COMPILER, *flags, "-E", "-x", "c++", "-"]
     expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
-    digest = hashlib.blake2b("\n".join([expanded, *FLAGS]).encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b("\n".join([expanded, *flags]).encode(), digest_size=16).hexdigest()
     library = LIBRARIES / f"cuda-{digest}.so"
     LIBRARIES.mkdir(exist_ok=True)
     with only_one(library.with_suffix(".lock")):
         if not library.exists():
             with TemporaryDirectory(dir=LIBRARIES) as folder:
-                source, made = Path(folder, "kernels.ii"), Path(folder, "kernels.so")
+                source, part, made = (Path(folder, f"kernels.{kind}") for kind in ("ii", "o", "so"))
                 source.write_text(expanded)
-                subprocess.run([COMPILER, *FLAGS, "-o", made, source], check=True)
+                subprocess.run([COMPILER, *flags, "-c", "-o", part, source], check=True)
+                # Without the sanitizer's own library: the header has what it would bring.
+                subprocess.run([COMPILER, "-shared", "-o", made, part], check=True)
                 os.replace(made, library)
     return library
 
@@ -230,7 +246,7 @@ class EmulatedModule:
     """Stands for cupy.RawModule."""
 
     def __init__(self, code: str, options: tuple[str, ...] = ()) -> None:
-        self.library = compiled(code)
+        self.library = compiled(code, *(WATCHED if EmulatedCuda.watched else ()))
         self.signatures = dict(SIGNATURE.findall(code))
 
     def get_function(self, name: str) -> Function:
@@ -240,8 +256,10 @@ class EmulatedModule:
         def start(blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
             passed = (ctypes.c_uint64 * len(values))(*(int(value) % 2**64 for value in values))
             with ONE_AT_A_TIME:
+                if EmulatedCuda.watched:
+                    watch(self.library, given, passed)
                 failure = function(blocks, threads, EmulatedCuda.order, passed)
-            assert failure is None, f"{name}: {failure}"
+            assert failure is None, f"{name}: {failure.decode()}"
             EmulatedCuda.launches.append((name, blocks * threads))
 
         return Function(name, self.signatures[name], start, EmulatedCuda.memory)
@@ -251,6 +269,8 @@ class EmulatedCuda:
     """Runs ops on pretended tensors; stands for a GPU in tests."""
 
     order = 0
+    watched = False
+    """Whether each load and store of a kernel is checked, which takes longer."""
     launches: list[tuple[str, int]] = []  # noqa: RUF012
     """Kernels started since `running`, and their threads."""
     waits: list[str] = []  # noqa: RUF012

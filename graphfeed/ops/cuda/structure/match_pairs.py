@@ -1,5 +1,6 @@
 """Kernel that looks up edges among pairs of nodes."""
 
+import numpy as np
 import torch
 
 from graphfeed.ops.cuda.launch import launch
@@ -20,7 +21,7 @@ def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
     """
     del ends
     matches = torch.empty(out.numel(), dtype=torch.bool, device=out.device)
-    mask = table.numel() - 1
+    mask = np.uint64(table.numel() - 1)
     launch("enter_pairs", pairs.shape[0], pairs, pairs.shape[0], table, mask)
     launch(
         "match_pairs", indices.numel(),

@@ -1,0 +1,123 @@
+"""Every load and store of every kernel: inside its arguments, of what somebody wrote, and ordered between threads."""
+
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ops.compare_kernels import compare_kernels, make_inputs
+from tests.ops.emulated_cuda import EmulatedCuda, EmulatedModule
+from tests.ops.strict_cupy import note
+
+CODE = """
+typedef long long i64;
+typedef unsigned long long u64;
+extern "C" __global__ void beyond(const i64 *from, i64 size, i64 *to) { to[threadIdx.x] = from[threadIdx.x + size]; }
+extern "C" __global__ void before(const i64 *from, i64 size, i64 *to) { to[(i64)threadIdx.x - size] = from[0]; }
+extern "C" __global__ void into_const(const i64 *from, i64 size, i64 *to) { ((i64 *)from)[threadIdx.x] = to[0] = size; }
+extern "C" __global__ void unwritten(const i64 *from, i64 size, i64 *to) { to[threadIdx.x] += from[0] + size; }
+extern "C" __global__ void between_lanes(const i64 *from, i64 size, i64 *to) {
+    to[threadIdx.x] = from[threadIdx.x];
+    if (size) __syncwarp();
+    i64 next = to[threadIdx.x / 32 * 32 + (threadIdx.x + 1) % 32];
+    __syncwarp();
+    to[threadIdx.x] = next;
+}
+extern "C" __global__ void between_warps(const i64 *from, i64 size, i64 *to) {
+    __shared__ i64 all[64];
+    all[threadIdx.x] = from[threadIdx.x];
+    if (size) __syncthreads();
+    else __syncwarp();
+    to[threadIdx.x] = all[63 - threadIdx.x];
+}
+extern "C" __global__ void same_value(const i64 *from, i64 size, i64 *to) { to[0] = from[size * threadIdx.x]; }
+extern "C" __global__ void counted(const i64 *from, i64 size, i64 *to) {
+    if (size) atomicMax(&to[0], from[threadIdx.x]);
+    else to[0] = to[0] > from[threadIdx.x] ? to[0] : from[threadIdx.x];
+}
+extern "C" __global__ void exchanged(const i64 *from, i64 size, i64 *to) {
+    if (threadIdx.x % 2 == size) to[threadIdx.x] = __shfl_sync(0xFFFFFFFFu, from[0], 0);
+    else to[threadIdx.x] = __shfl_sync(0xFFFFFFFFu, from[1], 1);
+}
+extern "C" __global__ void met(const i64 *from, i64 size, i64 *to) {
+    if (threadIdx.x / 32 == size) __syncthreads();
+    else __syncthreads(), to[threadIdx.x] = from[0];
+}
+"""
+THREADS = 64
+FAULTY = [
+    ("beyond", 1, r"thread 63 reads outside: 8 bytes"),
+    ("before", 1, r"thread 0 writes outside: 8 bytes"),
+    ("into_const", 1, r"writes through const: 8 bytes at 0 of tensor 0"),
+    ("unwritten", 1, r"reads what nobody wrote: 8 bytes at 0 of tensor 1"),
+    ("between_lanes", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("between_warps", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("same_value", 1, r"thread 1 writes what another one writes, with nothing between them: 8 bytes at 0 of tensor 1"),
+    ("counted", 0, r"thread 1 (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("exchanged", 0, r"the lanes of a warp came to different exchanges"),
+    ("met", 0, r"the threads of a block came to different meetings"),
+]
+"""Kernels, what they take as their size, and what is said about them."""
+SOUND = [("beyond", 0), ("before", 0), ("between_lanes", 1), ("between_warps", 1), ("same_value", 0), ("counted", 1),
+         ("exchanged", 2)]  # fmt: skip
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> EmulatedCuda:
+    monkeypatch.setattr(EmulatedCuda, "watched", True)
+    return EmulatedCuda()
+
+
+def run(name: str, size: int, cuda: EmulatedCuda) -> None:
+    """Start a kernel of the code above with 64 threads, values to read, and memory that nobody has written."""
+    from_, to = cuda.put(torch.arange(THREADS)), torch.empty(THREADS, dtype=torch.int64, device="meta")
+    if name in ("between_lanes", "counted"):
+        to.zero_()
+    function = EmulatedModule(CODE).get_function(name)
+    note(from_)
+    note(to)
+    function((1,), (THREADS,), (np.uint64(from_.data_ptr()), np.int64(size), np.uint64(to.data_ptr())))
+
+
+@pytest.mark.parametrize(("name", "size", "message"), FAULTY)
+def test_what_a_kernel_must_not_do_is_seen(watched: EmulatedCuda, name: str, size: int, message: str) -> None:
+    with watched.running(), pytest.raises(AssertionError, match=message):
+        run(name, size, watched)
+
+
+@pytest.mark.parametrize(("name", "size"), SOUND)
+def test_what_a_kernel_may_do_is_not_refused(watched: EmulatedCuda, name: str, size: int) -> None:
+    for order in watched.each_order():
+        with order, watched.running():
+            run(name, size, watched)
+
+
+def test_an_operation_of_torch_reads_only_what_somebody_wrote(watched: EmulatedCuda) -> None:
+    with watched.running():
+        made = torch.empty(4, dtype=torch.int64, device="meta")
+        for read in (lambda: made + 1, made.tolist):
+            with pytest.raises(AssertionError, match="reads what nobody wrote"):
+                read()
+        made[1:].fill_(7)
+        assert made[1:].tolist() == [7] * 3
+        with pytest.raises(AssertionError, match="reads what nobody wrote"):
+            made.clone()
+
+
+def compare(watched: EmulatedCuda, order: AbstractContextManager[object], nodes: int, hub: int) -> None:
+    """Run every kernel, and raise unless it did nothing that it must not do, and gave the bits of the CPU."""
+    with order, watched.running():
+        found = list(compare_kernels(torch.device("meta"), make_inputs(nodes, hub)))
+        assert [comparison for comparison in found if not comparison.same] == []
+        assert len({name for name, _ in watched.launches}) > 20
+
+
+def test_kernels_touch_only_what_they_may(watched: EmulatedCuda) -> None:
+    compare(watched, next(watched.each_order()), 12, 40)
+
+
+@pytest.mark.slow
+def test_so_they_do_in_each_order_and_on_a_larger_graph(watched: EmulatedCuda) -> None:
+    for order, size in list(zip(watched.each_order(), (0, 150, 300), strict=True))[1:]:
+        compare(watched, order, 12, size)
