@@ -1,6 +1,7 @@
 """The first law on a GPU: every pipeline, its seeds, graphs and features there, makes the mini-batches of the CPU."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 import graphfeed as gf
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests import pipelines
-from tests.digests import assert_same, digests
-from tests.ops.emulated_cuda import Cuda, device_of
+from tests.digests import assert_same, digest, digests
+from tests.loader.late_streams import late_streams
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 
 Build = Callable[[], gf.Datapipe]
 
@@ -38,3 +40,14 @@ def test_minibatches_are_those_of_the_cpu(cuda: Cuda, build: Build) -> None:
         assert all(map(cuda.is_there, tensors_in(vars(found[0]))))
     assert_same(found[0], expected[0])
     assert digests(found) == digests(expected)
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_so_it_does_through_a_loader_and_its_streams(cuda: Cuda, build: Build) -> None:
+    expected = digests(build().with_seed(1))
+    with (
+        cuda.running(),
+        late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext(),
+        gf.DataLoader(moved(build(), device_of(cuda)), seed=1, overlap_graph_fetch=True) as loader,
+    ):
+        assert [digest(minibatch.to("cpu")) for minibatch in loader] == expected

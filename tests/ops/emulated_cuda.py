@@ -38,7 +38,7 @@ DEVICE = torch.device("meta")
 COMPILER = shutil.which("g++")
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 # As a GPU compiler is told: products are rounded before they are added.
-FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC")
+FLAGS = ("-std=c++20", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
 WATCHED = ("-DWATCHED", "-fsanitize=thread")
 """Lets `watched_memory.h` see every load and store."""
 LIBRARIES = HEADER.parent / "__pycache__"
@@ -219,12 +219,13 @@ def compiled(code: str, *flags: str) -> ctypes.CDLL:
             f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
             f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
         )
-    return ctypes.CDLL(str(make_library("\n".join(parts), (*FLAGS, *flags))))
+    return ctypes.CDLL(str(make_library("\n".join(parts), *flags)))
 
 
-def make_library(text: str, flags: tuple[str, ...]) -> Path:
+def make_library(text: str, *more: str) -> Path:
     """Compile C++, once for all processes and until it or what it includes changes."""
     assert COMPILER is not None
+    flags = [*(flag for flag in FLAGS if flag != "-shared"), *more]
     expand = [COMPILER, *flags, "-E", "-x", "c++", "-"]
     expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
     digest = hashlib.blake2b("\n".join([expanded, *flags]).encode(), digest_size=16).hexdigest()
