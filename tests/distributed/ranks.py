@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from itertools import count
@@ -40,13 +41,18 @@ class Program:
     def wait(self, seconds: float) -> bool:
         """Wait until the process has ended; return whether it has."""
         give_up = time.monotonic() + seconds
-        while self.returncode is None and time.monotonic() < give_up:
-            self._warm.hear(give_up - time.monotonic())
+        while self.returncode is None:
+            if self._warm.hear(give_up - time.monotonic()) is None and time.monotonic() >= give_up:
+                break
         return self.returncode is not None
 
-    def kill(self) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         if not self.wait(0):
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ends at this moment
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
     def printed(self) -> str:
         return self._output.read_text()
@@ -86,6 +92,7 @@ class Warm:
     def start(self, text: str) -> Program:
         """Start a process that runs a program."""
         output = Path(self._outputs.name) / f"{next(NUMBERS)}.txt"
+        output.touch()
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([text, str(output)]).encode() + b"\n")
         while "started" not in (said := self.hear(END_SECONDS) or {}):
