@@ -20,6 +20,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.ops.backend import KernelLoad, load
 from graphfeed.ops.records.crc32c import crc32c
 from graphfeed.ops.records.example_layout import ExampleLayout
+from graphfeed.ops.records.find_texts import find_texts, index_texts
 from graphfeed.ops.records.parse_examples import parse_examples
 from graphfeed.ops.records.scan_records import scan_records
 from graphfeed.ops.records.write_examples import write_examples
@@ -160,6 +161,8 @@ def pipelines(seeds: ItemSampler, graph: FusedCSCSamplingGraph) -> Iterator[Data
         yield seeds.sample_layer_neighbor(graph, fanouts, prob_name=prob_name)
     if graph.node_type_to_id is None:
         yield seeds.sample_neighbor(graph, fanouts, only_new=True)
+    else:
+        yield seeds.sample_by_budget(graph, fanouts)
     yield seeds.sample_layer_neighbor(graph, fanouts, deduplicate=False)
     yield seeds.sample_in_subgraph(graph)
     for owners in (("node",), ("edge",), ("node", "edge")):
@@ -185,6 +188,8 @@ def call_structure(graph: FusedCSCSamplingGraph) -> None:
     """Call what programs call themselves on the arrays of a graph."""
     ids = graph.indices[:SEEDS]
     ops.isin(ids, ids)
+    ops.random_walks(graph.csc_indptr, graph.indices, ids, 2, key=1)
+    ops.induce_trees(graph.csc_indptr, graph.indices, ids.long(), ids.long(), torch.arange(2) * SEEDS)
     ops.unique_and_compact([ids, ids])
     ops.compact(ids, ids, num_nodes=None)
     ops.indptr_edge_ids(graph.csc_indptr, offset=graph.csc_indptr[:-1])
@@ -208,7 +213,8 @@ def call_permute() -> None:
 
 
 def call_rows() -> None:
-    """Gather rows of all sizes, and delete some."""
+    """Draw rows, gather rows of all sizes, and delete some."""
+    ops.draw_places(2, 1, 4)
     for ids in (torch.arange(2), torch.arange(2, dtype=torch.int32)):
         for row_bytes in (1, 2, 4, 8, 3):
             ops.gather_rows(torch.zeros(4, row_bytes, dtype=torch.uint8), ids)
@@ -245,6 +251,8 @@ def call_records() -> None:
     parse_examples(data, starts, sizes, layout, out)
     parse_examples(data, starts, sizes, layout, out, {"id": torch.zeros(1, dtype=torch.int64)})
     crc32c(data)
+    texts, offsets = data[:4], torch.tensor([0, 2, 4])
+    find_texts(texts, offsets, index_texts(texts, offsets), texts, offsets)
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
