@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import links, plain, temporal, typed, typed_links
+from benchmarks import links, plain, temporal, typed, typed_links, weighted
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -84,6 +84,8 @@ def report(scale: Scale) -> Iterator[str]:
     ):
         with one_core():
             yield render(variant.title, measure(variant, scale))
+    with one_core():
+        yield render(weighted.title(scale), weighted.measure(scale))
     with one_core():
         yield render(links.title(scale), links.measure(scale))
     with one_core():

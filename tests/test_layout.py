@@ -77,6 +77,7 @@ PARTS_OF_KERNELS = {
     "kernel_cache.py",
     "launch.py",
     "pick.py",
+    "weighted_picks.py",
     "source.py",
     "temporal_eligibility.py",
     "wire.py",

@@ -1,21 +1,28 @@
 """Sampling weights as fixed-point running sums, so that every later decision compares integers."""
 
+from itertools import pairwise
+
 import torch
 
+from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.progress import progress_bar
 from graphfeed.ops.structure.csc import ensure_columns
 from graphfeed.ops.verified import check_once, trust
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+PART_EDGES = 1 << 24
+"""How many edges are done between two steps of the progress bar."""
 
 
 def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return the running sum of each column's weights in units of 2**-31 of the column's largest.
 
     A weight above 0 counts at least one unit, so that its edge stays eligible. In a mask all True values weigh the
-    same. This is done once per graph; it takes a pass over the edges and 8 bytes per edge.
+    same. This is done once per graph; it takes a pass over the edges, with a progress bar after a second,
+    and 8 bytes per edge, on huge pages where the system has them.
 
     Args:
         indptr: Column starts, shape (nodes + 1,).
@@ -39,11 +46,27 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         low, high = (float(value) for value in torch.aminmax(exact))
         if not (low >= 0 and high < float("inf")):
             raise ValueError(f"weights must be finite and not negative, but range from {low} to {high}")
-    out = torch.empty(weights.numel(), dtype=torch.int64, device=weights.device, pin_memory=is_page_locked(weights))
+    if is_page_locked(weights):
+        out = torch.empty(weights.numel(), dtype=torch.int64, pin_memory=True)
+    else:
+        out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
     module = kernels("sampling.weights", weights, indptr=indptr)
-    module.cumulate_weights(*as_kernel_args(weights, indptr, exact.contiguous(), out))
+    with progress_bar("adding up weights", weights.numel(), "edge") as progress:
+        for low, high in pairwise(cut_columns(indptr)):
+            columns = indptr[low : high + 1]
+            module.cumulate_weights(*as_kernel_args(weights, columns, exact.contiguous(), out))
+            progress.update(int(columns[-1] - columns[0]))
     trust("running sums", (indptr, out))
     return out
+
+
+def cut_columns(indptr: torch.Tensor) -> list[int]:
+    """Return where parts of the columns begin, of about `PART_EDGES` edges each, and where the last ends."""
+    last = indptr.numel() - 1
+    if on_gpu(indptr) or int(indptr[-1]) <= PART_EDGES:
+        return [0, last]
+    marks = torch.arange(PART_EDGES, int(indptr[-1]), PART_EDGES, dtype=indptr.dtype)
+    return sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
 
 
 def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:

@@ -12,15 +12,11 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
-from tqdm import tqdm
+
+from graphfeed.ops.progress import progress_bar as progress_bar
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""
-
-
-def progress_bar(name: str, total: int, unit: str) -> "tqdm[Any]":
-    """Return a progress bar, which appears after a second, and only in a terminal."""
-    return tqdm(desc=name, total=total, unit=unit, unit_scale=True, disable=None, delay=1)
 
 
 def open_array(path: Path, format: str, key: str) -> NDArray[Any]:

@@ -1,4 +1,7 @@
 import random
+from contextlib import nullcontext
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ DTYPES = [torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float6
 LARGEST = 1.7976931348623157e308
 SMALLEST = 5e-324
 UNITS = 2**31
+MODULE = import_module("graphfeed.ops.sampling.weights")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -27,6 +31,21 @@ def test_equal_to_the_reference(dtype: torch.dtype, indptr_dtype: torch.dtype, d
     result = ops.cumulate_weights(torch.tensor(indptr, dtype=indptr_dtype), weights)
     assert result.dtype == torch.int64
     assert result.tolist() == reference.cumulate_weights(indptr, [float(weight) for weight in weights.tolist()])
+
+
+@pytest.mark.parametrize("part", [1, 3, 100])
+def test_done_in_parts_with_a_progress_bar(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    indptr = torch.tensor([0, 0, 4, 5, 5, 9, 9])
+    weights = torch.tensor([1.0, 0, 3, 2, 5, 0, 0, 1, 4])
+    bar = SimpleNamespace(update=steps.append)
+    monkeypatch.setattr(MODULE, "PART_EDGES", part)
+    monkeypatch.setattr(MODULE, "progress_bar", lambda *_: nullcontext(bar))
+    assert ops.cumulate_weights(indptr, weights).tolist() == reference.cumulate_weights(
+        indptr.tolist(), weights.tolist()
+    )
+    assert sum(steps) == 9
+    assert (len(steps) > 1) == (part < 9)
 
 
 def test_the_largest_of_a_column_counts_all_units() -> None:

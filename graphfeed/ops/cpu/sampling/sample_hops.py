@@ -8,12 +8,10 @@ All arrays of the result, and what later hops need of earlier ones, lie in `out`
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.random import node_state, timed_state
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, pick_few, pick_many, weight_before
-
-ROWS_AHEAD = 8
-"""How many rows ahead the weights of a column are prefetched: each row reads several of them."""
+from graphfeed.ops.cpu.sampling.weighted_picks import ROWS_AHEAD, fill_weighted
 
 
 @device_function
@@ -58,7 +56,7 @@ def open_columns(indptr, hop, out):
 @device_function
 def count_hop(cumulative, fanout, replace, hop, out):
     """Write the running count of the columns' picks; return False if the outputs are too short for them."""
-    count, total = out.node_counts[hop], np.int64(0)
+    cumulative, count, total = without_refcount(cumulative), out.node_counts[hop], np.int64(0)
     bases, starts, degrees, rows = out.bases, out.starts, out.degrees, column_starts(hop, out)
     limit = np.int64(np.iinfo(np.int64).max) if fanout < 0 else np.int64(fanout)
     rows[0] = 0
@@ -107,21 +105,21 @@ def fill_hop(cumulative, row_times, fanout, replace, key, table, hop, out):
     count, rows = out.node_counts[hop], column_starts(hop, out)
     nodes, bases, starts, degrees = out.nodes, out.bases, out.starts, out.degrees
     positions = out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]]
-    if cumulative.size == 0 and not replace:
+    if cumulative.size > 0:
+        columns = nodes, bases, starts, degrees
+        types, fanouts = np.empty(0, np.uint8), np.full(1, fanout, np.int64)
+        fill_weighted(cumulative, types, row_times, fanouts, replace, key, table, columns, rows, positions)
+    elif not replace:
         fill_plain(nodes, row_times, key, starts, degrees, rows, table, positions)
-        return
-    for row in range(count):
-        at = np.int64(rows[row])
-        picks = np.int64(rows[row + 1]) - at
-        if cumulative.size > 0:
-            coming = min(row + ROWS_AHEAD, count - 1)
-            prefetch(cumulative, np.intp(starts[coming] + degrees[coming] - 1))
-        if picks > 0:
-            low, high = starts[row], starts[row] + degrees[row]
-            before = weight_before(cumulative, bases[row], low)
-            node = nodes[row]
-            state = node_state(key, node) if row_times.size == 0 else timed_state(key, node, row_times[row])
-            pick(cumulative, low, high, before, picks, replace, fanout, state, positions, at, table)
+    else:
+        for row in range(count):
+            at = np.int64(rows[row])
+            picks = np.int64(rows[row + 1]) - at
+            if picks > 0:
+                low, node = starts[row], nodes[row]
+                state = node_state(key, node) if row_times.size == 0 else timed_state(key, node, row_times[row])
+                high = low + degrees[row]
+                pick(cumulative, low, high, np.int64(0), picks, replace, fanout, state, positions, at, table)
 
 
 @device_function

@@ -2,16 +2,18 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.random import node_state, typed_state
 from graphfeed.ops.cpu.sampling.edge_types import count_kinds, list_kinds, sort_picks, split_picks
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment
 from graphfeed.ops.cpu.sampling.sample_hops import fill_plain
+from graphfeed.ops.cpu.sampling.weighted_picks import fill_weighted
 
 
 @kernel
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
+    cumulative, types = without_refcount(cumulative), without_refcount(types)
     offsets[0] = 0
     total = np.int64(0)
     last = seeds.size - 1
@@ -29,27 +31,25 @@ def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets)
 @kernel
 def fill_neighbors(indptr, cumulative, types, seeds, fanouts, replace, key, offsets, table, positions):
     """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
-    last = seeds.size - 1
-    by_type = fanouts.size > 1
-    if cumulative.size == 0 and not by_type and not replace:
-        starts, degrees = np.empty(seeds.size, np.int64), np.empty(seeds.size, np.int64)
-        for column in range(seeds.size):
-            prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
-            starts[column] = indptr[seeds[column]]
-            degrees[column] = np.int64(indptr[seeds[column] + 1]) - starts[column]
-        fill_plain(seeds, np.empty(0, np.int64), key, starts, degrees, offsets, table, positions)
-        return
+    last, by_type = seeds.size - 1, fanouts.size > 1
+    no_times = np.empty(0, np.int64)
+    starts, degrees = np.empty(seeds.size, np.int64), np.empty(seeds.size, np.int64)
     for column in range(seeds.size):
         prefetch(indptr, np.intp(seeds[min(column + AHEAD, last)]))
-        if offsets[column] == offsets[column + 1]:
-            continue
-        node = seeds[column]
-        start, end = np.int64(indptr[node]), np.int64(indptr[node + 1])
-        state = node_state(key, node)
-        at = offsets[column]
-        low = start
-        while low < end:
-            high, before, fanout = read_segment(types, cumulative, fanouts, start, low, end)
+        starts[column] = indptr[seeds[column]]
+        degrees[column] = np.int64(indptr[seeds[column] + 1]) - starts[column]
+    if cumulative.size > 0:
+        columns = seeds, starts, starts, degrees
+        fill_weighted(cumulative, types, no_times, fanouts, replace, key, table, columns, offsets, positions)
+        return
+    if not by_type and not replace:
+        fill_plain(seeds, no_times, key, starts, degrees, offsets, table, positions)
+        return
+    for column in range(seeds.size):
+        at, low = offsets[column], starts[column]
+        end, state = low + degrees[column], node_state(key, seeds[column])
+        while low < end and at < offsets[column + 1]:
+            high, before, fanout = read_segment(types, cumulative, fanouts, low, low, end)
             count = count_picks(cumulative, low, high, before, fanout, replace)
             segment = typed_state(state, types[low]) if by_type else state
             if count > 0:

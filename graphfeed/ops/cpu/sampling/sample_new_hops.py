@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel
+from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
 from graphfeed.ops.cpu.random import node_state
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, weight_before
 from graphfeed.ops.cpu.sampling.sample_hops import (
@@ -14,12 +14,13 @@ from graphfeed.ops.cpu.sampling.sample_hops import (
     relabel,
     reset_node_map,
 )
+from graphfeed.ops.cpu.sampling.weighted_picks import fill_weighted
 
 
 @device_function
 def count_new(cumulative, fanout, replace, known, hop, out):
     """Write the running count of the picks, of which earlier columns have none; return False if there is no room."""
-    count, total = out.node_counts[hop], np.int64(0)
+    cumulative, count, total = without_refcount(cumulative), out.node_counts[hop], np.int64(0)
     bases, starts, degrees, rows = out.bases, out.starts, out.degrees, column_starts(hop, out)
     rows[: known + 1] = 0
     for row in range(known, count):
@@ -38,18 +39,22 @@ def fill_new(cumulative, fanout, replace, key, table, known, hop, out):
     count, rows = out.node_counts[hop], column_starts(hop, out)
     nodes, bases, starts, degrees = out.nodes, out.bases, out.starts, out.degrees
     positions = out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]]
+    own = slice(known, count)
     if cumulative.size == 0 and not replace:
-        own = slice(known, count)
         fill_plain(nodes[own], out.times, key, starts[own], degrees[own], rows[known:], table, positions)
+        return
+    if cumulative.size > 0:
+        columns = nodes[own], bases[own], starts[own], degrees[own]
+        types, fanouts = np.empty(0, np.uint8), np.full(1, fanout, np.int64)
+        fill_weighted(cumulative, types, out.times, fanouts, replace, key, table, columns, rows[known:], positions)
         return
     for row in range(known, count):
         at = np.int64(rows[row])
         picks = np.int64(rows[row + 1]) - at
         if picks > 0:
             low, high = starts[row], starts[row] + degrees[row]
-            before = weight_before(cumulative, bases[row], low)
             state = node_state(key, nodes[row])
-            pick(cumulative, low, high, before, picks, replace, fanout, state, positions, at, table)
+            pick(cumulative, low, high, np.int64(0), picks, replace, fanout, state, positions, at, table)
 
 
 @kernel

@@ -7,11 +7,12 @@ All arrays lie in `out` (see `ops.sampling.typed_sample_hops`).
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.random import node_state, typed_state
 from graphfeed.ops.cpu.sampling.edge_types import count_kinds, list_kinds, sort_picks, split_picks
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment
 from graphfeed.ops.cpu.sampling.sample_hops import fill_plain, read_neighbors, relabel, reset_node_map
+from graphfeed.ops.cpu.sampling.weighted_picks import fill_weighted
 
 
 @device_function
@@ -53,7 +54,7 @@ def open_typed_columns(indptr, first_ids, hop, out):
 @device_function
 def count_typed_hop(types, cumulative, fanouts, replace, columns, out):
     """Write the running count of the columns' picks; return whether there is room for them."""
-    total = np.int64(0)
+    cumulative, types, total = without_refcount(cumulative), without_refcount(types), np.int64(0)
     limit = np.int64(np.iinfo(np.int64).max) if fanouts[0] < 0 else np.int64(fanouts[0])
     plain = cumulative.size == 0 and fanouts.size == 1
     out.offsets[0] = 0
@@ -78,8 +79,12 @@ def count_typed_hop(types, cumulative, fanouts, replace, columns, out):
 def fill_typed_hop(types, cumulative, fanouts, replace, key, table, columns, out):
     """Write the sampled edges of each column, in ascending order."""
     offsets, picks = out.offsets[: columns + 1], out.picks[: out.offsets[columns]]
-    if cumulative.size == 0 and fanouts.size == 1 and not replace:
-        fill_plain(out.ids, np.empty(0, np.int64), key, out.starts, out.degrees, offsets, table, picks)
+    no_times = np.empty(0, np.int64)
+    if cumulative.size > 0:
+        rows = out.ids, out.starts, out.starts, out.degrees
+        fill_weighted(cumulative, types, no_times, fanouts, replace, key, table, rows, offsets, picks)
+    elif fanouts.size == 1 and not replace:
+        fill_plain(out.ids, no_times, key, out.starts, out.degrees, offsets, table, picks)
     else:
         for column in range(columns):
             at, start = offsets[column], out.starts[column]

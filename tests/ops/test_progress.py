@@ -1,0 +1,26 @@
+import io
+
+import pytest
+
+from graphfeed.ops import progress
+
+
+class Terminal(io.StringIO):
+    """Text that says it is shown to somebody."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("to", "wait", "shown"), [(Terminal, 2, True), (Terminal, 0, False), (io.StringIO, 2, False)])
+def test_it_appears_after_a_second_and_only_in_a_terminal(
+    to: type[io.StringIO], wait: float, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, now = to(), [0.0]
+    monkeypatch.setattr("sys.stderr", out)
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    with progress.progress_bar("adding", 10, "edge") as bar:
+        for _ in range(10):
+            now[0] += wait / 10
+            bar.update(1)
+    assert ("adding" in out.getvalue()) == shown
