@@ -113,6 +113,8 @@ def measure(scale: Scale) -> list[Row]:
         TYPED: kinds.sample_neighbor(typed, FANOUTS),
         "with types, a fan-out each": kinds.sample_neighbor(typed, each),
         "with types, with replacement": kinds.sample_neighbor(typed, FANOUTS, replace=True),
+        "LABOR, without types": seeds.sample_layer_neighbor(plain, FANOUTS),
+        "LABOR, with types": kinds.sample_layer_neighbor(typed, FANOUTS),
         ONE_HOP: seeds.sample_neighbor(OneHopGraph(plain), FANOUTS),
         TYPED_ONE_HOP: kinds.sample_neighbor(OneHopGraph(typed), FANOUTS),
         OWN_CALLS: OwnCalls(seeds, plain),

@@ -295,17 +295,20 @@ def typed_sample_hops(
     graph: tuple[Ints, Ints, Ints],
     kinds: tuple[Ints, Ints, Ints, Ints],
     seeds: Sequence[Ints],
-    hops: Sequence[tuple[Ints, int]],
+    hops: Sequence[tuple[Ints, int | tuple[tuple[int, int], int]]],
     replace: bool = False,
     units: Ints | None = None,
 ) -> list[TypedHop]:
-    """Sample hop after hop, split each by edge type, and relabel in an order of the edge types."""
+    """Sample hop after hop, by LABOR where a hop has draws in place of a key; split by edge type, and relabel."""
     (indptr, indices, types), (first_ids, sources, destinations, order) = graph, kinds
     columns, layers = [list(ids) for ids in seeds], []
     for fanouts, key in hops:
         owners = join([kind] * len(ids) for kind, ids in enumerate(columns))
         ids = join([first_ids[kind] + node for node in own] for kind, own in enumerate(columns))
-        picked = sample_neighbors(indptr, ids, fanouts, key, replace, units, types)
+        if isinstance(key, int):
+            picked = sample_neighbors(indptr, ids, fanouts, key, replace, units, types)
+        else:
+            picked = labor_sample_neighbors((indptr, indices), ids, fanouts, key, replace, units, types)
         starts, positions = group_by_type(picked, types, owners, destinations)
         found = [
             [indices[edge] - first_ids[kind] for edge in own] for own, kind in zip(positions, sources, strict=True)

@@ -189,6 +189,10 @@ def typed_calls() -> dict[str, Call]:
             ops.typed_sample_hops,
             {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": KEYS, "replace": False},
         ),
+        "typed_labor_sample_hops": Call(
+            ops.typed_labor_sample_hops,
+            {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": PAIRS, "switch_threshold": 1 << 62},
+        ),
     }
 
 

@@ -29,6 +29,7 @@ from graphfeed.ops.sampling.time_order import (
     order_by_time,
     places_in_order,
 )
+from graphfeed.ops.sampling.typed_labor_sample_hops import typed_labor_sample_hops
 from graphfeed.ops.sampling.typed_sample_hops import TypedEdges, TypedGraph, TypedHop, typed_sample_hops
 from graphfeed.ops.sampling.weights import cumulate_weights
 
@@ -39,6 +40,7 @@ __all__ = [
     "draw_places", "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order",
     "order_by_time", "permute", "places_in_order", "random_walks", "read_edges", "sample_by_budget", "sample_hops",
     "sample_negative_pairs", "sample_negatives", "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops",
-    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors", "typed_sample_hops",
+    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors",
+    "typed_labor_sample_hops", "typed_sample_hops",
 ]
 # fmt: on

@@ -8,13 +8,9 @@ import numpy as np
 import torch
 
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs, labor_sample_neighbors
-from graphfeed.ops.sampling.sample_hops import SampledHop, check_hops, run_hops, stack_hops
-from graphfeed.ops.sampling.sample_neighbors import NO_WEIGHTS
-from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import ensure_csc
+from graphfeed.ops.sampling.sample_hops import SampledHop, open_hops, run_hops, stack_hops
 
 NO_INDEX = HighDegreeIndex(*(torch.empty(0, dtype=torch.int64) for _ in range(4)))
 
@@ -53,21 +49,15 @@ def labor_sample_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    ensure_csc(indptr, indices)
-    if cumulative is not None:
-        ensure_cumulative(indptr, cumulative)
+    graph = open_hops((indptr, indices, cumulative), seeds, fanouts, keys, "pairs", replace)
     if index is not None:
         ensure_index(index)
-    check_vector("seeds", seeds, (indices.dtype,))
-    check_hops(fanouts, keys, "pairs", replace)
     check_pairs(keys)
     if on_gpu(seeds):
         options: Any = {"switch_threshold": switch_threshold, "replace": replace, "cumulative": cumulative}
         sample = partial(labor_sample_neighbors, indptr, indices, **options)
         return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
-    check_ids("seeds", seeds, indptr.numel() - 1)
     module = kernels("sampling.labor_sample_hops", seeds, indptr=indptr, indices=indices)
-    graph = as_kernel_args(seeds, indptr, indices, NO_WEIGHTS if cumulative is None else cumulative)
     by_degree = as_kernel_args(seeds, *(NO_INDEX if index is None else index))
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     wanted = hop_fanouts, replace, hop_keys, np.uint64(switch_threshold)

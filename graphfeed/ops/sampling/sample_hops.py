@@ -241,6 +241,36 @@ def check_hops(fanouts: Sequence[int], keys: Sequence[Any], what: str, replace: 
     check_repeats(max(fanouts), replace)
 
 
+def open_hops(
+    graph: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None],
+    seeds: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+    what: str,
+    replace: bool,
+) -> tuple[Any, ...]:
+    """Return a graph as the kernels of all hops take it, or raise unless it fits the parameters.
+
+    Args:
+        graph: Column starts, the source node of each edge, and fixed-point weights or None.
+        seeds: Node ids, of the dtype of the sources. On a GPU, which would have to be waited for, they are not checked.
+        fanouts: One number per hop.
+        keys: One key, or pair of keys, per hop.
+        what: What the keys are, for the message.
+        replace: Whether an edge may be chosen more than once.
+    """
+    indptr, indices, cumulative = graph
+    ensure_csc(indptr, indices)
+    if cumulative is not None:
+        ensure_cumulative(indptr, cumulative)
+    check_vector("seeds", seeds, (indices.dtype,))
+    check_hops(fanouts, keys, what, replace)
+    if on_gpu(seeds):
+        return graph
+    check_ids("seeds", seeds, indptr.numel() - 1)
+    return as_kernel_args(seeds, indptr, indices, NO_WEIGHTS if cumulative is None else cumulative)
+
+
 def sample_hops(
     indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -274,17 +304,11 @@ def sample_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    ensure_csc(indptr, indices)
-    if cumulative is not None:
-        ensure_cumulative(indptr, cumulative)
-    check_vector("seeds", seeds, (indices.dtype,))
-    check_hops(fanouts, keys, "numbers", replace)
+    graph = open_hops((indptr, indices, cumulative), seeds, fanouts, keys, "numbers", replace)
     if on_gpu(seeds):
         sample = partial(sample_neighbors, indptr, replace=replace, cumulative=cumulative)
         return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
-    check_ids("seeds", seeds, indptr.numel() - 1)
     module = kernels("sampling.sample_hops", seeds, indptr=indptr, indices=indices)
-    graph = as_kernel_args(seeds, indptr, indices, NO_WEIGHTS if cumulative is None else cumulative)
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     return run_hops(

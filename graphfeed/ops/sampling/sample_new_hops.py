@@ -6,12 +6,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from graphfeed.ops.backend import as_kernel_args, kernels
-from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sampling.sample_hops import SampledHop, check_hops, run_hops
-from graphfeed.ops.sampling.sample_neighbors import NO_WEIGHTS, make_table
-from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import ensure_csc
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.sampling.sample_hops import SampledHop, open_hops, run_hops
+from graphfeed.ops.sampling.sample_neighbors import make_table
 
 
 def sample_new_hops(
@@ -45,14 +42,8 @@ def sample_new_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    ensure_csc(indptr, indices)
-    if cumulative is not None:
-        ensure_cumulative(indptr, cumulative)
-    check_vector("seeds", seeds, (indices.dtype,))
-    check_hops(fanouts, keys, "numbers", replace)
-    check_ids("seeds", seeds, indptr.numel() - 1)
+    graph = open_hops((indptr, indices, cumulative), seeds, fanouts, keys, "numbers", replace)
     module = kernels("sampling.sample_new_hops", seeds, indptr=indptr, indices=indices)
-    graph = as_kernel_args(seeds, indptr, indices, NO_WEIGHTS if cumulative is None else cumulative)
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     run = partial(module.sample_new_hops, graph, hop_fanouts, replace, hop_keys, table)

@@ -224,6 +224,72 @@ def check_seeds(graph: TypedGraph, seeds: Sequence[torch.Tensor]) -> None:
         check_ids(f"seeds[{kind}]", part, size)
 
 
+def open_typed_hops(
+    name: str,
+    graph: TypedGraph,
+    seeds: Sequence[torch.Tensor],
+    fanouts: Sequence[torch.Tensor],
+    keys: Sequence[Any],
+    replace: bool,
+) -> tuple[Callable[..., int], tuple[int, int]]:
+    """Return a kernel of all hops with the graph and the fan-outs, and the sizes to begin with, or raise.
+
+    Args:
+        name: Of the kernel and its module.
+        graph: The graph, on the CPU.
+        seeds: Node ids inside their type, by node type.
+        fanouts: One tensor per hop.
+        keys: One key, or pair of keys, per hop.
+        replace: Whether an edge may be chosen more than once.
+    """
+    for label, given in (("first_ids", graph.first_ids), ("order", graph.order)):
+        check_vector(label, given, (torch.int64,))
+    module = kernels(f"sampling.{name}", graph.indices, indptr=graph.indptr, types=graph.types)
+    ensure_joined(graph.indptr, graph.indices, graph.types, graph.first_ids, graph.ends)
+    if graph.cumulative is not None:
+        ensure_cumulative(graph.indptr, graph.cumulative)
+    num_types = graph.ends.shape[0]
+    if sorted(graph.order.tolist()) != list(range(num_types)):
+        raise ValueError(f"order must hold each of the {num_types} edge types once, but is {graph.order.tolist()}")
+    check_seeds(graph, seeds)
+    for fanout in fanouts:
+        check_fanouts(fanout, num_types, graph.types, replace)
+    sources, destinations = graph.ends.contiguous().unbind(1)
+    most = [widest(fanout, destinations) for fanout in fanouts]
+    check_hops(most, keys, "numbers" if name == "typed_sample_hops" else "pairs", replace)
+    num_seeds = sum(part.numel() for part in seeds)
+    arrays = (graph.indptr, graph.indices, graph.types, NO_WEIGHTS if graph.cumulative is None else graph.cumulative)
+    kinds = [part.contiguous() for part in (graph.first_ids, sources, destinations, graph.order)]
+    run = partial(
+        getattr(module, name), as_kernel_args(graph.indptr, *arrays), as_kernel_args(graph.indptr, *kinds),
+        np.stack([fanout.to(torch.int64).expand(max(num_types, 1)).numpy() for fanout in fanouts]),
+        np.array([fanout.numel() > 1 for fanout in fanouts]), replace,
+    )  # fmt: skip
+    return run, expected_sizes(graph.indptr.numel() - 1, graph.indices.numel(), num_seeds, most)
+
+
+def run_typed_hops(
+    run: Callable[..., int],
+    graph: TypedGraph,
+    seeds: Sequence[torch.Tensor],
+    num_hops: int,
+    sizes: tuple[int, int],
+) -> list[TypedHop] | None:
+    """Run a kernel until all hops are there; None if the graph's node map would exceed the memory limit.
+
+    Args:
+        run: Takes the map from node to position, the hop to go on from, and the arrays; returns the hop reached.
+        graph: The graph.
+        seeds: Node ids inside their type, by node type.
+        num_hops: How many there are.
+        sizes: Room for edges, and for the columns of a hop, to begin with.
+    """
+    with buffers.NODE_MAPS.borrow(graph.indptr.numel() - 1) as node_map:
+        if node_map is None:
+            return None
+        return TypedOutputs([part.numpy() for part in seeds], graph, num_hops, *sizes).fill(partial(run, node_map))
+
+
 def typed_sample_hops(
     graph: TypedGraph,
     seeds: Sequence[torch.Tensor],
@@ -254,33 +320,7 @@ def typed_sample_hops(
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    for name, given in (("first_ids", graph.first_ids), ("order", graph.order)):
-        check_vector(name, given, (torch.int64,))
-    module = kernels("sampling.typed_sample_hops", graph.indices, indptr=graph.indptr, types=graph.types)
-    ensure_joined(graph.indptr, graph.indices, graph.types, graph.first_ids, graph.ends)
-    if graph.cumulative is not None:
-        ensure_cumulative(graph.indptr, graph.cumulative)
-    num_types = graph.ends.shape[0]
-    if sorted(graph.order.tolist()) != list(range(num_types)):
-        raise ValueError(f"order must hold each of the {num_types} edge types once, but is {graph.order.tolist()}")
-    check_seeds(graph, seeds)
-    for fanout in fanouts:
-        check_fanouts(fanout, num_types, graph.types, replace)
-    sources, destinations = graph.ends.contiguous().unbind(1)
-    most = [widest(fanout, destinations) for fanout in fanouts]
-    check_hops(most, keys, "numbers", replace)
-    num_nodes, num_seeds = graph.indptr.numel() - 1, sum(part.numel() for part in seeds)
-    sizes = expected_sizes(num_nodes, graph.indices.numel(), num_seeds, most)
-    arrays = (graph.indptr, graph.indices, graph.types, NO_WEIGHTS if graph.cumulative is None else graph.cumulative)
-    given_kinds = [part.contiguous() for part in (graph.first_ids, sources, destinations, graph.order)]
-    table = make_table(min(max(int(fanout.max()) for fanout in fanouts), graph.indices.numel())).numpy()
-    run = partial(
-        module.typed_sample_hops, as_kernel_args(graph.indptr, *arrays), as_kernel_args(graph.indptr, *given_kinds),
-        np.stack([fanout.to(torch.int64).expand(max(num_types, 1)).numpy() for fanout in fanouts]),
-        np.array([fanout.numel() > 1 for fanout in fanouts]), replace, np.array(keys, dtype=np.uint64), table,
-    )  # fmt: skip
-    with buffers.NODE_MAPS.borrow(num_nodes) as node_map:
-        if node_map is None:
-            return None
-        outputs = TypedOutputs([part.numpy() for part in seeds], graph, len(fanouts), *sizes)
-        return outputs.fill(partial(run, node_map))
+    run, sizes = open_typed_hops("typed_sample_hops", graph, seeds, fanouts, keys, replace)
+    largest = min(max(int(fanout.max()) for fanout in fanouts), graph.indices.numel())
+    run = partial(run, np.array(keys, dtype=np.uint64), make_table(largest).numpy())
+    return run_typed_hops(run, graph, seeds, len(fanouts), sizes)

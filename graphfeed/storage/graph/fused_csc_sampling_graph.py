@@ -294,7 +294,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         random_seeds: Sequence[tuple[int, int]],
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
-        """Sample all hops, without types in one call that releases the GIL (see `SamplingGraph`)."""
+        """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
         if self._has_kernel_for(seeds, request):
             ids = check_seeds(self, seeds)
@@ -313,9 +313,11 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
-
         if type(self).sample_layer_neighbors is not FusedCSCSamplingGraph.sample_layer_neighbors:
             return super().labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
+        typed = typed_sampling.typed_labor_sample_hops(self, seeds, request, draws)
+        if typed is not None:
+            return typed
 
         def sample(nodes: ByType, fanout: torch.Tensor, draw: Draws) -> SampledSubgraph:
             return self._sample_hop(nodes, fanout, request, draw)

@@ -1,6 +1,7 @@
 """Sampling all hops in the arrays of a graph with types, by one call."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -9,7 +10,7 @@ from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, check_typed_seeds
+from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, check_typed_seeds
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import numbers_of
@@ -22,6 +23,22 @@ def typed_sample_hops(
 
     Kernels for all hops merge nodes, sample all nodes found so far, and work on the CPU.
     """
+    return sample_typed(graph, seeds, request, partial(ops.typed_sample_hops, keys=keys))
+
+
+def typed_labor_sample_hops(
+    graph: GraphArrays, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws]
+) -> list[SampledSubgraph] | None:
+    """Do so by LABOR, by the draws of each hop."""
+    pairs = [keys for keys, _ in draws]
+    sample = partial(ops.typed_labor_sample_hops, keys=pairs, switch_threshold=draws[0][1])
+    return sample_typed(graph, seeds, request, sample)
+
+
+def sample_typed(
+    graph: GraphArrays, seeds: ByType, request: SamplingRequest, sample: Callable[..., list[ops.TypedHop] | None]
+) -> list[SampledSubgraph] | None:
+    """Sample all hops by an operation with its keys."""
     merged = request.deduplicate and not request.only_new
     if graph.node_type_to_id is None or not merged or not graph.indices.is_cpu:
         return None
@@ -31,9 +48,7 @@ def typed_sample_hops(
         return None
     fanouts = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
     weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
-    hops = ops.typed_sample_hops(
-        typed_graph(graph, weights), list(own.values()), fanouts, keys, replace=request.replace
-    )
+    hops = sample(typed_graph(graph, weights), list(own.values()), fanouts, replace=request.replace)
     return None if hops is None else [typed_subgraph(graph, list(own), hop) for hop in reversed(hops)]
 
 

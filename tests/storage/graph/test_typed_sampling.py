@@ -59,6 +59,20 @@ def test_equal_to_one_hop_at_a_time(fanouts: list[torch.Tensor], replace: bool, 
         assert all(own.indptr.dtype == other[kind].indptr.dtype for kind, own in csc.items())
 
 
+@pytest.mark.parametrize("fanouts", [ONE, EACH], ids=["one", "each"])
+@pytest.mark.parametrize(("replace", "probs_name"), [(False, None), (True, "w")])
+def test_labor_equals_one_hop_at_a_time(fanouts: list[torch.Tensor], replace: bool, probs_name: str | None) -> None:
+    request = SamplingRequest(fanouts, replace, probs_name, "labor")
+    pairs = [(hop, hop + 1) for hop in range(len(fanouts))]
+
+    def sample(nodes: Any, fanout: torch.Tensor, pair: tuple[int, int]) -> gf.SampledSubgraph:
+        return GRAPH.sample_layer_neighbors(nodes, fanout, replace, probs_name, False, pair, 0.3)
+
+    assert_same(
+        GRAPH.labor_sample_hops(SEEDS, request, pairs, 0.3), sample_hop_by_hop(GRAPH, SEEDS, request, pairs, sample)
+    )
+
+
 def test_edges_without_ids_are_known_by_their_positions() -> None:
     fields = {name: value for name, value in GRAPH.fields().items() if name != "edge_attributes"}
     graph = gf.fused_csc_sampling_graph(**fields)
@@ -68,7 +82,9 @@ def test_edges_without_ids_are_known_by_their_positions() -> None:
 
 def test_no_hop_is_made_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops, "sample_neighbors", None)
+    monkeypatch.setattr(ops, "labor_sample_neighbors", None)
     assert len(GRAPH.sample_hops(SEEDS, SamplingRequest(ONE), [1, 2, 3])) == 3
+    assert len(GRAPH.labor_sample_hops(SEEDS, SamplingRequest(ONE, strategy="labor"), [(1, 2)] * 3)) == 3
 
 
 def test_edge_types_that_are_not_met_can_be_changed_one_by_one() -> None:
