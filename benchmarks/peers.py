@@ -1,18 +1,22 @@
 """The same graph, seeds and fan-outs through graphfeed, GraphBolt and PyG's NeighborLoader, on one core in one run.
 
+The graph without types is compared with both, the one with types (of ogbn-mag's shape) with GraphBolt alone.
+
 A library that is not installed is left out, and the report says so. GraphBolt needs a PyTorch that its wheel was built
 for; NeighborLoader needs torch-sparse or pyg-lib. Libraries differ in how many edges they sample: NeighborLoader looks
 up each node once, the others once per hop. So the ratios compare the time per sampled edge.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
 
 import graphfeed as gf
+from benchmarks import typed
 from benchmarks.graphs import load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.scale import Scale
@@ -20,19 +24,26 @@ from benchmarks.table import Row, render
 from benchmarks.timing import WARM_UP_ROUNDS, Case, Times, in_turn, one_core
 
 OURS = "graphfeed"
-KEY = ("node", None, "feat")
 
 
 @dataclass(frozen=True)
 class Task:
     """What all libraries do."""
 
-    indptr: torch.Tensor
-    indices: torch.Tensor
+    arrays: dict[str, Any]
+    """The graph, as arguments of `fused_csc_sampling_graph`, which means the same in GraphBolt."""
     seeds: torch.Tensor
     batch_size: int
-    features: torch.Tensor | None
-    """Rows to fetch for the input nodes; None to sample only."""
+    fanouts: tuple[int, ...]
+    features: dict[str | None, torch.Tensor] | None = None
+    """Rows to fetch for the input nodes, by node type; None to sample only."""
+    kind: str | None = None
+    """The node type of the seeds; None without types."""
+
+    def fetched(self) -> Any:
+        """Return the names of the features to fetch, by node type if there are types."""
+        assert self.features is not None
+        return ["feat"] if self.kind is None else {kind: ["feat"] for kind in self.features}
 
 
 EdgeCounts = Iterator[int]
@@ -49,14 +60,40 @@ def report(scale: Scale) -> Iterator[str]:
             yield f"{name} is left out: {str(error).splitlines()[0]}\n"
         else:
             libraries[f"{name} {version}"] = run
-    indptr, indices = (torch.from_numpy(array) for array in load_edges(scale.products, scale.cache))
     count = scale.batch_size * (scale.repeats + WARM_UP_ROUNDS)
+    indptr, indices = (torch.from_numpy(array) for array in load_edges(scale.products, scale.cache))
     seeds = torch.from_numpy(np.random.default_rng(0).integers(scale.products.num_nodes, size=count))
-    rows = torch.from_numpy(load_features(scale.products, scale.cache))
-    for title, features in (("sample", None), ("sample and fetch", rows)):
-        task = Task(indptr, indices, seeds, scale.batch_size, features)
-        title = f"peers: {scale.products.name}, fan-outs {list(FANOUTS)}, {title}; ratio to {OURS}"
-        yield render(title, measure(task, libraries, scale.repeats))
+    task = Task({"csc_indptr": indptr, "indices": indices}, seeds, scale.batch_size, FANOUTS)
+    rows: dict[str | None, torch.Tensor] = {None: torch.from_numpy(load_features(scale.products, scale.cache))}
+    yield from compare(scale.products.name, task, rows, libraries, scale.repeats)
+    del indptr, indices, task, rows
+    libraries = {name: run for name, run in libraries.items() if not name.startswith("PyG")}
+    task, rows = typed_task(scale, count)
+    yield from compare("ogbn-mag's shape", task, rows, libraries, scale.repeats)
+
+
+def typed_task(scale: Scale, count: int) -> tuple[Task, dict[str | None, torch.Tensor]]:
+    """Return what is sampled of the graph with types, and its features."""
+    graph = typed.make_graph(scale.mag_divisor)
+    names = "node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"
+    arrays = {name: getattr(graph, name) for name in ("csc_indptr", "indices", *names)}
+    sizes: Any = graph.num_nodes
+    seeds = torch.from_numpy(np.random.default_rng(0).integers(sizes["paper"], size=count))
+    rows: dict[str | None, torch.Tensor] = {kind: torch.rand(size, typed.FEATURES) for kind, size in sizes.items()}
+    return Task(arrays, seeds, scale.batch_size, typed.FANOUTS, kind="paper"), rows
+
+
+def compare(
+    name: str,
+    task: Task,
+    rows: dict[str | None, torch.Tensor],
+    libraries: dict[str, Callable[[Task], EdgeCounts]],
+    repeats: int,
+) -> Iterator[str]:
+    """Yield a table of sampling and one of sampling with features."""
+    for what, features in (("sample", None), ("sample and fetch", rows)):
+        title = f"peers: {name}, fan-outs {list(task.fanouts)}, {what}; ratio to {OURS}"
+        yield render(title, measure(replace(task, features=features), libraries, repeats))
 
 
 def measure(task: Task, libraries: dict[str, Callable[[Task], EdgeCounts]], repeats: int) -> list[Row]:
@@ -83,15 +120,23 @@ def per_edge(times: Times, edges: list[int]) -> Times:
     return Times([seconds / count for seconds, count in zip(times.values, edges, strict=True)])
 
 
+def count_edges(minibatch: Any) -> int:
+    """Return how many edges a mini-batch of graphfeed or GraphBolt has in all layers, of all types."""
+    cscs = [layer.sampled_csc for layer in minibatch.sampled_subgraphs]
+    return sum(part.indices.numel() for csc in cscs for part in (csc.values() if isinstance(csc, dict) else [csc]))
+
+
 def with_graphfeed(task: Task) -> EdgeCounts:
     """Make mini-batches with this package."""
-    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(task.seeds, names="seeds"), batch_size=task.batch_size)
-    pipe = pipe.sample_neighbor(gf.fused_csc_sampling_graph(task.indptr, task.indices), list(FANOUTS))
+    items: Any = gf.ItemSet(task.seeds, names="seeds")
+    items = items if task.kind is None else gf.HeteroItemSet({task.kind: items})
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=task.batch_size)
+    pipe = pipe.sample_neighbor(gf.fused_csc_sampling_graph(**task.arrays), list(task.fanouts))
     if task.features is not None:
-        store = gf.BasicFeatureStore({KEY: gf.TorchBasedFeature(task.features)})
-        pipe = pipe.fetch_feature(store, node_feature_keys=[KEY[2]])
+        parts = {("node", kind, "feat"): gf.TorchBasedFeature(rows) for kind, rows in task.features.items()}
+        pipe = pipe.fetch_feature(gf.BasicFeatureStore(parts), node_feature_keys=task.fetched())
     for minibatch in gf.DataLoader(pipe, num_workers=0, seed=0):
-        yield sum(hop.sampled_csc.indices.numel() for hop in minibatch.sampled_subgraphs)
+        yield count_edges(minibatch)
 
 
 def find_graphbolt() -> tuple[str, Callable[[Task], EdgeCounts]]:
@@ -99,13 +144,15 @@ def find_graphbolt() -> tuple[str, Callable[[Task], EdgeCounts]]:
     gb = import_module("dgl.graphbolt")
 
     def run(task: Task) -> EdgeCounts:
-        pipe = gb.ItemSampler(gb.ItemSet(task.seeds, names="seed_nodes"), batch_size=task.batch_size)
-        pipe = pipe.sample_neighbor(gb.fused_csc_sampling_graph(task.indptr, task.indices), list(FANOUTS))
+        items = gb.ItemSet(task.seeds, names="seed_nodes")
+        items = items if task.kind is None else gb.ItemSetDict({task.kind: items})
+        pipe = gb.ItemSampler(items, batch_size=task.batch_size)
+        pipe = pipe.sample_neighbor(gb.fused_csc_sampling_graph(**task.arrays), list(task.fanouts))
         if task.features is not None:
-            store = gb.BasicFeatureStore({KEY: gb.TorchBasedFeature(task.features)})
-            pipe = pipe.fetch_feature(store, node_feature_keys=[KEY[2]])
+            parts = {("node", kind, "feat"): gb.TorchBasedFeature(rows) for kind, rows in task.features.items()}
+            pipe = pipe.fetch_feature(gb.BasicFeatureStore(parts), node_feature_keys=task.fetched())
         for minibatch in gb.DataLoader(pipe, num_workers=0):
-            yield sum(hop.sampled_csc.indices.numel() for hop in minibatch.sampled_subgraphs)
+            yield count_edges(minibatch)
 
     return import_module("dgl").__version__, run
 
@@ -119,13 +166,14 @@ def find_pyg() -> tuple[str, Callable[[Task], EdgeCounts]]:
         raise ImportError("its NeighborLoader needs torch-sparse or pyg-lib, and neither is installed")
 
     def run(task: Task) -> EdgeCounts:
-        nodes = task.indptr.numel() - 1
-        data = data_class(num_nodes=nodes, x=task.features)
+        indptr, indices = task.arrays["csc_indptr"], task.arrays["indices"]
+        nodes = indptr.numel() - 1
+        data = data_class(num_nodes=nodes, x=None if task.features is None else task.features[None])
         # Destinations are the rows of a transposed adjacency, so CSC is taken as it is.
         data.adj_t = kernels.SparseTensor(
-            rowptr=task.indptr, col=task.indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
+            rowptr=indptr, col=indices, sparse_sizes=(nodes, nodes), is_sorted=True, trust_data=True
         )
-        fanouts = list(reversed(FANOUTS))
+        fanouts = list(reversed(task.fanouts))
         for minibatch in loader_class(data, fanouts, task.seeds, batch_size=task.batch_size):
             yield minibatch.adj_t.nnz()
 
