@@ -40,6 +40,7 @@ BOTH = ["sampling.permute.hash_places", "sampling.permute.permute"]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_it_calls_every_kernel_and_with_the_types_of_a_graph_in_int64_no_pipeline_needs_another() -> None:
     done = run("-c", COVERAGE, cwd=REPOSITORY, seconds=900)  # it may have to compile the kernels
     assert done.returncode == 0, done.stderr

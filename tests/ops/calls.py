@@ -244,6 +244,10 @@ def structure_calls() -> dict[str, Call]:
             {"indptr": INDPTR, "dtype": torch.int64, "offset": torch.arange(6), "output_size": 20},
         ),
         "isin": Call(ops.isin, {"elements": SEEDS, "test_elements": INDICES}),
+        "join_columns": Call(
+            ops.join_columns,
+            {"indptrs": [INDPTR, INDPTR], "indices": [INDICES, INDICES], "ids": [INDICES, INDICES.flip(0)]},
+        ),
         "match_pairs": Call(
             ops.match_pairs,
             {

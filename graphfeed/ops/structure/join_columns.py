@@ -6,6 +6,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_vector
 from graphfeed.ops.structure.csc import check_starts
 
 
@@ -34,6 +35,9 @@ def join_columns(
         >>> join_columns([torch.tensor([0, 1, 2])], [torch.tensor([5, 6])], [torch.tensor([8, 9])]).tolist()
         [[5, 6], [0, 1], [8, 9]]
     """
+    for name, parts in (("indptrs", indptrs), ("indices", indices), ("ids", ids)):
+        for part in parts:
+            check_vector(name, part)
     counts = [len(part) for part in indices]
     if not len(indptrs) == len(indices) == len(ids) or [len(part) for part in ids] != counts:
         raise ValueError("indptrs, indices and ids must be as many, and each have an id for each of its edges")

@@ -6,7 +6,9 @@ from graphfeed.ops.cpu.jit import kernel
 @kernel
 def join_columns(indptr, indices, ids, out, place):
     """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
-    if indptr[0] != 0 or indptr[-1] != indices.size or place + indices.size > out.shape[1]:
+    if indptr.size == 0 or indptr[0] != 0 or indptr[indptr.size - 1] != indices.size:
+        return -1
+    if place + indices.size > out.shape[1]:
         return -1
     for column in range(indptr.size - 1):
         if indptr[column + 1] < indptr[column] or indptr[column + 1] > indices.size:
