@@ -113,9 +113,11 @@ class Batch:
             values = self.parse(column, values, dtype, what)
         elif pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
+        elif pa.types.is_null(values.type):
+            values = values.cast(dtype)
         if pa.types.is_temporal(values.type):
             values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
-        if not (is_number(values.type) or pa.types.is_null(values.type)):
+        if not is_number(values.type):
             raise TypeError(f"{self.table.name}: {column} must be {what}, but the column is {values.type}")
         if pa.types.is_floating(values.type) and pa.types.is_integer(dtype):
             raise TypeError(
@@ -170,7 +172,7 @@ class Batch:
                 raise TypeError(f"{self.table.name}: {column} has {kind}, but an id is an integer or a text")
             self.refuse(column, self.padded(column), "but an integer id has no zero or + before it, as 7 has none")
             return self.integers(column, "an integer id")
-        if not is_text(values.type):
+        if not (is_text(values.type) or pa.types.is_null(values.type)):
             raise TypeError(f"{self.table.name}: {column} has {kind}, but the ids of these nodes are texts")
         if values.null_count:
             self.refuse(column, as_numpy(values.is_null()), "but must be an id", "missing")

@@ -82,6 +82,9 @@ class TableSource:
         # Damaged files make the libraries that read them raise almost anything.
         except Exception as error:
             text = str(error).strip().removeprefix(f"{self.name}: ") or type(error).__name__
+            if "straddling object" in text:
+                what = "a line, or a value in quotes," if self.suffix in CSV else "a line"
+                text = f"{what} is longer than {BLOCK_BYTES} bytes; a quote may have no end"
             raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
 
     def is_empty(self) -> bool:
@@ -160,8 +163,10 @@ class TableSource:
     def _batches(self, columns: list[str], most_rows: int, schema: Any, on_invalid: OnInvalid | None) -> Batches:
         if self.suffix in PARQUET:
             parquet = arrow("parquet")
+            # Read in parts, a page takes the memory that it claims to need; read as a whole, what the file has.
+            size = COLUMN_BYTES if self.source.stat().st_size > COLUMN_BYTES else 0
             with parquet.ParquetFile(
-                self.source, page_checksum_verification=True, pre_buffer=False, buffer_size=COLUMN_BYTES
+                self.source, page_checksum_verification=True, pre_buffer=False, buffer_size=size
             ) as file:
                 yield from file.iter_batches(most_rows, columns=columns)
         elif self.suffix in ARROW:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops.optional import import_optional
-from graphfeed.pyg.data_features import as_given, read_features
+from graphfeed.pyg.data_features import NOT_FETCHED, as_given, read_features
 from graphfeed.pyg.data_graph import check_data, read_graph
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
@@ -55,7 +55,8 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
 
     Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
-    their names; a feature takes the place of an attribute of the same name. What `from_pyg` read has its shape again.
+    their names; a feature takes the place of an attribute of the same name, also for types that have no such feature:
+    `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read has its shape again.
 
     Args:
         graph: The graph, on the CPU.
@@ -63,7 +64,8 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
 
     Raises:
         ImportError: PyG is not installed.
-        ValueError: Features of another number of rows than there are nodes or edges.
+        ValueError: Features of another number of rows than there are nodes or edges, or called as something else is:
+            a `Data` has one value of a name, for nodes or for edges.
 
     Example:
         >>> from graphfeed import from_coo
@@ -77,22 +79,26 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
     sizes: dict[Any, int] = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
     stores: dict[tuple[str, str | None], Any] = {}
     counts: dict[tuple[str, str | None], int] = {}
+    keys = [] if features is None else list(features.keys())
+    given = {(domain, name) for domain, _, name in keys}
+    check_names({*given, *(("node", name) for name in graph.node_attributes), *edge_names(graph)}, typed)
     for kind, edges in lists.items():
         own = data[tuple(kind.split(":"))] if kind is not None else data
         own.edge_index = torch.stack([edges.sources, edges.destinations])
         stores["edge", kind], counts["edge", kind] = own, len(edges.sources)
-        for name, values in graph.edge_attributes.items():
-            if name != ORIGINAL_EDGE_ID:
-                own[name] = values[edges.positions]
+        for domain, name in edge_names(graph):
+            if (domain, name) not in given:
+                own[name] = graph.edge_attributes[name][edges.positions]
     first = 0
     for kind, size in sizes.items():
         own = data[kind] if kind is not None else data
         own.num_nodes = size
         stores["node", kind], counts["node", kind] = own, size
         for name, values in graph.node_attributes.items():
-            own[name] = values[first : first + size]
+            if ("node", name) not in given:
+                own[name] = values[first : first + size]
         first += size
-    for domain, kind, name in [] if features is None else features.keys():
+    for domain, kind, name in keys:
         place = domain, kind if kind is None else type_name(kind)
         assert features is not None
         rows = features.read(domain, kind, name)
@@ -100,3 +106,17 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
             raise ValueError(f"the {domain} feature {name!r} of {kind!r} has {len(rows)} rows, not {counts.get(place)}")
         stores[place][name] = as_given(rows, features.metadata(domain, kind, name).get(DIM, 0))
     return data
+
+
+def edge_names(graph: FusedCSCSamplingGraph) -> list[tuple[str, str]]:
+    """Return the attributes that edges have, without their ids."""
+    return [("edge", name) for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
+
+
+def check_names(found: set[tuple[str, str]], typed: bool) -> None:
+    """Raise if one value would take the place of another: a `Data` has those of nodes and of edges side by side."""
+    for domain, name in sorted(found):
+        if name in NOT_FETCHED:
+            raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")
+        if not typed and domain == "edge" and ("node", name) in found:
+            raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value of a name; rename one")

@@ -6,6 +6,8 @@ It runs as a process of its own, because a library that reads a damaged file may
 """
 
 import contextlib
+import copy
+import functools
 import random
 import shutil
 import sys
@@ -25,6 +27,7 @@ import yaml
 import graphfeed as gf
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec, tables
 from graphfeed.ingest.tables import TableSource
+from graphfeed.storage.datasets import bounded_yaml, metadata
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from tests.ingest.tables import write
 
@@ -88,8 +91,10 @@ def graph_of(path: Path) -> list[Any]:
 
 
 def graph_in(folder: Path) -> list[Any]:
-    """Return the graph of a data set as plain values."""
-    graph = gf.OnDiskDataset(folder).load().graph
+    """Return the graph of a data set as plain values. Its metadata are read three times, and parsed once."""
+    parsed = functools.cache(bounded_yaml.load_yaml)
+    with mock.patch.object(metadata, "load_yaml", lambda path: copy.deepcopy(parsed(path))):
+        graph = gf.OnDiskDataset(folder).load().graph
     return [] if graph is None else [graph.csc_indptr.tolist(), graph.indices.tolist()]
 
 

@@ -54,6 +54,20 @@ def test_a_text_that_is_no_integer_is_named(values: list[str], found: str) -> No
         texts(values, pa.int64()).integers("a", "x")
 
 
+def test_a_column_without_any_value_has_the_type_that_it_has_elsewhere() -> None:
+    nothing, kinds = {"a": pa.nulls(2)}, pa.schema({"a": pa.float32()})
+    assert batch(nothing, kinds=kinds).feature("a", 9).tolist() == [9, 9]
+    assert batch(nothing).feature("a", 9).tolist() == [9, 9]
+    skipping = batch(nothing, "skip")
+    assert skipping.keep(skipping.integers("a", "x")).tolist() == []
+    for texts in (False, True):
+        skipping = batch(nothing, "skip")
+        skipping.ids("a", texts)
+        assert skipping.drop.all()
+        with pytest.raises(ValueError, match="row 10: a is 'missing', but must be an"):
+            batch(nothing).ids("a", texts)
+
+
 @pytest.mark.parametrize("column", [pa.array([1.5]), pa.array(["a"]), pa.array([[1]])])
 def test_a_column_of_another_kind_is_a_type_error(column: Any) -> None:
     with pytest.raises(TypeError, match="a must be x, but"):

@@ -91,6 +91,34 @@ def test_checksums_of_parquet_pages_are_verified(tmp_path: Path) -> None:
         rows(source(path), ["a"], 1000)
 
 
+def test_a_small_parquet_file_takes_little_memory_whatever_its_pages_claim(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pa.parquet.write_table(pa.table({"a": [1.5, 2.5]}), path, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    assert [data[place] for place in (4, 6, 8)] == [0x15] * 3, "the first page begins with three numbers of one byte"
+    large = b"\x15\x80\x80\x80\x80\x04"  # 2**29, zigzag
+    path.write_bytes(data[:6] + large + large + data[10:])
+    known, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(ValueError, match=r"t\.parquet can't be read as \.parquet"):
+            rows(source(path), ["a"])
+    finally:
+        pa.set_memory_pool(known)
+    assert pool.max_memory() < 1 << 24
+
+
+@pytest.mark.parametrize(("suffix", "what"), [(".csv", "a line, or a value in quotes,"), (".ndjson", "a line")])
+def test_a_quote_without_an_end_is_named(
+    tmp_path: Path, suffix: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 10)
+    path = tmp_path / f"t{suffix}"
+    path.write_text('a,b\n1,"y\n' + "1,y\n" * 600 if suffix == ".csv" else '{"a": 1, "b": "y}' + " " * 3000)
+    with pytest.raises(ValueError, match=rf"t\{suffix} .*: {what} is longer than 1024 bytes; a quote may have no end"):
+        rows(source(path), ["a"])
+
+
 def test_offsets_of_arrow_files_are_validated(tmp_path: Path) -> None:
     path = tmp_path / "t.arrow"
     table = pa.table({"a": pa.array(["ab", "cd", "ef"])})

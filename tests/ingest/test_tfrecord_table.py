@@ -1,16 +1,19 @@
 """TFRecord files as tables of their features."""
 
 import re
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
 from graphfeed.ingest.guess_spec import guess_spec
+from graphfeed.ingest.record_stream import RecordStream
 from graphfeed.ingest.tables import TableSource, find_sources
-from graphfeed.ingest.tfrecord_table import find_columns, read_columns
+from graphfeed.ingest.tfrecord_table import LONG, copy_texts, find_columns, read_columns
 from tests import tfrecords
 from tests.ingest.tables import edges_of
 
@@ -53,6 +56,25 @@ def test_what_is_wrong_with_a_record_is_told_with_file_record_and_byte(
         rows(path, ["k", "name"])
     byte = int(re.findall(r"at byte (\d+)", str(error.value))[0])
     assert start < byte <= start + len(tfrecords.record(tfrecords.example(row)))
+
+
+@pytest.mark.parametrize("size", [0, 1, LONG, LONG + 1, 5000])
+def test_texts_of_any_length_are_copied_as_they_are(tmp_path: Path, size: int) -> None:
+    texts = ["", "ä" * size, "x", "b" * size, "", f"{size}é"]
+    path = tfrecords.write(tmp_path / "t.tfrecord", [{"name": [text.encode()]} for text in texts])
+    assert [row["name"] for row in rows(path, ["name"])] == texts
+
+
+def test_a_long_text_takes_a_few_times_its_memory(tmp_path: Path) -> None:
+    size = 1 << 22
+    with RecordStream(tfrecords.write(tmp_path / "t.tfrecord", ROWS)) as stream:
+        stream.buffer = np.full(2 * size, ord("x"), dtype=np.uint8)
+        tracemalloc.start()
+        try:
+            assert len(copy_texts(stream, "name", np.array([[0, size], [size, size]]))[1]) == 2 * size
+            assert tracemalloc.get_traced_memory()[1] < 6 * size
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_file_that_is_damaged_is_told_with_record_and_byte(tmp_path: Path) -> None:
