@@ -43,17 +43,21 @@ class ClusterLoader(PyGLoader):
         backward = part.sparse_format == "csr"
         ends = (part.index, expand_indptr(part.indptr, torch.int64, output_size=len(part.index)))
         graph = from_coo(ends, len(part.node_perm))
-        data = copy.copy(cluster_data.data)
-        data.edge_index = torch.stack(ends[::-1] if backward else ends)
+        self.cluster_data, self._edge_index = cluster_data, torch.stack(ends[::-1] if backward else ends)
         parts = options.source(ItemSet(len(cluster_data), names="seeds"))
         nodes = TakeParts(parts, tuple(part.partptr.tolist()))
         pipe: Datapipe = ToSamplerOutput(nodes.induce_subgraph(graph), subgraph_type="induced", backward=backward)
+        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
+        super().__init__(options.end(pipe), **options.loader())
+        self._note(cluster_data.data)
+
+    def _read_features(self) -> DataFeatures:
+        data, part = copy.copy(self.cluster_data.data), self.cluster_data.partition
+        data.edge_index = self._edge_index
         features = read_features(data)
         add_ids(features, features.node_names, ("node", None, "n_id"), part.node_perm)
         add_ids(features, features.edge_names, ("edge", None, "e_id"), part.edge_perm)
-        pipe = fetch_and_fill(pipe, features, is_subgraph=True)
-        super().__init__(options.end(pipe), **options.loader())
-        self.cluster_data = cluster_data
+        return features
 
 
 def add_ids(features: DataFeatures, names: dict[str, list[str]], key: tuple[str, None, str], ids: torch.Tensor) -> None:

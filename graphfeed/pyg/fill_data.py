@@ -16,6 +16,7 @@ from graphfeed.pyg.data import HOMOGENEOUS
 from graphfeed.pyg.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.edge_index import to_edge_index
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch
+from graphfeed.pyg.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.to_sampler_output import edge_index_of, import_pyg
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
 
@@ -171,6 +172,8 @@ def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:
     def change(stage: Datapipe) -> Datapipe:
         if isinstance(stage, FeatureFetcher):
             return stage.changed(feature_store=features.store, node_feature_keys=nodes, edge_feature_keys=edges)
+        if isinstance(stage, ToRootedBatch):
+            return stage.changed(labels_of_roots="y" in features.node_names[HOMOGENEOUS])
         return stage.changed(features=features) if isinstance(stage, FillData) else stage
 
     return pipe.rewrite(change)

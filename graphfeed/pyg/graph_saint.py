@@ -13,8 +13,7 @@ from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader import DataLoader
 from graphfeed.ops import cumulate_weights
 from graphfeed.ops.checks import check_count
-from graphfeed.ops.random import draw_unkeyed, fold
-from graphfeed.pyg.data_features import read_features
+from graphfeed.pyg.data_features import DataFeatures, read_features
 from graphfeed.pyg.data_graph import check_data, read_graph
 from graphfeed.pyg.draw_edge_ends import DrawEdgeEnds
 from graphfeed.pyg.draw_walks import DrawWalks
@@ -27,9 +26,10 @@ from graphfeed.storage.datasets.array_files import progress_bar
 from graphfeed.storage.datasets.torch_files import read_tensors
 
 COUNTED = 0x434F554E54
-"""Keeps the mini-batches that are counted apart from those of the epochs."""
+"""The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes
+on with the same norms."""
 RARE = 0.1
-"""Stands for a count of 0, and for the norm of an edge that never came up."""
+"""Stands for a count of 0, and for the norm of an edge whose source never came up either."""
 HIGHEST = 1e4
 """What the norm of an edge is at most."""
 SUMS = "running sums"
@@ -43,7 +43,7 @@ class GraphSAINTSampler(PyGLoader):
     A subclass writes `draw_nodes`. Nodes are in the order of their ids, edges in the order of their sources. A
     mini-batch has `n_id` and `e_id` besides. With `sample_coverage`, it has `node_norm` and `edge_norm`: how rarely its
     nodes and edges come up, by which a loss and an aggregation are to be weighted (Zeng and others: GraphSAINT, ICLR
-    2020). That is counted when the loader is made, on mini-batches of their own, which depend on the seed.
+    2020). That is counted when the loader is made, on mini-batches of their own, which are the same for every seed.
 
     Args:
         data: A `torch_geometric.data.Data` without `node_norm` and `edge_norm`.
@@ -84,6 +84,8 @@ class GraphSAINTSampler(PyGLoader):
         check_count("num_steps", num_steps, 1)
         check_count("sample_coverage", sample_coverage, 0)
         self.data, self.num_steps, self.sample_coverage = data, num_steps, sample_coverage
+        self.node_norm: torch.Tensor | None = None
+        self.edge_norm: torch.Tensor | None = None
         self.save_dir, self.log = save_dir, log
         # Its columns are the sources, so that a walk follows the edges.
         self.graph = read_graph(data, reverse=True).graph
@@ -91,16 +93,21 @@ class GraphSAINTSampler(PyGLoader):
             raise ValueError("data has no nodes to draw from")
         options = TorchOptions.of(kwargs, name)
         arguments = options.loader()
-        given = copy.copy(data)
-        given.num_nodes = data.num_nodes
         if sample_coverage:
-            seed = arguments["seed"] = draw_unkeyed() if arguments["seed"] is None else arguments["seed"]
-            given.node_norm, given.edge_norm = self.read_norms(
-                lambda: self.count_norms(batch_size, {**arguments, "seed": fold(seed, COUNTED), "observer": None})
+            self.node_norm, self.edge_norm = self.read_norms(
+                lambda: self.count_norms(batch_size, {**arguments, "seed": COUNTED, "observer": None})
             )
         pipe = self.append_to(options.source(ItemSet(num_steps, names="seeds")), batch_size)
-        pipe = fetch_and_fill(pipe, read_features(given), is_subgraph=True)
+        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
         super().__init__(options.end(pipe), **arguments)
+        self._note(data)
+
+    def _read_features(self) -> DataFeatures:
+        given = copy.copy(self.data)
+        given.num_nodes = self.graph.total_num_nodes
+        if self.node_norm is not None:
+            given.node_norm, given.edge_norm = self.node_norm, self.edge_norm
+        return read_features(given)
 
     def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
         """Return a pipeline with a stage behind it that sets the input nodes, the only ones that later stages see.
@@ -145,7 +152,7 @@ class GraphSAINTSampler(PyGLoader):
         """Return the norms of nodes and edges, counted in whole epochs until enough nodes have come up.
 
         The norm of a node is the share of it in the nodes, over that of the mini-batches that it is in. The norm of an
-        edge is how often its source came up for each time that the edge did.
+        edge is how often its source came up for each time that the edge did, and the highest if only the source did.
         """
         num_nodes, num_edges = self.graph.total_num_nodes, self.graph.total_num_edges
         of_nodes, of_edges = np.zeros(num_nodes, np.int64), np.zeros(num_edges, np.int64)
@@ -162,9 +169,8 @@ class GraphSAINTSampler(PyGLoader):
                     bar.update(len(minibatch.output.node))
                 epochs += 1
         sources = self.data.edge_index[0].cpu().numpy()
-        edge_norm = np.full(num_edges, RARE, np.float32)
-        is_met = of_edges > 0
-        edge_norm[is_met] = np.minimum(of_nodes[sources[is_met]] / of_edges[is_met], HIGHEST)
+        rates = of_nodes[sources] / np.maximum(of_edges, 1 / HIGHEST)
+        edge_norm = np.where(of_nodes[sources] > 0, np.minimum(rates, HIGHEST), RARE).astype(np.float32)
         node_norm = epochs * self.num_steps / np.where(of_nodes > 0, of_nodes, RARE) / num_nodes
         return torch.from_numpy(node_norm.astype(np.float32)), torch.from_numpy(edge_norm)
 

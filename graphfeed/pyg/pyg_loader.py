@@ -11,7 +11,7 @@ from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.loader import DataLoader
 from graphfeed.loader.plan import make_plan
 from graphfeed.pyg.call_stages import call_stages
-from graphfeed.pyg.data_features import contents_of, read_features
+from graphfeed.pyg.data_features import DataFeatures, contents_of, read_features
 from graphfeed.pyg.fill_data import FillData, fill_anew
 from graphfeed.pyg.ordered_item_sampler import TakesItems
 from graphfeed.pyg.store_data import as_data
@@ -44,11 +44,14 @@ class PyGLoader(DataLoader):
         """Plan again if `data` got other attributes, as PyG's loaders would give them."""
         if self._contents is None or (now := contents_of(as_data(self.data))) == self._contents:
             return
-        filling: Any = next(iter(find(self.pipeline, FillData)))
-        custom_cls = type(filling.features.template)  # counts only for a pair of stores
-        self.plan = make_plan(fill_anew(self.pipeline, read_features(self.data, custom_cls)), self._options)
+        self.plan = make_plan(fill_anew(self.pipeline, self._read_features()), self._options)
         self._contents = now
         self.__dict__.pop("_fingerprint", None)
+
+    def _read_features(self) -> DataFeatures:
+        """Return what mini-batches hold of `data` as they are now."""
+        filling: Any = next(iter(find(self.pipeline, FillData)))
+        return read_features(self.data, type(filling.features.template))  # the class counts only for a pair of stores
 
     @property
     def pipeline(self) -> Datapipe:

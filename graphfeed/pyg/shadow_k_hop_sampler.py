@@ -58,5 +58,6 @@ class ShaDowKHopSampler(PyGLoader):
         pipe = fetch_and_fill(InduceTrees(pipe, graph), features, is_subgraph=True)
         pipe = ToRootedBatch(pipe, "y" in features.node_names[HOMOGENEOUS])
         super().__init__(options.end(pipe), **options.loader())
-        self.data, self.depth, self.num_neighbors, self.replace = data, depth, num_neighbors, replace
+        self._note(data)
+        self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
         self.node_idx = node_idx

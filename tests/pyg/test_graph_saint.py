@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from graphfeed import ItemSampler, ItemSet
-from graphfeed.ops.random import fold
 from graphfeed.pyg import (
     GraphSAINTEdgeSampler,
     GraphSAINTNodeSampler,
@@ -83,18 +82,19 @@ def test_walks_follow_the_edges() -> None:
 @each_kind
 def test_norms_are_what_the_mini_batches_that_were_counted_say(kind: Any) -> None:
     data = homogeneous()
-    loader = make(kind, data, num_steps=5, sample_coverage=10)
+    loader = make(kind, data, num_steps=5, sample_coverage=20)
     nodes, edges, epoch = Counter[int](), Counter[int](), 0
     pipe = loader.append_to(ItemSampler(ItemSet(5, names="seeds"), 1), 8)
-    while nodes.total() < 10 * NUM_NODES:
-        for minibatch in pipe.with_seed(fold(1, COUNTED), epoch):
+    while nodes.total() < 20 * NUM_NODES:
+        for minibatch in pipe.with_seed(COUNTED, epoch):
             nodes.update(minibatch.output.node.tolist())
             edges.update(minibatch.output.edge.tolist())
         epoch += 1
     sources = data.edge_index[0].tolist()
     for batch in loader:
         shares = [5 * epoch / (nodes[node] or 0.1) / NUM_NODES for node in batch.n_id.tolist()]
-        rates = [nodes[sources[edge]] / edges[edge] if edges[edge] else 0.1 for edge in batch.e_id.tolist()]
+        counts = [(nodes[sources[edge]], edges[edge]) for edge in batch.e_id.tolist()]
+        rates = [(min(leading / (own or 1e-4), 1e4) if leading else 0.1) for leading, own in counts]
         torch.testing.assert_close(batch.node_norm, torch.tensor(shares))
         torch.testing.assert_close(batch.edge_norm, torch.tensor(rates))
     # Together, the nodes of a mini-batch stand for all nodes.
@@ -113,6 +113,23 @@ def test_workers_make_no_difference_and_it_goes_on_in_the_middle(kind: Any) -> N
         assert [values_of(batch) for batch in other] == whole
         other.load_state_dict(loader.state_dict())
         assert [values_of(batch) for batch in other] == whole[2:]
+
+
+def test_it_goes_on_in_a_loader_that_was_given_no_seed() -> None:
+    loader, other = (make(GraphSAINTNodeSampler, seed=None, num_steps=3, sample_coverage=2) for _ in range(2))
+    batches = iter(loader)
+    next(batches)
+    other.load_state_dict(loader.state_dict())
+    assert [values_of(batch) for batch in other] == [values_of(batch) for batch in batches]
+
+
+def test_the_norm_of_an_edge_that_never_came_up_is_pygs() -> None:
+    # A mini-batch is node 0 alone, so none of its edges comes up; nodes 50 and 51 have none.
+    index = torch.stack([torch.zeros(49, dtype=torch.int64), torch.arange(1, 50)])
+    data = import_pyg("torch_geometric.data", "tests").Data(edge_index=index, num_nodes=52)
+    loader = make(GraphSAINTNodeSampler, data, batch_size=1, num_steps=52, sample_coverage=1)
+    assert set(loader.edge_norm.tolist()) == {1e4}
+    assert loader.node_norm.tolist() == pytest.approx([1 / 52] + [10.0] * 51)
 
 
 @each_kind

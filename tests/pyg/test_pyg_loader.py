@@ -3,7 +3,16 @@ from importlib import import_module
 import pytest
 import torch
 
-from graphfeed.pyg import NeighborLoader, NeighborSampler, ZipLoader
+from graphfeed.pyg import (
+    ClusterData,
+    ClusterLoader,
+    GraphSAINTNodeSampler,
+    NeighborLoader,
+    NeighborSampler,
+    RandomNodeLoader,
+    ShaDowKHopSampler,
+    ZipLoader,
+)
 from tests.pyg.neighborhood import around, assert_is, heterogeneous, homogeneous
 from tests.pyg.stores import in_stores, sorted_data
 
@@ -82,6 +91,28 @@ def test_an_epoch_holds_the_attributes_that_the_data_have_when_it_begins(num_wor
             assert [store.e_id.tolist() for store in again.edge_stores] == [
                 store.e_id.tolist() for store in before.edge_stores
             ]
+
+
+def test_loaders_of_subgraphs_notice_changes_of_the_data_too() -> None:
+    data, clusters = homogeneous(), ClusterData(homogeneous(), 2)
+    del data.y
+    loaders = [
+        RandomNodeLoader(data, 2),
+        ShaDowKHopSampler(data, 1, 2, batch_size=9),
+        GraphSAINTNodeSampler(data, 20, sample_coverage=1),
+        ClusterLoader(clusters),
+    ]
+    before = [next(iter(loader)) for loader in loaders]
+    data.y = torch.arange(60)
+    del data.edge_attr, clusters.data.edge_attr
+    clusters.data.y = clusters.partition.node_perm + 100
+    for loader, old in zip(loaders, before, strict=True):
+        assert "edge_attr" in old
+        batch = next(iter(loader))
+        assert "edge_attr" not in batch
+        ids = batch.n_id[batch.root_n_id] if "root_n_id" in batch else batch.n_id
+        assert torch.equal(batch.y, ids + (100 if isinstance(loader, ClusterLoader) else 0))
+        assert set(batch.keys()) == set(old.keys()) - {"edge_attr"} | {"y"}
 
 
 def test_what_stays_the_same_is_not_planned_again() -> None:
