@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data_graph import column
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.store_data import as_data
-from graphfeed.pyg.to_sampler_output import edge_index_of
+from graphfeed.pyg.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
 from graphfeed.storage import Feature, TorchBasedFeature
 
 EdgeType = tuple[str, str, str]
@@ -40,14 +41,23 @@ class ExcludeSeedLinks(Transform):
     kind: EdgeType | None
     """The type of the seeds; None if there are no types."""
     excluded: tuple[Excluded, ...]
+    bidirectional: bool = False
+    """Whether the reverse of each edge that is left is added, and those among them that join the ends are removed."""
 
     def __call__(self, minibatch: SampledMiniBatch) -> SampledMiniBatch:
         """Return the mini-batch without those edges."""
         result = copy.copy(minibatch)
-        seeds = Pairs.of(minibatch.output, self.kind)
-        for excluded in self.excluded:
-            result.output = exclude(result.output, seeds, excluded)
+        result.output = self.removed(minibatch.output)
+        if self.bidirectional:
+            result.output = self.removed(to_bidirectional(result.output))
         return result
+
+    def removed(self, output: Any) -> Any:
+        """Return a sampler's output without those edges."""
+        seeds = Pairs.of(output, self.kind)
+        for excluded in self.excluded:
+            output = exclude(output, seeds, excluded)
+        return output
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the estimate of the stage before: few edges are removed."""
@@ -90,6 +100,15 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
         own._replace(times=TorchBasedFeature(column(table, time_name)[:, None])) if time_name in table else own
         for own, table in zip(wanted, tables, strict=True)
     )
+
+
+def exclude_after(pipe: Datapipe, kind: EdgeType | None, excluded: tuple[Excluded, ...]) -> Datapipe:
+    """Return a pipeline of a sampler's outputs with a stage behind it that removes edges.
+
+    In a bidirectional subgraph, the reverse of a removed edge would tell of it, so edges are removed before that.
+    """
+    both = isinstance(pipe, ToSamplerOutput) and pipe.subgraph_type == "bidirectional"
+    return ExcludeSeedLinks(pipe.changed(subgraph_type="directional") if both else pipe, kind, excluded, both)
 
 
 class Pairs(NamedTuple):

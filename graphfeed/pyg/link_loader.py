@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.pyg.data_features import read_features
-from graphfeed.pyg.exclude_seed_links import ExcludeSeedLinks, read_exclusion
+from graphfeed.pyg.exclude_seed_links import exclude_after, read_exclusion
 from graphfeed.pyg.fill_data import fetch_and_fill
 from graphfeed.pyg.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.more_options import MoreOptions, check_window
@@ -86,7 +86,7 @@ class LinkLoader(PyGLoader):
         time_name = None if own is None else own.edge_time
         excluded = read_exclusion(more.exclude_seed_edges, data, edges.kind, time_name)
         if excluded:
-            pipe = ExcludeSeedLinks(pipe, edges.kind, excluded)
+            pipe = exclude_after(pipe, edges.kind, excluded)
         if transform_sampler_output is not None:
             pipe = TransformOutput(pipe, transform_sampler_output)
         pipe = fetch_and_fill(

@@ -22,7 +22,9 @@ class StoreFeature(Feature):
     """
 
     def __init__(self, store: Any, attr: Any) -> None:
-        self._store, self._attr = store, attr
+        self._store, self._attr = store, copy.copy(attr)
+        if not self._attr.is_set("group_name"):
+            self._attr.group_name = None  # PyG's own `Data` leaves it unset, and then refuses to read
 
     def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
         """Return the rows at `ids`, in their order; all rows if None."""

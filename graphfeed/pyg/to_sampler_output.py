@@ -63,7 +63,7 @@ class ToSamplerOutput(Transform):
         output = (sampler.HeteroSamplerOutput if typed else sampler.SamplerOutput)(
             **join_hops(hops, backward=self.backward)
         )
-        if self.subgraph_type != "directional":
+        if self.subgraph_type == "induced":
             output.num_sampled_nodes = output.num_sampled_edges = None
         if self.subgraph_type == "bidirectional":
             output = to_bidirectional(output)
@@ -176,7 +176,8 @@ def to_bidirectional(output: Any) -> Any:
     torch.ne(names[1:], names[:-1], out=is_first[1:])
     places = places[is_first]
     edge = None if output.edge is None else output.edge[places % max(len(output.row), 1)]
-    return replace(output, row=row[places], col=col[places], edge=edge)
+    counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
+    return replace(output, row=row[places], col=col[places], edge=edge, **counts)
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:

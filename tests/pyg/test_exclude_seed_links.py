@@ -80,7 +80,6 @@ IN_TIME: dict[str, Any] = {"edge_label_time": TIMES[:16], "time_attr": "edge_tim
         pytest.param("reverse", {**IN_TIME, "neg_sampling": ("binary", 2)}, id="in time, binary"),
         pytest.param(True, {**IN_TIME, "neg_sampling": "triplet"}, id="in time, triplet"),
         pytest.param("reverse", {**IN_TIME, "time_attr": "time"}, id="node times"),
-        pytest.param(True, {"subgraph_type": "bidirectional"}, id="both ways"),
         pytest.param("reverse", {"subgraph_type": "induced", "neg_sampling": "triplet"}, id="all edges"),
     ],
 )
@@ -109,9 +108,51 @@ def test_the_edges_of_seeds_are_gone_and_the_rest_stays(exclude: Any, options: d
             bounds = torch.tensor([0, *before.num_sampled_edges]).cumsum(0).tolist()
             counts = [sum(low <= place < high for place in places) for low, high in pairwise(bounds)]
             assert after.num_sampled_edges == counts
-        if options.get("subgraph_type") != "bidirectional":
-            assert_true(data, after)
+        assert_true(data, after)
     assert removed > 3
+
+
+@pytest.mark.parametrize("options", [{}, {"disjoint": True, "neg_sampling": "binary"}, IN_TIME], ids=len)
+@pytest.mark.parametrize("exclude", [True, "reverse"])
+def test_in_a_bidirectional_subgraph_the_reverse_of_a_removed_edge_is_gone_too(
+    exclude: Any, options: dict[str, Any]
+) -> None:
+    data, removed = dense(), 0
+    data.edge_time[::3] = TIMES[::3]
+    given = {"batch_size": 8, "seed": 0, "edge_label_index": data.edge_index[:, :16], **options}
+    loaders = [
+        LinkNeighborLoader(data, [12, 2], subgraph_type=kind, exclude_seed_edges=exclude, **given)
+        for kind in ("directional", "bidirectional")
+    ]
+    whole = LinkNeighborLoader(data, [12, 2], subgraph_type="bidirectional", **given)
+    for one_way, both, before in zip(*loaders, whole, strict=True):
+        assert torch.equal(both.n_id, one_way.n_id)
+        assert "num_sampled_edges" not in both
+        edges = {tuple(pair) for pair in rows_of(one_way.edge_index)}
+        edges |= {pair[::-1] for pair in edges}
+        assert set(both.e_id.tolist()) <= set(one_way.e_id.tolist())
+        assert {tuple(pair) for pair in rows_of(both.edge_index)} <= edges
+        if exclude == "reverse":
+            assert len(both.e_id) == len(edges)
+        assert expected(both, data, None, seeds_of(both, None), False) == list(range(len(both.e_id)))
+        removed += len(before.e_id) - len(both.e_id)
+    assert removed > 3
+
+
+def test_with_types_the_reverse_type_does_not_tell_of_a_removed_edge() -> None:
+    module = import_pyg("torch_geometric.data", "tests")
+    data, kind, back = module.HeteroData(), ("user", "likes", "item"), ("item", "rev_likes", "user")
+    data["user"].x, data["item"].x = torch.eye(3), torch.eye(3)
+    data[kind].edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
+    data[back].edge_index = data[kind].edge_index.flip(0)
+    options: dict[str, Any] = {"subgraph_type": "bidirectional", "edge_label_index": (kind, torch.tensor([[0], [0]]))}
+    for given, is_left in ((False, True), (True, False), (back, False)):
+        # The other type has edges only as the reverse of those that were sampled.
+        (batch,) = LinkNeighborLoader(data, {kind: [-1], back: [0]}, exclude_seed_edges=given, **options)
+        assert batch["user"].n_id.tolist() == [0, 1]
+        left = [[0, 0]] * is_left + [[1, 0]]
+        assert rows_of(batch[kind].edge_index) == left
+        assert rows_of(batch[back].edge_index.flip(0)) == left
 
 
 @pytest.mark.parametrize("exclude", [True, BACK])

@@ -63,6 +63,19 @@ def test_each_loader_gives_what_it_gives_for_data(typed: bool, layout: str) -> N
         assert_true(data, ours[0])
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_data_may_be_their_own_stores(typed: bool) -> None:
+    data = sorted_data(typed, "coo")
+    pair, whole = (
+        next(iter(NeighborLoader(given, [3, 2], "user" if typed else None, batch_size=9, seed=0)))
+        for given in ((data, data), data)
+    )
+    for ours, theirs in zip(pair.node_stores, whole.node_stores, strict=True):
+        assert torch.equal(ours.x, theirs.x)
+        assert torch.equal(ours.n_id, theirs.n_id)
+    assert [index.tolist() for index in edge_stores(pair)] == [index.tolist() for index in edge_stores(whole)]
+
+
 def test_subgraphs_of_roots() -> None:
     data = sorted_data(False, "csc")
     batches = [
