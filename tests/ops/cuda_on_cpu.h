@@ -36,6 +36,7 @@ struct Fiber {
     bool begun, done;
     unsigned long long offered;
     long exchanges;
+    unsigned meetings;  // of its warp, which alone order accesses to memory
     int line;  // of the exchange that it came to
 };
 static std::vector<Fiber> fibers;
@@ -80,7 +81,7 @@ static void enter(unsigned thread) {
     watched::stack_start = (unsigned char *)fiber.stack.data();
     watched::stack_end = watched::stack_start + STACK_BYTES;
     unsigned number = blockIdx.x * blockDim.x + thread + 1;
-    watched::current = {number, blockIdx.x, (unsigned)fiber.exchanges, meetings, false};
+    watched::current = {number, blockIdx.x, fiber.meetings, meetings, false};
 #endif
     if (_setjmp(scheduler_place)) return;
     if (fiber.begun) _longjmp(fiber.place, 1);
@@ -124,6 +125,8 @@ static unsigned long long shuffle_at(int line, unsigned mask, unsigned long long
 }
 
 static void meet_in_warp_at(int line) {
+    UNSEEN;
+    fibers[threadIdx.x].meetings++;
     exchange(line, 0xFFFFFFFFu, 0, [](unsigned) { return 0; });
 }
 
@@ -208,6 +211,7 @@ static void run_block(int order) {
         Fiber &fiber = fibers[thread];
         fiber.begun = fiber.done = false;
         fiber.exchanges = 0;
+        fiber.meetings = 0;
         fiber.stack.resize(STACK_BYTES);
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.data();

@@ -24,6 +24,20 @@ extern "C" __global__ void between_lanes(const i64 *from, i64 size, i64 *to) {
     __syncwarp();
     to[threadIdx.x] = next;
 }
+extern "C" __global__ void voted(const i64 *from, i64 size, i64 *to) {
+    to[threadIdx.x] = from[threadIdx.x];
+    if (size) __syncwarp();
+    __ballot_sync(0xFFFFFFFFu, size);
+    i64 next = to[threadIdx.x / 32 * 32 + __shfl_sync(0xFFFFFFFFu, (threadIdx.x + 1) % 32, threadIdx.x % 32)];
+    __syncwarp();
+    to[threadIdx.x] = next;
+}
+extern "C" __global__ void not_cleared(const i64 *from, i64 size, i64 *to) {
+    __shared__ i64 count;
+    if (threadIdx.x == 0 && (size || blockIdx.x == 0)) count = from[0];
+    __syncthreads();
+    to[threadIdx.x] = count;
+}
 extern "C" __global__ void between_warps(const i64 *from, i64 size, i64 *to) {
     __shared__ i64 all[64];
     all[threadIdx.x] = from[threadIdx.x];
@@ -53,14 +67,16 @@ FAULTY = [
     ("unwritten", 1, r"reads what nobody wrote: 8 bytes at 0 of tensor 1"),
     ("between_lanes", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
     ("between_warps", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("voted", 0, r"thread \d+ (reads|writes) what another one (writes|reads), with nothing between them"),
+    ("not_cleared", 0, r"thread \d+ reads what nobody wrote, shared by its block"),
     ("same_value", 1, r"thread 1 writes what another one writes, with nothing between them: 8 bytes at 0 of tensor 1"),
     ("counted", 0, r"thread 1 (reads|writes) what another one (writes|reads), with nothing between them"),
     ("exchanged", 0, r"the lanes of a warp came to different exchanges"),
     ("met", 0, r"the threads of a block came to different meetings"),
 ]
 """Kernels, what they take as their size, and what is said about them."""
-SOUND = [("beyond", 0), ("before", 0), ("between_lanes", 1), ("between_warps", 1), ("same_value", 0), ("counted", 1),
-         ("exchanged", 2)]  # fmt: skip
+SOUND = [("beyond", 0), ("before", 0), ("between_lanes", 1), ("voted", 1), ("not_cleared", 1), ("between_warps", 1),
+         ("same_value", 0), ("counted", 1), ("exchanged", 2)]  # fmt: skip
 
 
 @pytest.fixture
@@ -72,12 +88,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> EmulatedCuda:
 def run(name: str, size: int, cuda: EmulatedCuda) -> None:
     """Start a kernel of the code above with 64 threads, values to read, and memory that nobody has written."""
     from_, to = cuda.put(torch.arange(THREADS)), torch.empty(THREADS, dtype=torch.int64, device="meta")
-    if name in ("between_lanes", "counted"):
+    if name in ("between_lanes", "voted", "counted"):
         to.zero_()
     function = EmulatedModule(CODE).get_function(name)
     note(from_)
     note(to)
-    function((1,), (THREADS,), (np.uint64(from_.data_ptr()), np.int64(size), np.uint64(to.data_ptr())))
+    blocks = 2 if name == "not_cleared" else 1
+    function((blocks,), (THREADS,), (np.uint64(from_.data_ptr()), np.int64(size), np.uint64(to.data_ptr())))
 
 
 @pytest.mark.parametrize(("name", "size", "message"), FAULTY)

@@ -2,8 +2,9 @@
 // the end of this file. A kernel may touch its arguments, its own stack and what lies in this library, such as the memory
 // that a block shares. Its arguments it may only read where they are const, and where somebody wrote before.
 //
-// Two accesses of different threads, one of them a write, need something between them: an exchange of their warp or a
-// meeting of their block. What writes the value that is there already does no harm, and atomics none to each other.
+// Two accesses of different threads, one of them a write, need a meeting of their warp or block between them: an exchange
+// of values orders no accesses to memory. What writes the value that is there already does no harm, and atomics none to
+// each other. What a block shares is not cleared for it.
 
 #include <cstring>
 #include <link.h>
@@ -19,7 +20,7 @@ struct Range {
     unsigned char *written;  // for each byte whether somebody wrote it; null: all were
 };
 struct Access {
-    unsigned thread, block, exchanges, meetings;  // threads count from 1, of all blocks
+    unsigned thread, block, warp_meetings, meetings;  // threads count from 1, of all blocks
     bool atomic;
 };
 struct Cell {
@@ -38,6 +39,17 @@ static unsigned char *doubtful, before_write[16];
 static size_t doubtful_size;
 
 static Range image;  // this library
+
+template <class Value>
+static UNWATCHED bool lies_in(const unsigned char *at, const Value &value) {
+    return (const unsigned char *)&value <= at && at < (const unsigned char *)(&value + 1);
+}
+
+// What this library holds besides the memory that blocks share.
+static UNWATCHED bool is_of_emulation(const unsigned char *at) {
+    return lies_in(at, gridDim) || lies_in(at, blockDim) || lies_in(at, blockIdx) || lies_in(at, threadIdx)
+        || lies_in(at, body);
+}
 
 static UNWATCHED int find_image(dl_phdr_info *info, size_t, void *) {
     Range found = {~0ull, 0, 4, 1, nullptr};
@@ -72,7 +84,7 @@ static UNWATCHED bool is_ordered(const Access &before) {
     if (before.block != current.block) return false;
     if (before.meetings < current.meetings) return true;
     bool one_warp = (before.thread - 1) / 32 == (current.thread - 1) / 32;
-    return one_warp && before.exchanges < current.exchanges;
+    return one_warp && before.warp_meetings < current.warp_meetings;
 }
 
 static UNWATCHED void settle() {
@@ -81,8 +93,12 @@ static UNWATCHED void settle() {
     doubtful = nullptr;
 }
 
-static UNWATCHED void check_cell(Cell &cell, unsigned char *at, size_t size, bool writes, bool shared) {
+static UNWATCHED void check_cell(Cell &cell, unsigned char *at, size_t size, bool reads, bool writes, bool shared) {
     if (shared && cell.write.block != current.block) cell.write = {};
+    // A GPU does not clear it between blocks.
+    if (shared && reads && !cell.write.thread && !is_of_emulation(at)) {
+        report("reads what nobody wrote, shared by its block", at, size);
+    }
     if (shared && cell.read.block != current.block) cell.read = {};
     if (shared && cell.other_read.block != current.block) cell.other_read = {};
     bool clash = !is_ordered(cell.write) && !(current.atomic && cell.write.atomic);
@@ -124,7 +140,7 @@ static UNWATCHED void touch(void *address, size_t size, bool reads, bool writes,
         if (writes) own.written[offset + byte] = 1;
     }
     for (unsigned long long cell = offset / own.width; cell <= (offset + size - 1) / own.width; cell++) {
-        check_cell(cells[found][cell], at, size, writes, shared);
+        check_cell(cells[found][cell], at, size, reads, writes, shared);
     }
 }
 

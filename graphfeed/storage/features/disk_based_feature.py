@@ -33,9 +33,9 @@ class DiskBasedFeature(Feature):
     The file is not mapped, so the pages that are read count as the system's page cache and not as memory of the
     process. Ids are sorted, and neighbouring rows are read with one call. Large reads are split among a pool of
     threads, which starts with the first of them and ends with the feature. Behind `copy_to("cuda")`, rows go to the GPU
-    without a stop in memory that is not page-locked, and the loader reads them ahead of your step. The feature pickles
-    as its path. Any thread
-    may read it, and a forked process starts a pool of its own.
+    without a stop in memory that is not page-locked, unless a row takes more than 4 MiB, and the loader reads them
+    ahead of your step. The feature pickles as its path. Any thread may read it, and a forked process starts a pool of
+    its own.
 
     Args:
         path: A NumPy file with two or more dimensions, in C order, without pickled objects.
@@ -149,7 +149,7 @@ class DiskBasedFeature(Feature):
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids)
         blocks = staging(ids.device)
-        if self._row_bytes > blocks.block_bytes:
+        if not 0 < self._row_bytes <= blocks.block_bytes:
             return self._begin(here).wait().to(ids.device)
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], torch.Tensor]:

@@ -37,12 +37,9 @@ class GPUCachedFeature(CachedFeature):
         return self._fallback_feature.is_pinned()
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        return ids if self._fallback_feature.is_pinned() else ids.cpu()
-
-    def _read_missing(self, ids: torch.Tensor) -> torch.Tensor:
-        # A disk's rows pass through page-locked memory then.
-        on_disk = isinstance(self._fallback_feature, DiskBasedFeature)
-        return self._fallback_feature.read(ids if on_disk else self._for_fallback(ids))
+        # A GPU reads pinned rows by itself, and a disk's rows pass through page-locked memory on their way to it.
+        stays = self._fallback_feature.is_pinned() or isinstance(self._fallback_feature, DiskBasedFeature)
+        return ids if stays else ids.cpu()
 
 
 @overload

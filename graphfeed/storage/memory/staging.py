@@ -61,12 +61,12 @@ class Staging:
         Args:
             start: Called for each block in turn; it begins to write some of the rows into page-locked memory.
             count: The number of rows.
-            shape: The shape of a row, which must fit into a block.
+            shape: The shape of a row, which must take a byte or more and fit into a block.
             dtype: The dtype of the rows.
             device: The GPU.
         """
         out = torch.empty((count, *shape), dtype=dtype, device=device)
-        row_bytes = max(shape.numel() * dtype.itemsize, 1)
+        row_bytes = shape.numel() * dtype.itemsize
         step = self.block_bytes // row_bytes
         filling: deque[Filling] = deque()
         try:

@@ -76,19 +76,41 @@ def test_the_next_rows_are_read_while_some_are_copied(monkeypatch: pytest.Monkey
     ]  # fmt: skip
 
 
+def read_in_stages(feature: gf.Feature) -> torch.Tensor:
+    (rows,) = feature.read_async(EmulatedCuda().put(INDEX))
+    return rows.wait()
+
+
+WAYS: list[Callable[[gf.DiskBasedFeature], torch.Tensor]] = [
+    lambda feature: feature.read(EmulatedCuda().put(INDEX)),
+    read_in_stages,
+    lambda feature: gf.gpu_cached_feature(feature, 160, "meta").read(EmulatedCuda().put(INDEX)),
+    lambda feature: read_in_stages(gf.gpu_cached_feature(feature, 160, "meta")),
+]
+
+
+@pytest.mark.parametrize("way", range(len(WAYS)))
 def test_nothing_waits_in_memory_that_is_not_page_locked(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, way: int
 ) -> None:
     use(monkeypatch, block_bytes=64 * 16, num_blocks=2)
 
     def read() -> list[str]:
-        rows = feature.read(EmulatedCuda().put(INDEX))
+        rows = WAYS[way](feature)
         waits = [name for name in EmulatedCuda.waits if name.startswith(("copy_", "_to_copy"))]
         assert torch.equal(rows.cpu(), ROWS[INDEX])
         return waits
 
     # Only the ids cross to the CPU while the program waits.
     assert len(on_late_stream(read)) == 1
+
+
+def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, block_bytes=64, num_blocks=1)
+    np.save(tmp_path / "none.npy", np.zeros((5, 0), np.float32))
+    empty = gf.DiskBasedFeature(tmp_path / "none.npy")
+    found = on_late_stream(lambda: empty.read(EmulatedCuda().put(torch.tensor([4, 0, 1]))).cpu())
+    assert found.shape == (3, 0)
 
 
 def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,8 @@ struct Warp {
     // The sum of the values of all threads; `before` becomes the sum over the parts before this one.
     __device__ i64 total(i64 value, i64 &before) const {
         before = 0;
+        // Exchanges of values don't order accesses to memory, and who has the sum may write what others have read.
+        __syncwarp();
         return sum_of_warp(value);
     }
     __device__ void sync() const { __syncwarp(); }
