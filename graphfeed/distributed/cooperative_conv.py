@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import distributed
+from torch.autograd.function import once_differentiable
 
 from graphfeed.distributed.row_exchange import ONLY, Route, RowExchange
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -46,25 +47,34 @@ class CooperativeConv(torch.nn.Module):
 
 
 class Exchanged(torch.autograd.Function):
-    """Rows of one node type, from the ranks that own them to those that need them."""
+    """Rows of all node types, from the ranks that own them to those that need them.
+
+    It is one function for all types: its gradient takes the way back on all ranks, whichever types each rank used.
+    """
 
     @staticmethod
-    def forward(ctx: Any, route: Route, rows: torch.Tensor) -> torch.Tensor:
-        """Return the rows that this rank needs."""
-        sent, places = route.sent.to(rows.device), route.places.to(rows.device)
-        ctx.route, ctx.sent, ctx.places, ctx.count = route, sent, places, len(rows)
-        arrived = trade(rows[sent], route.sent_counts, route.received_counts)
-        out = torch.empty_like(arrived)
-        out[places] = arrived
-        return out
+    def forward(ctx: Any, routes: Sequence[Route], *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the rows that this rank needs, one tensor per route."""
+        ctx.routes, ctx.counts = routes, [len(own) for own in rows]
+        found = []
+        for route, own in zip(routes, rows, strict=True):
+            arrived = trade(own[route.sent.to(own.device)], route.sent_counts, route.received_counts)
+            out = torch.empty_like(arrived)
+            out[route.places.to(own.device)] = arrived
+            found.append(out)
+        return tuple(found)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[None, torch.Tensor]:
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the sum of what all ranks found for each row."""
-        (gradient,) = gradients
-        back = trade(gradient[ctx.places], ctx.route.received_counts, ctx.route.sent_counts)
-        own = back.new_zeros(ctx.count, *back.shape[1:])
-        return None, own.index_add_(0, ctx.sent, back)
+        found = []
+        for route, count, gradient in zip(ctx.routes, ctx.counts, gradients, strict=True):
+            given = gradient[route.places.to(gradient.device)]
+            back = trade(given, route.received_counts, route.sent_counts)
+            own = back.new_zeros(count, *back.shape[1:])
+            found.append(own.index_add_(0, route.sent.to(back.device), back))
+        return None, *found
 
 
 class CooperativeConvFunction:
@@ -77,11 +87,10 @@ class CooperativeConvFunction:
         if exchange is None:
             return tensor
         given = tensor if isinstance(tensor, dict) else {ONLY: tensor}
-        # All ranks exchange one type after the other, in the same order.
-        found: dict[str, torch.Tensor] = {
-            kind: Exchanged.apply(exchange.routes[kind], given[kind])  # type: ignore[no-untyped-call]
-            for kind in sorted(given)
-        }
+        kinds = sorted(given)  # all ranks exchange one type after the other, in the same order
+        routes = [exchange.routes[kind] for kind in kinds]
+        rows = Exchanged.apply(routes, *(given[kind] for kind in kinds))  # type: ignore[no-untyped-call]
+        found: dict[str, torch.Tensor] = dict(zip(kinds, rows, strict=True))
         return found if isinstance(tensor, dict) else found[ONLY]
 
 

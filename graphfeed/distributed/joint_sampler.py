@@ -1,10 +1,10 @@
 """Sample a mini-batch of all ranks together: each samples around the nodes that it owns."""
 
 import copy
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -57,12 +57,22 @@ class Team:
             self._name = f"joint part {next(NUMBERS.setdefault(self.graph.peers, count()))}"
         else:
             self._name = f"joint {next(WHOLE)}"
+        self._making = threading.Lock()
+        self._mailbox: Mailbox | None = None
 
-    @cached_property
+    @property
     def mailbox(self) -> Mailbox:
         """Where the ranks meet; made with the first mini-batch, because a plan starts nothing."""
-        peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
-        return Mailbox(peers, self._name)
+        with self._making:  # each mailbox has a name of its own, so that all threads must use one
+            if self._mailbox is None:
+                peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
+                self._mailbox = Mailbox(peers, self._name)
+            return self._mailbox
+
+    def leave(self, run: int) -> None:
+        """Tell the other ranks that this one comes to no further mini-batch of a run."""
+        if self._mailbox is not None:
+            self._mailbox.leave(run)
 
     def owners_of(self, kind: str, ids: torch.Tensor) -> torch.Tensor:
         """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
@@ -158,6 +168,10 @@ class JointSampler(Transform):
     def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
         """Return the same stage for another run."""
         return self.changed(run=next(self.team.runs))
+
+    def leave(self) -> None:
+        """Tell the other ranks that this one comes to no further mini-batch of the run."""
+        self.team.leave(self.run)
 
     def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
         """Return the mini-batch with its subgraphs."""

@@ -98,6 +98,7 @@ class Peers:
         self.rank, self.world_size = find_place() if meeting is None else meeting.place[2:]
         self.hosts = [""] * self.world_size
         self.traffic = Traffic()
+        self.leaving: list[int] = []  # the ranks that ask nothing any more, as of the last round
         self._process = os.getpid()
         self._answers: dict[str, tuple[Answer, Queue | None]] = {}
         self._scopes: Future[list[str]] = Future()
@@ -113,9 +114,7 @@ class Peers:
             watch_program()
             if meeting is None:
                 default = distributed.distributed_c10d._get_default_store()
-                # torchrun may keep the store when it starts all ranks again.
-                name = f"graphfeed/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{next(NUMBERS)}"
-                self._store = distributed.distributed_c10d.PrefixStore(name, default)
+                self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
             # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
@@ -265,14 +264,16 @@ class Peers:
         own = torch.tensor([[size, sum(sizes), leaving] for size in sizes])
         others = torch.empty_like(own)
         group.alltoall_base(others, own, [], []).wait()
-        arriving, anything, all_leave = others[:, 0].tolist(), bool(others[:, 1].any()), bool(others[:, 2].all())
+        arriving, anything, leave = others[:, 0].tolist(), bool(others[:, 1].any()), others[:, 2].nonzero()[:, 0]
         if not anything:
-            return None if all_leave else min(PAUSE_GROWTH * pause, PAUSES[1])
+            self.leaving = leave.tolist()
+            return None if len(leave) == self.world_size else min(PAUSE_GROWTH * pause, PAUSES[1])
         given = join([message for messages in sent for message in messages])
         self.traffic.bytes_sent += given.size
         received = buffers.empty(sum(arriving), torch.uint8).numpy()
         group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
         self._open(received, arriving)
+        self.leaving = leave.tolist()
         return PAUSES[0]
 
     def _open(self, received: Bytes, sizes: list[int]) -> None:
@@ -293,10 +294,11 @@ class Peers:
 
     def _answer(self, sender: int, head: dict[str, Any], tensors: Tensors) -> None:
         """Answer one question."""
-        if head["name"] not in self._answers:
+        missing = head["name"] not in self._answers
+        if missing and not self._closed and threading.main_thread().is_alive():
             self._mail.early.append((sender, head, tensors))
             return
-        answer, queue = self._answers[head["name"]]
+        answer, queue = (refuse, None) if missing else self._answers[head["name"]]
         call = partial(self._reply, answer, sender, head, tensors)
         if queue is None:
             call()
@@ -346,6 +348,11 @@ class Peers:
             future.set_exception(error)
         if not self._scopes.done():
             self._scopes.set_exception(error)
+
+
+def refuse(*_: object) -> Tensors:
+    """Answer what was asked of a rank that has ended without making it."""
+    raise RuntimeError("it has ended, and made no such graph, feature or loader; all ranks must make the same")
 
 
 def run_calls(queue: Queue) -> None:

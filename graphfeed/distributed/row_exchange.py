@@ -8,6 +8,8 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.mailbox import Mailbox, Tag
 from graphfeed.distributed.messages import Tensors
+from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
@@ -91,10 +93,14 @@ def plan_exchange(
         needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
         num_nodes: The number of nodes of the graph, by node type if it has types.
         owners_of: Returns the rank that owns each id of a node type.
+
+    Raises:
+        KeyError: The graph doesn't have a node type.
+        TypeError: Nodes that are not by type although the graph has types, or the other way round; or no integers.
+        ValueError: An id outside of the graph.
     """
-    sizes = num_nodes if isinstance(num_nodes, dict) else {ONLY: num_nodes}
-    given = needed if isinstance(needed, dict) else {ONLY: needed}
-    none = next(iter(given.values()))[:0]
+    given, sizes = check_needed(needed, num_nodes)
+    none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
     ids = {kind: given.get(kind, none).cpu() for kind in sizes}
     world_size = mailbox.peers.world_size
     parts: list[dict[str, torch.Tensor]] = [{} for _ in range(world_size)]
@@ -112,3 +118,25 @@ def plan_exchange(
         owned[kind], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
         routes[kind] = Route(sent.long(), [part[kind].numel() for part in asked], orders[kind], received[kind])
     return RowExchange(owned if isinstance(num_nodes, dict) else owned[ONLY], routes, mailbox, tag)
+
+
+def check_needed(
+    needed: ByType, num_nodes: int | dict[str, int]
+) -> tuple[Mapping[str, torch.Tensor], Mapping[str, int]]:
+    """Return nodes and the number of nodes, both by type, or say what is wrong, on the rank that needs them."""
+    if isinstance(needed, dict) != isinstance(num_nodes, dict):
+        raise TypeError(
+            f"seeds must be {'a dict by node type' if isinstance(num_nodes, dict) else 'a tensor of node ids'}, for "
+            f"the graph has {f'types {list(num_nodes)}' if isinstance(num_nodes, dict) else 'one type'}, but are a "
+            f"{type(needed).__name__}; {'give a HeteroItemSet' if isinstance(num_nodes, dict) else 'give an ItemSet'}"
+        )
+    sizes = num_nodes if isinstance(num_nodes, dict) else {ONLY: num_nodes}
+    given = {}
+    for kind, own in (needed if isinstance(needed, dict) else {ONLY: needed}).items():
+        if kind not in sizes:
+            raise KeyError(f"seeds have node type {kind!r}, but the graph has {list(sizes)}")
+        name = f"seeds of type {kind!r}" if kind else "seeds"
+        given[kind] = as_ids(name, own)
+        check_vector(name, given[kind])
+        check_ids(name, given[kind], sizes[kind])
+    return given, sizes

@@ -7,6 +7,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.run import RunContext
 
 
 @runtime_checkable
@@ -14,6 +15,20 @@ class Cooperates(Protocol):
     """A stage that can share its work with those of other ranks."""
 
     cooperative: bool
+
+
+@runtime_checkable
+class LeavesRun(Protocol):
+    """A stage that tells other ranks when this one iterates no further."""
+
+    def leave(self) -> None:
+        """Tell them; called once, at the end of the run, however it ends."""
+
+
+def tell_ranks(pipe: Datapipe, run: RunContext) -> None:
+    """Let stages tell other ranks when a run ends, so that those need not wait until a timeout."""
+    for stage in find(pipe, LeavesRun):
+        run.cancelled.add_done_callback(lambda _, leave=stage.leave: leave())  # type: ignore[attr-defined]
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -18,6 +18,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.datapipes.torch_pipes import as_stage
+from graphfeed.loader.cooperation import tell_ranks
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
@@ -328,6 +329,7 @@ class DataLoader:
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
         progress.note_order(pipe)
         RUN_OF.update(dict.fromkeys(traverse(pipe), run))
+        tell_ranks(pipe, run)
         try:
             with closing(run.drive(pipe)) as batches:
                 for minibatch in islice(batches, skipped, None):

@@ -32,6 +32,7 @@ def make_graph(peers: Peers | None = None) -> PartitionedGraph:
 def end_well() -> dict[str, Any]:
     """Return what comes of each way to end without the loss of a rank."""
     found = {"disagree": disagree(), "close": close_and_reopen(), "late": be_late(2, 100), "break": leave_early()}
+    found["restarts"], found["never made"] = restarts_differ(), ask_for_nothing()
     # The last one: ranks that are done with their program wait for the others.
     return {**found, "uneven": [uneven([2, 0, 9]), uneven([0, 7, 3])]}
 
@@ -41,6 +42,28 @@ def uneven(counts: list[int]) -> int:
     graph = make_graph()
     count = counts[find_place()[0]]
     return len(list(make_loader(graph, count))) if count else 0
+
+
+def restarts_differ() -> int:
+    """Meet where torchrun's agents counted differently how often they started their ranks again, as they may."""
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = str(find_place()[0])
+    return len(list(make_loader(make_graph(Peers(start_timeout=20, timeout=10)), 3)))
+
+
+def ask_for_nothing() -> str:
+    """Ask the last rank for what it never makes, and what it has closed."""
+    peers = Peers(start_timeout=20, timeout=10)
+    rank, world_size = find_place()
+    found = ""
+    if rank == 0:
+        try:
+            last, future = next(iter(peers.ask("nothing 0", {}, {world_size - 1: {}}).items()))
+            peers.wait(last, future)
+        except (RuntimeError, TimeoutError) as error:
+            found = str(error)
+    peers.close()
+    peers.join(60)
+    return f"{found} {peers.ended}"
 
 
 def leave_early() -> int:

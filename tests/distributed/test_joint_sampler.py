@@ -1,6 +1,7 @@
 """The ranks are threads, except where the process group matters; see `joint`."""
 
 import pickle
+import threading
 from itertools import islice
 from typing import Any
 
@@ -49,6 +50,32 @@ def test_an_epoch_may_be_left_and_another_resumed() -> None:
     check_joint(last, next_epoch)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # of threads that still wait
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_rank_that_leaves_or_fails_ends_the_epoch_of_the_others(fails: bool) -> None:
+    both = threading.Barrier(2)  # so that others don't notice the end of the peers instead
+
+    def fail(batch: gf.MiniBatch) -> gf.MiniBatch:
+        if fails and batch.key is not None and batch.key.index == 4:
+            raise ZeroDivisionError
+        return batch
+
+    def work(rank: int, peers: Peers) -> str:
+        found = ""
+        pipe = joint_pipe(rank, peers, "plain", "sample_neighbor").transform(fail)
+        with gf.DataLoader(pipe, 2, seed=3) as loader:
+            try:
+                found = str(len(list(islice(loader, 2 if rank == 0 and not fails else None))))
+            except (RuntimeError, ZeroDivisionError) as error:
+                found = str(error) or type(error).__name__
+            both.wait(30)
+        return found
+
+    left, told = in_threads(2, work)
+    assert left == ("ZeroDivisionError" if fails else "2")
+    assert "ranks [0] have left this epoch" in told
+
+
 def test_other_processes_are_refused_with_what_to_do() -> None:
     team = Team(alone(plain(), "sample_neighbor", 1), 1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="worker='thread'"):
@@ -68,6 +95,7 @@ def test_ranks_of_a_process_group_train_as_one_machine_and_fetch_less(tmp_path: 
         for case in ("parts", "whole"):
             assert found[case]["equal"] == [True] * 5
             assert "Ranks make joint mini-batches: each samples and fetches" in found[case]["explained"]
+        assert found["typed"] == [True] * 3
         assert "NeighborSampler has cooperative=True, but ranks work together only in a DataLoader" in found["refused"]
     needed, read = (sum(found["whole"][name] for found in ranks) for name in ("needed", "read"))
     assert read < 0.8 * needed

@@ -77,6 +77,18 @@ def test_a_rank_may_start_late(ended_well: list[Any]) -> None:
 
 
 @pytest.mark.slow
+def test_ranks_meet_however_often_torchrun_started_each_again(ended_well: list[Any]) -> None:
+    assert [found["restarts"] for found in ended_well] == [3] * 3
+
+
+@pytest.mark.slow
+def test_what_a_rank_never_made_fails_once_it_ends_and_holds_nobody(ended_well: list[Any]) -> None:
+    told, *others = (found["never made"] for found in ended_well)
+    assert re.search(r"rank 2 \(.*\) failed: RuntimeError: it has ended, and made no such graph", told)
+    assert [end.split()[-1] for end in (told, *others)] == ["True"] * 3
+
+
+@pytest.mark.slow
 def test_ranks_that_disagree_about_parts_fail(ended_well: list[Any]) -> None:
     reason = re.compile(r"rank \d \(.*\) failed: ValueError: part \d was asked for node \d+, which it does not own")
     assert reason.search(ended_well[0]["disagree"])

@@ -1,8 +1,11 @@
+from typing import Any
+
+import pytest
 import torch
 
 from graphfeed.distributed import Peers
 from graphfeed.distributed.mailbox import Mailbox
-from graphfeed.distributed.row_exchange import ONLY, plan_exchange
+from graphfeed.distributed.row_exchange import ONLY, check_needed, plan_exchange
 from tests.distributed.joint import in_threads
 
 
@@ -21,3 +24,19 @@ def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> No
     found = in_threads(3, work)
     assert [owned for owned, _ in found] == [[0, 8], [5, 3], []]
     assert [rows for _, rows in found] == [(ids * 10).tolist() for ids in needed]
+
+
+@pytest.mark.parametrize(
+    ("needed", "num_nodes", "error", "message"),
+    [
+        (torch.tensor([3, 9]), 9, ValueError, r"seeds must lie in 0 \.\. 8, but holds 9"),
+        ({"user": torch.tensor([-1])}, {"user": 9}, ValueError, "seeds of type 'user' must lie in 0"),
+        ({"user": torch.tensor([1])}, 9, TypeError, "has one type, but are a dict; give an ItemSet"),
+        (torch.tensor([1]), {"user": 9}, TypeError, "types .'user'., but are a Tensor; give a HeteroItemSet"),
+        ({"shop": torch.tensor([1])}, {"user": 9}, KeyError, "node type 'shop', but the graph has .'user'."),
+        (torch.tensor([0.5]), 9, TypeError, "seeds"),
+    ],
+)
+def test_wrong_seeds_fail_on_the_rank_that_has_them(needed: Any, num_nodes: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        check_needed(needed, num_nodes)
