@@ -65,7 +65,7 @@ class Exchanged(torch.autograd.Function):
         return tuple(found)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the sum of what all ranks found for each row."""
         found = []

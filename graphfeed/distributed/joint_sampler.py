@@ -169,7 +169,7 @@ class JointSampler(Transform):
         """Return the same stage for another run."""
         return self.changed(run=next(self.team.runs))
 
-    def leave(self) -> None:
+    def leave_run(self) -> None:
         """Tell the other ranks that this one comes to no further mini-batch of the run."""
         self.team.leave(self.run)
 

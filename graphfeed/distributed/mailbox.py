@@ -67,7 +67,7 @@ class Mailbox:
 
     def leave(self, run: int) -> None:
         """Tell all ranks, and the threads of this one, that this rank comes to no further step of a run."""
-        others = {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
+        others: dict[int, Tensors] = {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
         # Who left the peers needs no word of this.
         with suppress(ConnectionError, RuntimeError):
             self.peers.ask(self._name, {"left": run, "rank": self.peers.rank}, others)

@@ -21,14 +21,15 @@ class Cooperates(Protocol):
 class LeavesRun(Protocol):
     """A stage that tells other ranks when this one iterates no further."""
 
-    def leave(self) -> None:
+    def leave_run(self) -> None:
         """Tell them; called once, at the end of the run, however it ends."""
 
 
 def tell_ranks(pipe: Datapipe, run: RunContext) -> None:
     """Let stages tell other ranks when a run ends, so that those need not wait until a timeout."""
-    for stage in find(pipe, LeavesRun):
-        run.cancelled.add_done_callback(lambda _, leave=stage.leave: leave())  # type: ignore[attr-defined]
+    leave = [stage.leave_run for stage in traverse(pipe) if isinstance(stage, LeavesRun)]
+    if leave:
+        run.cancelled.add_done_callback(lambda _: [call() for call in leave])
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -248,7 +248,7 @@ def train_with_types() -> list[bool]:
     own, store = parts_of(graph, rank, world_size, None)
     seeds = gf.DistributedItemSampler(items(graph), BATCH_SIZE, drop_uneven_inputs=True)
     pipe = seeds.sample_neighbor(own, [3, 4], cooperative=True).fetch_feature(store, names(graph), cooperative=True)
-    count = len(pipe)  # type: ignore[arg-type]  # those of the ranks leave out the last ones
+    count = len(pipe)  # those of the ranks leave out the last ones
     found = typed_gradients(pipe, count)
     for part in found:
         distributed.all_reduce(part)
