@@ -79,7 +79,7 @@ def describe_cut(pipe: Datapipe) -> Cut:
 
 def write_ticket(cut: Cut, task: tuple[int, int, int]) -> bytes:
     """Return the ticket for the mini-batch with a seed, an epoch and an index."""
-    return json.dumps({**asdict(cut), "task": task}).encode()
+    return json.dumps({**vars(cut), "task": task}).encode()
 
 
 def read_ticket(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
