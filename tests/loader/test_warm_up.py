@@ -31,9 +31,13 @@ print(json.dumps({"unused": unused, "later": later}))
 """
 WARM_UP = """
 import json, sys
+import torch
 import graphfeed as gf
+torch.set_default_device("meta")
 from graphfeed.loader import warm_up
-sys.modules["graphfeed.loader.warm_up"].uses = lambda: [sys.modules["graphfeed.loader.warm_up"].call_permute]
+sys.modules["graphfeed.loader.warm_up"].uses = lambda: [
+    sys.modules["graphfeed.loader.warm_up"].call_permute, lambda: torch.zeros(1).tolist()
+]
 print(json.dumps([gf.warm_up(), gf.warm_up()]))
 """
 BOTH = ["sampling.permute.hash_places", "sampling.permute.permute"]

@@ -1,8 +1,11 @@
 """Moves what worker processes share into huge pages, in a thread, while they make mini-batches already.
 
-It takes some seconds per GB, and only changes how fast the memory is read.
+It takes some seconds per GB, and only changes how fast the memory is read. So the thread leaves the cores to others:
+it has a tenth of the weight that the workers have, and takes longer where the cores are busy.
 """
 
+import os
+import sys
 import threading
 import weakref
 from collections import deque
@@ -12,8 +15,10 @@ from contextlib import contextmanager, suppress
 from graphfeed.storage.memory.memory_map import HUGE_PAGE, Bytes, collapse
 from graphfeed.storage.memory.shared import COLLAPSE
 
-PIECE_BYTES = 8 * HUGE_PAGE
-"""What is moved between two looks at whether to stop: some hundredths of a second."""
+PIECE_BYTES = HUGE_PAGE
+"""What is moved between two looks at whether to stop: some milliseconds, or hundredths of a second on busy cores."""
+NICENESS = 10
+"""Added to the nice value of the process, in the thread alone."""
 WAITING: "deque[tuple[weakref.ref[Bytes], int]]" = deque()
 """Memory that is not in huge pages yet, and how much of it is."""
 
@@ -43,6 +48,9 @@ class HugePages:
 
     def run(self) -> None:
         """Move piece after piece."""
+        if sys.platform == "linux":  # where a thread has a priority of its own
+            with suppress(OSError):  # a sandbox forbids it
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + NICENESS)
         with suppress(IndexError):  # nothing waits any more
             while not self.stopping.is_set():
                 reference, begin = WAITING.popleft()
@@ -56,5 +64,6 @@ class HugePages:
     def stop(self) -> None:
         """End the thread."""
         self.stopping.set()
-        if self.thread is not None:
+        # The garbage collector may call this in any thread.
+        if self.thread is not None and self.thread is not threading.current_thread():
             self.thread.join()

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import ParamSpec, TypeVar
 
@@ -135,6 +135,7 @@ def make_context(start_method: str) -> BaseContext:
 def is_of_parent() -> bool:
     """Start the fork server if none runs; return whether it is one that the parent of this forked process started."""
     try:
+        resource_tracker.ensure_running()  # otherwise it would start with the server, and unblock interrupts
         with interrupts_blocked():
             forkserver.ensure_running()
     except ChildProcessError:

@@ -152,13 +152,13 @@ class InWorkers(Datapipe):
                 huge_pages.start()
                 yield result
         finally:
-            if run.is_here:
-                huge_pages.stop()
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
             # and nobody waits for the others. A forked process has no workers, and leaves the futures' locks alone.
             for _, futures in pending if run.is_here else ():
                 for future in futures:
                     future.cancel()
+            if run.is_here:
+                huge_pages.stop()
 
     def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor) -> Any:
         """Return the result of the first task's last future; an error says who did not answer."""

@@ -1,3 +1,5 @@
+import os
+import sys
 import threading
 import time
 
@@ -6,7 +8,7 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.loader.executors import huge_pages
-from graphfeed.loader.executors.huge_pages import PIECE_BYTES, WAITING, HugePages, collapsed_later
+from graphfeed.loader.executors.huge_pages import NICENESS, PIECE_BYTES, WAITING, HugePages, collapsed_later
 from graphfeed.storage.memory.memory_map import Bytes
 from graphfeed.storage.memory.shared import COLLAPSE
 from tests import pipelines
@@ -53,6 +55,28 @@ def test_what_is_left_waits_for_the_next_thread(moved: list[Bytes], monkeypatch:
     (waiting,) = WAITING
     assert waiting[0]() is memory
     assert waiting[1] == PIECE_BYTES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, threads have no priority of their own")
+def test_the_thread_leaves_the_cores_to_others_and_may_be_the_one_that_ends_itself(
+    moved: list[Bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, pages = np.zeros(9, dtype=np.uint8), HugePages()
+    found: list[int | str] = []
+    before = os.nice(0)
+
+    def look(_: Bytes) -> None:
+        found.append(os.nice(0))
+        pages.stop()
+        found.append("stopped")
+
+    monkeypatch.setattr(huge_pages, "collapse", look)
+    with collapsed_later():
+        COLLAPSE.get()(memory)
+    pages.start()
+    pages.stop()
+    assert found == [min(19, before + NICENESS), "stopped"]
+    assert os.nice(0) == before
 
 
 def test_without_anything_that_waits_no_thread_starts(moved: list[Bytes]) -> None:

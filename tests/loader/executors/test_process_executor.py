@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -391,10 +391,10 @@ def test_options_out_of_range_are_refused() -> None:
         make_context("thread")
 
 
-def test_the_fork_server_starts_before_there_is_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[bool] = []
-    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append(True))
+def test_the_fork_server_starts_early_but_behind_what_unblocks_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: started.append("server"))
+    monkeypatch.setattr(resource_tracker, "ensure_running", lambda: started.append("tracker"))
     assert make_context("spawn").get_start_method() == "spawn"
-    assert not started
     assert make_context("forkserver").get_start_method() == "forkserver"
-    assert started
+    assert started == ["tracker", "server"]
