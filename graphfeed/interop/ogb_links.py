@@ -68,12 +68,18 @@ def encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
+def no_bytes() -> bytes:
+    """Return what an array without values is filled with, which that protocol makes by a call."""
+    return b""
+
+
 STAND_INS = (
     (Array, "numpy.ndarray"),
     (Dtype, "numpy.dtype"),
     (new_array, "numpy.core.multiarray._reconstruct"),
     (new_array, "numpy._core.multiarray._reconstruct"),
     (encode, "_codecs.encode"),
+    (no_bytes, "builtins.bytes"),
 )
 
 

@@ -69,6 +69,12 @@ def test_wrong_edges_follow_with_labels(plain: Path) -> None:
     assert batch.labels.tolist() == [1, 1, 1, 0, 0]
 
 
+def test_a_part_may_have_no_edges(plain: Path) -> None:
+    dataset = split(plain, train={"edge": EDGE[:0]}, valid={"edge": EDGE, "edge_neg": EDGE[:0]})
+    assert len(dataset.train_set) == 0
+    assert batches(dataset.validation_set, 9)[0].labels.tolist() == [1, 1, 1]
+
+
 def test_wrong_destinations_are_grouped_with_their_edge(plain: Path) -> None:
     ranked = {"source_node": EDGE[:, 0], "target_node": EDGE[:, 1]}
     dataset = split(plain, train=ranked, test=ranked | {"target_node_neg": np.array([[3, 2], [0, 1], [1, 2]])})
@@ -141,6 +147,13 @@ def test_what_does_not_fit_is_named_with_its_file(plain: Path, train: Any, text:
         split(plain, train=train)
 
 
+class ManyBytes:
+    """Takes memory where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (1 << 20,)
+
+
 class Attack:
     """Runs code where it is unpickled."""
 
@@ -153,6 +166,8 @@ class Attack:
 
 def test_nothing_else_is_unpickled_and_torch_allows_as_before(plain: Path) -> None:
     before = torch.serialization.get_safe_globals()
+    with pytest.raises(ValueError, match=r"without unpickling objects.*no_bytes"):
+        split(plain, train={"edge": EDGE, "more": ManyBytes()})
     with pytest.raises(ValueError, match="without unpickling objects"):
         split(plain, train={"edge": EDGE, "more": Attack(plain / "touched")})
     assert not (plain / "touched").exists()
