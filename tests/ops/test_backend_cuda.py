@@ -57,7 +57,8 @@ def compile_as_cupy_does(architecture: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    "architecture", ["sm_80", "sm_90", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_100", "sm_120"))]
+    "architecture",
+    ["sm_80", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_90", "sm_100", "sm_120"))],
 )
 def test_the_compiler_takes_all_kernels(architecture: str) -> None:
     made, said = compile_as_cupy_does(architecture)

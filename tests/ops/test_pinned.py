@@ -335,3 +335,12 @@ def test_memory_mapped_from_a_file_is_locked_or_refused_with_what_to_do(tmp_path
     else:
         rows = ops.gather_rows(tensor[:, None], torch.tensor([0, 99_999], device="cuda"))
         assert rows.tolist() == [[0.0], [99_999.0]]
+
+
+def test_pages_of_which_some_are_locked_are_copied(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, owner = alone(2), Owner()
+    monkeypatch.setattr(pinned, "own_pages", lambda tensor, _: (tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes))
+    ops.pin_in_place(both[PAGESIZE:], owner)
+    (locked,) = pinned.page_lock([both], owner)
+    assert locked.data_ptr() != both.data_ptr()
+    assert runtime.holds_all(locked)
