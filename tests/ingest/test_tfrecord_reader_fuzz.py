@@ -18,6 +18,7 @@ seed, mutations = int(sys.argv[1]), int(sys.argv[2])
 folder = Path(tempfile.mkdtemp(dir=sys.argv[3]))
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30,) * 2)  # a length that is believed takes more
 rows = 12
+torch.manual_seed(seed)
 columns = {
     "id": torch.randint(-(2**40), 2**40, (rows,)), "pair": torch.randint(0, 300, (rows, 2)),
     "w": torch.rand(rows, 3), "long": torch.rand(rows, 40), "name": torch.randint(0, 255, (rows, 5)).byte(),
@@ -48,7 +49,8 @@ def mutate(data):
 
 
 def same(found, rows):
-    return all(torch.equal(found[name], columns[name][:rows]) for name in found)
+    # Without a record nobody can tell how long texts are.
+    return all(torch.equal(found[name], columns[name][:rows]) if rows else not len(found[name]) for name in found)
 
 
 refused = kept = 0

@@ -179,6 +179,7 @@ class Function:
 def make_cupy(module: type) -> SimpleNamespace:
     """Return what stands for the package."""
     return SimpleNamespace(
+        __version__="pretended",
         RawModule=module,
         cuda=SimpleNamespace(
             Device=Device, Stream=SimpleNamespace(from_external=from_external), is_available=lambda: True

@@ -25,6 +25,8 @@ extern "C" __global__ void probe(u64 key, u64 second, u64 switch_threshold, i64 
     out[4] = waiting_time(state);
 }
 """
+KINDS = (*[np.uint64] * 3, *[np.int64] * 4)
+"""Of the numbers that the kernel takes."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def probe(cuda: Cuda) -> Callable[..., list[int]]:
             with patch.object(launch, "module", lambda: module), torch.no_grad():
                 launch.function_of.cache_clear()
                 out = cuda.put(torch.zeros(5, dtype=torch.int64))
-                launch.launch("probe", 1, *(np.uint64(number) for number in numbers), out)
+                launch.launch("probe", 1, *(kind(number) for kind, number in zip(KINDS, numbers, strict=True)), out)
                 launch.function_of.cache_clear()
                 return [value % 2**64 for value in out.tolist()]
 

@@ -43,14 +43,18 @@ class HugePages:
     def start(self) -> None:
         """Begin, if anything waits."""
         if WAITING and self.thread is None:
-            self.thread = threading.Thread(target=self.run, name="graphfeed-huge-pages", daemon=True)
+            self.thread = threading.Thread(target=self.run_gently, name="graphfeed-huge-pages", daemon=True)
             self.thread.start()
 
-    def run(self) -> None:
-        """Move piece after piece."""
+    def run_gently(self) -> None:
+        """Move piece after piece, and leave the cores to other threads."""
         if sys.platform == "linux":  # where a thread has a priority of its own
             with suppress(OSError):  # a sandbox forbids it
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + NICENESS)
+        self.run()
+
+    def run(self) -> None:
+        """Move piece after piece."""
         with suppress(IndexError):  # nothing waits any more
             while not self.stopping.is_set():
                 reference, begin = WAITING.popleft()
