@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphfeed.distributed.partition_columns import edge_positions
-from graphfeed.storage.datasets.array_files import progress_bar
+from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType

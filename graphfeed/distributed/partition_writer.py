@@ -27,7 +27,8 @@ from graphfeed.distributed.partition_layout import (
     to_numpy,
 )
 from graphfeed.ops.checks import check_count
-from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, progress_bar, sync_folder, write_text
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, sync_folder, write_text
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
 from graphfeed.storage.graph.assign import stacked_assignment

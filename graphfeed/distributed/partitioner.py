@@ -15,7 +15,8 @@ from graphfeed.distributed.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.partition_writer import check_free, new_folder
 from graphfeed.ops.checks import check_count
-from graphfeed.storage.datasets.array_files import progress_bar, sync_folder, write_text
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import sync_folder, write_text
 from graphfeed.storage.graph.assign import assign_nodes, stacked_assignment
 from graphfeed.storage.graph.assign_metis import assign_by_metis
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.datasets.array_files import checksum, progress_bar
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import checksum
 from graphfeed.storage.datasets.metadata import Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.datasets.preprocess import PROCESSED

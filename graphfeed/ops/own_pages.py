@@ -21,7 +21,7 @@ HEADER_BYTES = 16
 SLACK_BYTES = 4 << 20
 """At most so much more than was asked for lies behind that header: it may begin at a huge page."""
 IS_MAPPED = 2
-"""The bit in that header which tells that the block was mapped by itself."""
+"""The flag of a block with a mapping of its own; the other two of the lowest three bits are 0."""
 
 
 @dataclass(slots=True)
@@ -100,12 +100,24 @@ def own_pages(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int
 
 def is_mapped_alone(start: int, size: int) -> bool:
     """Tell whether an allocator mapped a block by itself."""
-    before = start % PAGESIZE
-    if before == 0:
+    if start % PAGESIZE == 0:
         return size >= MAPPED_BYTES
-    if before < HEADER_BYTES or size < PAGESIZE or not TABLE.exists():
+    return size >= PAGESIZE and TABLE.exists() and has_own_mapping(start, size)
+
+
+def has_own_mapping(start: int, size: int) -> bool:
+    """Tell whether memory is a whole block of the GNU C library's, in a mapping of its own.
+
+    The library says so in the 16 bytes before the block (`struct malloc_chunk` of its malloc.c, the same since 2001).
+    """
+    if start % PAGESIZE < HEADER_BYTES:  # what is before it may not be there
         return False
-    # glibc writes the size of a block in front of it, with three bits that say what it is.
-    header = ctypes.c_uint64.from_address(start - HEADER_BYTES // 2).value
-    slack, end = (header & ~7) - size - HEADER_BYTES, start - HEADER_BYTES + (header & ~7)
-    return bool(header & IS_MAPPED) and 0 <= slack <= SLACK_BYTES and end % PAGESIZE == 0
+    before, length = (ctypes.c_size_t * 2).from_address(start - HEADER_BYTES)
+    begin = start - HEADER_BYTES - before
+    end = start - HEADER_BYTES + length - IS_MAPPED
+    return (
+        length % 8 == IS_MAPPED
+        and begin % PAGESIZE == end % PAGESIZE == 0
+        and before < PAGESIZE
+        and start + size <= end <= start + size + SLACK_BYTES
+    )

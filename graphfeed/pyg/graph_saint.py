@@ -13,6 +13,7 @@ from graphfeed.datapipes.item_sampler import ItemSampler
 from graphfeed.loader import DataLoader
 from graphfeed.ops import cumulate_weights
 from graphfeed.ops.checks import check_count
+from graphfeed.ops.progress import progress_bar
 from graphfeed.pyg.data_features import DataFeatures, read_features
 from graphfeed.pyg.data_graph import check_data, read_graph
 from graphfeed.pyg.draw_edge_ends import DrawEdgeEnds
@@ -22,7 +23,6 @@ from graphfeed.pyg.pyg_loader import PyGLoader
 from graphfeed.pyg.to_sampler_output import ToSamplerOutput, import_pyg
 from graphfeed.pyg.torch_options import TorchOptions
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
-from graphfeed.storage.datasets.array_files import progress_bar
 from graphfeed.storage.datasets.torch_files import read_tensors
 
 COUNTED = 0x434F554E54

@@ -14,7 +14,7 @@ import pyarrow.parquet
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.columns import Problems
 from graphfeed.ingest.node_reader import Reading
-from graphfeed.storage.datasets.array_files import progress_bar
+from graphfeed.ops.progress import progress_bar
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from graphfeed.ops.progress import progress_bar as progress_bar
+from graphfeed.ops.progress import progress_bar
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""

@@ -14,7 +14,8 @@ from tqdm import tqdm
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids
-from graphfeed.storage.datasets.array_files import ArrayWriter, progress_bar
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.memory.available_memory import memory_limit
 
 PART_EDGES = 1 << 20

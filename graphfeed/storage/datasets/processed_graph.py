@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
     load_array,
     open_array,
-    progress_bar,
     read_csv_edges,
     write_array,
 )

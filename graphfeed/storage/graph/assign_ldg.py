@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.storage.datasets.array_files import progress_bar
+from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 PASSES = 10

@@ -6,11 +6,9 @@ copies of single pages, and doesn't reach the file.
 
 When such memory is freed, its allocator must give the address back to the system, rather than use it again: the next
 user would expect empty pages, and find the file. The GNU C library does that with large blocks, each of which has a
-mapping of its own. It says so in the 16 bytes before the block (`struct malloc_chunk` of its malloc.c, the same since
-2001). Memory of other allocators, or in the middle of a block, doesn't have such bytes before it, and is copied.
+mapping of its own (`has_own_mapping`). Memory of other allocators, or in the middle of a block, is copied.
 """
 
-import ctypes
 import mmap
 import os
 
@@ -18,15 +16,13 @@ import torch
 
 from graphfeed.ops.backend import lies_as_it_reads
 from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.own_pages import has_own_mapping
 from graphfeed.ops.pinned import LOCKED, is_page_locked
-from graphfeed.storage.memory.memory_map import FAILED, HUGE_PAGE, MAP_FIXED, SYSTEM, Bytes
+from graphfeed.storage.memory.memory_map import FAILED, MAP_FIXED, SYSTEM, Bytes
 
 FEWEST_BYTES = 1 << 25
 """Smaller blocks have no mapping of their own for sure, and a second copy of them does no harm."""
 PIECE_BYTES = 1 << 25
-HEADER_BYTES = 16
-IS_MAPPED = 2
-"""The flag of a block with a mapping of its own; the other two of the lowest three bits are 0."""
 
 
 def can_move(tensor: torch.Tensor) -> bool:
@@ -38,21 +34,6 @@ def can_move(tensor: torch.Tensor) -> bool:
     if is_page_locked(tensor) or any(part.start < start + size and start < part.end for part in tuple(LOCKED)):
         return False  # a GPU reads these very pages
     return lies_as_it_reads(tensor) and has_own_mapping(start, size)
-
-
-def has_own_mapping(start: int, size: int) -> bool:
-    """Tell whether memory is a whole block of the GNU C library's, in a mapping of its own."""
-    if start % mmap.PAGESIZE < HEADER_BYTES:  # what is before it may not be there
-        return False
-    before, length = (ctypes.c_size_t * 2).from_address(start - HEADER_BYTES)
-    begin = start - HEADER_BYTES - before
-    end = start - HEADER_BYTES + length - IS_MAPPED
-    return (
-        length % 8 == IS_MAPPED
-        and begin % mmap.PAGESIZE == end % mmap.PAGESIZE == 0
-        and before < mmap.PAGESIZE
-        and start + size <= end <= start + size + 2 * HUGE_PAGE
-    )
 
 
 def move_pages(tensor: torch.Tensor, descriptor: int, offset: int) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphfeed.ops.own_pages import has_own_mapping
 from graphfeed.ops.pinned import LockedPages
 from graphfeed.storage.memory import move_pages as module
 from graphfeed.storage.memory.memory_map import FAILED, SYSTEM, Bytes, MemoryFile
-from graphfeed.storage.memory.move_pages import FEWEST_BYTES, can_move, has_own_mapping, move_pages
+from graphfeed.storage.memory.move_pages import FEWEST_BYTES, can_move, move_pages
 from graphfeed.storage.memory.shared import SharedBlock
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages move on Linux alone")
