@@ -37,18 +37,22 @@ struct Thread {
     __device__ void sync() const {}
 };
 
-struct Warp {
+// What a team does whose parts are warps.
+struct OfWarps {
     static const i64 LANES = WARP_SIZE;
-    __device__ i64 parts() const { return 1; }
-    __device__ i64 part() const { return 0; }
-    __device__ i64 rank() const { return lane(); }
-    __device__ i64 size() const { return WARP_SIZE; }
     __device__ i64 lane_of_part() const { return lane(); }
     __device__ unsigned vote(bool mark) const { return __ballot_sync(ALL_LANES, mark); }
     __device__ i64 sum_up_to(i64 value) const { return sum_up_to_lane(value); }
     __device__ i64 last_of_part(i64 value) const {
         return (i64)__shfl_sync(ALL_LANES, (u64)value, (int)WARP_SIZE - 1);
     }
+};
+
+struct Warp : OfWarps {
+    __device__ i64 parts() const { return 1; }
+    __device__ i64 part() const { return 0; }
+    __device__ i64 rank() const { return lane(); }
+    __device__ i64 size() const { return WARP_SIZE; }
     // The sum of the values of all threads; `before` becomes the sum over the parts before this one.
     __device__ i64 total(i64 value, i64 &before) const {
         before = 0;
@@ -59,18 +63,11 @@ struct Warp {
     __device__ void sync() const { __syncwarp(); }
 };
 
-struct Block {
-    static const i64 LANES = WARP_SIZE;
+struct Block : OfWarps {
     __device__ i64 parts() const { return blockDim.x / WARP_SIZE; }
     __device__ i64 part() const { return threadIdx.x / WARP_SIZE; }
     __device__ i64 rank() const { return threadIdx.x; }
     __device__ i64 size() const { return blockDim.x; }
-    __device__ i64 lane_of_part() const { return lane(); }
-    __device__ unsigned vote(bool mark) const { return __ballot_sync(ALL_LANES, mark); }
-    __device__ i64 sum_up_to(i64 value) const { return sum_up_to_lane(value); }
-    __device__ i64 last_of_part(i64 value) const {
-        return (i64)__shfl_sync(ALL_LANES, (u64)value, (int)WARP_SIZE - 1);
-    }
     __device__ i64 total(i64 value, i64 &before) const {
         __shared__ i64 sums[MOST_WARPS];
         i64 own = sum_of_warp(value), all = 0;
