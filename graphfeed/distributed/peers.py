@@ -8,7 +8,6 @@ train, evaluate, have fewer mini-batches than the others, or none at all. Where 
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -23,7 +22,8 @@ import torch
 from torch import distributed
 
 from graphfeed.datapipes.distributed_item_sampler import find_rank
-from graphfeed.distributed.meeting_point import USES, MeetingPoint, Place, meet
+from graphfeed.distributed.meeting import Meeting
+from graphfeed.distributed.meeting_point import MeetingPoint, Place
 from graphfeed.distributed.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
@@ -44,7 +44,8 @@ PAUSE_GROWTH = 1.25
 """Each pause is this much longer than the one before, so that a rank is late by a fifth of the time that it rested."""
 BLAME_SECONDS = 3.0
 """For how long the ranks that are alive have time to say so, once a rank is lost."""
-NUMBERS = count()
+STRANGER_CAME = 2
+"""What rank 0 says of itself in a round, where ranks say 1 if they leave."""
 
 
 class RankLostError(ConnectionError):
@@ -107,14 +108,10 @@ class Peers:
         self._ids = count()
         self._closed = False
         self._lost: Exception | None = None
-        self._meeting = None if meeting is None else partial(meeting.open_store, use=next(USES[meeting.place]))
-        self._store: Any = None
         self._thread: threading.Thread | None = None
         if self.world_size > 1:
             watch_program()
-            if meeting is None:
-                default = distributed.distributed_c10d._get_default_store()
-                self._store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
+            self._meeting = Meeting(self.rank, self.world_size, meeting)
             # Not a daemon: at the end of a program, Python waits until the other ranks need its part no more.
             self._thread = threading.Thread(target=self._run, name="graphfeed-peers")
             self._thread.start()
@@ -239,12 +236,10 @@ class Peers:
 
     def _join(self) -> Any:
         """Wait for the other ranks and connect to them."""
-        if self._meeting is not None:
-            self._store = self._meeting(self.start_timeout)
-        self.hosts, scopes = meet(self._store, self.rank, self.world_size, self.start_timeout)
+        self.hosts, scopes = self._meeting.gather(self.start_timeout)
         self._scopes.set_result(scopes)
         seconds = timedelta(seconds=self.timeout)
-        return distributed.ProcessGroupGloo(self._store, self.rank, self.world_size, seconds)
+        return distributed.ProcessGroupGloo(self._meeting.store, self.rank, self.world_size, seconds)
 
     def _take_part(self, group: Any, pause: float) -> float | None:
         """Take part in one round; return the pause before the next one, None if there is none."""
@@ -261,9 +256,12 @@ class Peers:
         if ended and program_failed():
             return None  # the program failed: the process ends, so that the other ranks and the launcher notice
         sizes = [sum(message.size for message in messages) for messages in sent]
-        own = torch.tensor([[size, sum(sizes), leaving] for size in sizes])
+        state = STRANGER_CAME if self._meeting.sees_stranger() else int(leaving)
+        own = torch.tensor([[size, sum(sizes), state] for size in sizes])
         others = torch.empty_like(own)
         group.alltoall_base(others, own, [], []).wait()
+        if STRANGER_CAME in others[:, 2].tolist():
+            raise self._meeting.two_jobs()
         arriving, anything, leave = others[:, 0].tolist(), bool(others[:, 1].any()), others[:, 2].nonzero()[:, 0]
         if not anything:
             self.leaving = leave.tolist()
@@ -320,12 +318,7 @@ class Peers:
         if isinstance(error, OSError):
             return error
         try:
-            self._store.set(f"alive/{self.rank}", "")
-            missing = list(range(self.world_size))
-            give_up = time.monotonic() + BLAME_SECONDS
-            while missing and time.monotonic() < give_up:
-                missing = [rank for rank in missing if not self._store.check([f"alive/{rank}"])]
-                time.sleep(0.01)
+            missing = self._meeting.find_missing(BLAME_SECONDS)
             lost = ", ".join(f"rank {rank} {self.hosts[rank]}" for rank in missing) or "a connection between ranks"
         except Exception:
             lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"

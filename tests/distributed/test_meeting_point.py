@@ -1,5 +1,6 @@
 """Ranks that meet at an address, or can't."""
 
+import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch import distributed
 
-from graphfeed.distributed import MeetingPoint, Peers
+from graphfeed.distributed import MeetingPoint, Peers, meeting
 from graphfeed.distributed.meeting_point import meet
 from tests.distributed.ranks import end_of, free_port, start_program
 
@@ -38,6 +39,48 @@ def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, job)
         found.append(MeetingPoint("127.0.0.1", 1, 0, 2).describe_job())
     assert found[0] != found[1]
+
+
+def test_a_process_group_tells_its_job_from_others_at_the_address() -> None:
+    port, groups = free_port(), [distributed.HashStore() for _ in range(2)]  # type: ignore[attr-defined]
+    MeetingPoint("127.0.0.1", port, 0, 2).open_store(30, group=groups[0])
+    MeetingPoint("127.0.0.1", port, 1, 2).open_store(30, group=groups[0])
+    MeetingPoint("localhost", port, 1, 2).open_store(30)  # without one, there is nothing to tell it by
+    with pytest.raises(ConnectionError, match=rf"rank 0 at localhost:{port} belongs to the job .*choose another port"):
+        MeetingPoint("localhost", port, 1, 2).open_store(30, group=groups[1])
+
+
+def end_of_meeting(peers: Peers) -> str:
+    """Return why some peers have ended."""
+    peers.join(20)
+    with pytest.raises(OSError, match=":") as caught:
+        peers.check()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_ranks_of_two_jobs_that_met_at_an_address_notice(late: int) -> None:
+    # Another spelling of the address stands for another process: each opens a store of its own.
+    port = free_port()
+    ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, 0, 2)), Peers(meeting=MeetingPoint("localhost", port, 1, 2))]
+    assert all(peers.ranks_here() == [0, 1] for peers in ours)
+    stranger = Peers(meeting=MeetingPoint("127.0.0.1" if late else "localhost", port, late, 2), start_timeout=20)
+    at = rf"(127\.0\.0\.1|localhost):{port}"
+    assert re.search(rf"{at} is already \(|can't listen at {at}", end_of_meeting(stranger))
+    for peers in ours:
+        assert re.match(rf"another rank {late} \(.*, process \d+\) came to {at} while.*two jobs", end_of_meeting(peers))
+
+
+def test_a_stranger_who_comes_long_after_the_ranks_have_met_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "WATCH_SECONDS", -1.0)
+    port = free_port()
+    ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2)) for rank in range(2)]
+    (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in ours)
+    assert ours[0].ranks_here() == [0, 1]
+    assert "is already" in end_of_meeting(Peers(meeting=MeetingPoint("localhost", port, 1, 2)))
+    assert ours[0].wait(1, ours[0].ask(name, {}, {1: {}})[1]) == {}
+    for peers in ours:
+        peers.close()
 
 
 def test_a_place_is_taken_once() -> None:
@@ -75,6 +118,14 @@ def check_no_meeting(rank: int, port: int, reason: str) -> None:
 def test_an_address_where_nobody_listens_is_named(no_leaks: None) -> None:
     port = free_port()
     check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
+
+
+def test_an_address_where_somebody_listens_and_says_nothing_is_named(no_leaks: None) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        check_no_meeting(1, port, rf"did not listen at 127\.0\.0\.1:{port} within 0\.5 s")
 
 
 def test_an_address_that_others_use_is_named() -> None:
