@@ -7,10 +7,13 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops.arguments import as_ids, as_tensor
+from graphfeed.ops.backend import is_gpu, on_gpu
+from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
+from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 Name = TypeVar("Name", bound=Hashable)
 Cached = TypeVar("Cached", bound="CachedFeature")
@@ -167,6 +170,10 @@ class CachedFeature(Feature):
 class CPUCachedFeature(CachedFeature):
     """A feature with a cache in memory; `cpu_cached_feature` makes one.
 
+    With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some of them
+    are copied on the current stream, the next ones are looked up and read. Only a row of more than 4 MiB is put
+    together in other memory first.
+
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
         >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
@@ -177,6 +184,54 @@ class CPUCachedFeature(CachedFeature):
     """
 
     cache_type = CPUFeatureCache
+    _cache: CPUFeatureCache
+
+    def read(self, ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Return the rows at `ids`, on their device, or if None, all rows of the fallback feature."""
+        if isinstance(ids, torch.Tensor) and on_gpu(ids):
+            return self._read_on_gpu(ids)
+        return super().read(ids)
+
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
+        """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
+        if on_gpu(ids):
+            yield DeferredRead(partial(self.read, ids))
+        else:
+            yield from super().read_async(ids)
+
+    def read_async_num_stages(self, ids_device: torch.device) -> int:
+        """Return the number of the fallback's stages, or 1 for ids on a GPU."""
+        return 1 if is_gpu(ids_device) else super().read_async_num_stages(ids_device)
+
+    def delivers_to_gpu(self) -> bool:
+        """Return True: rows pass through page-locked memory on their way."""
+        return True
+
+    def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
+        here = self._checked(ids.cpu())
+        whole = torch.empty(0, dtype=torch.uint8)
+
+        def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
+            finish, missing = self._cache.begin(here[begin:end], self._offset, rows)
+            if not missing.numel():
+                return do_nothing
+            stages = self._fallback_feature.read_async(missing)
+            first = next(stages)
+
+            def wait() -> None:
+                *_, last = first, *stages
+                finish(last.wait())
+
+            return wait
+
+        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
+            nonlocal whole
+            if skipped == 0:
+                whole = flat_bytes(self.read(here[row : row + 1]))
+            memory.copy_(whole[skipped : skipped + memory.numel()])
+            return do_nothing
+
+        return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
 
 
 def row_type(feature: Feature) -> torch.dtype:

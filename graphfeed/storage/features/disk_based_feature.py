@@ -33,9 +33,8 @@ class DiskBasedFeature(Feature):
     The file is not mapped, so the pages that are read count as the system's page cache and not as memory of the
     process. Ids are sorted, and neighbouring rows are read with one call. Large reads are split among a pool of
     threads, which starts with the first of them and ends with the feature. Behind `copy_to("cuda")`, rows go to the GPU
-    without a stop in memory that is not page-locked, unless a row takes more than 4 MiB, and the loader reads them
-    ahead of your step. The feature pickles as its path. Any thread may read it, and a forked process starts a pool of
-    its own.
+    without a stop in memory that is not page-locked, and the loader reads them ahead of your step. The feature pickles
+    as its path. Any thread may read it, and a forked process starts a pool of its own.
 
     Args:
         path: A NumPy file with two or more dimensions, in C order, without pickled objects.
@@ -122,6 +121,10 @@ class DiskBasedFeature(Feature):
         """Return the metadata of the feature."""
         return self._metadata
 
+    def delivers_to_gpu(self) -> bool:
+        """Return True: rows pass through page-locked memory on their way."""
+        return True
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path, not the rows."""
         return DiskBasedFeature, (self._path, self._metadata, self._num_threads)
@@ -148,14 +151,16 @@ class DiskBasedFeature(Feature):
 
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids)
-        blocks = staging(ids.device)
-        if not 0 < self._row_bytes <= blocks.block_bytes:
-            return self._begin(here).wait().to(ids.device)
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], torch.Tensor]:
             return self._begin_rows(here[begin:end], rows, ahead=True).wait
 
-        return blocks.send(start, len(here), self.size(), self._dtype, ids.device)
+        def start_part(row: int, skipped: int, memory: torch.Tensor) -> Callable[[], torch.Tensor]:
+            first = int(here[row]) * self._row_bytes + skipped
+            read = partial(read_bytes, self._descriptor, self._start + first, memory.numpy().data)
+            return self._start_tasks(memory, [read], ahead=True).wait
+
+        return staging(ids.device).send(start, start_part, len(here), self.size(), self._dtype, ids.device)
 
     def _begin_rows(self, ids: torch.Tensor, out: torch.Tensor, ahead: bool) -> DeferredRead:
         """Start to read the rows at checked ids into memory."""

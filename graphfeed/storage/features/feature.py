@@ -86,6 +86,10 @@ class Feature(ABC):
         """Tell whether the rows lie in page-locked memory, where a GPU can read them."""
         return False
 
+    def delivers_to_gpu(self) -> bool:
+        """Tell whether `read` takes ids on a GPU and returns the rows there; a cache on the GPU asks this."""
+        return self.is_pinned()
+
     def pin_memory_(self) -> Self:
         """Page-lock the rows in place and return this object; one without rows in memory issues a warning and stays.
 

@@ -3,6 +3,7 @@
 import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Self
 
@@ -144,6 +145,22 @@ class CPUFeatureCache(RowCache):
             self._fill_in(found, first, part, reader_fn(found.distinct[part]), offset)
         return repeat_rows(found, first)
 
+    def begin(
+        self, keys: torch.Tensor, offset: int = 0, into: torch.Tensor | None = None
+    ) -> tuple[Reader, torch.Tensor]:
+        """Do the first half of `query_and_replace`.
+
+        Args:
+            keys: As for `query`.
+            offset: As for `query`.
+            into: Memory for the rows, one per key; contiguous. The default is new memory.
+
+        Returns:
+            The second half, which takes the missing rows; and the missing keys, each once.
+        """
+        found = self._look_up(keys, offset, into)
+        return partial(self._finish, found, offset), found.distinct
+
     def replace(
         self,
         keys: torch.Tensor,
@@ -169,10 +186,14 @@ class CPUFeatureCache(RowCache):
     def _assign_slots(self, keys: torch.Tensor, request: int) -> torch.Tensor:  # noqa: ARG002
         return replace_keys(self._policy, keys)
 
-    def _look_up(self, keys: torch.Tensor, offset: int) -> LookedUp:
+    def _look_up(self, keys: torch.Tensor, offset: int, into: torch.Tensor | None = None) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
-        values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
+        if into is None:
+            values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
+        else:
+            self._check_rows(into, keys)
+            values = into
         with self._lock.acquire():
             version = self._version
             there = find_keys(self._policy, wanted)

@@ -6,7 +6,6 @@ from typing import Any, overload
 import torch
 
 from graphfeed.storage.features.cached_feature import CachedFeature, Name, wrap_with_cached_feature
-from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
 
@@ -15,8 +14,9 @@ class GPUCachedFeature(CachedFeature):
     """A feature with a cache in a GPU's memory; `gpu_cached_feature` makes one.
 
     Ids may lie on the CPU or on the GPU; rows are returned on the GPU. From a fallback feature in pinned memory, the
-    GPU reads missing rows over the bus. Any other fallback reads them on the CPU, and they are copied to the GPU.
-    `read()` without ids returns the fallback's rows where they lie.
+    GPU reads missing rows over the bus. A `DiskBasedFeature` and a `CPUCachedFeature` send them through page-locked
+    memory. Any other fallback reads them on the CPU, and they are copied to the GPU. `read()` without ids returns the
+    fallback's rows where they lie.
 
     Example:
         On a CPU, whose kernels do the same:
@@ -37,9 +37,7 @@ class GPUCachedFeature(CachedFeature):
         return self._fallback_feature.is_pinned()
 
     def _for_fallback(self, ids: torch.Tensor) -> torch.Tensor:
-        # A GPU reads pinned rows by itself, and a disk's rows pass through page-locked memory on their way to it.
-        stays = self._fallback_feature.is_pinned() or isinstance(self._fallback_feature, DiskBasedFeature)
-        return ids if stays else ids.cpu()
+        return ids if self._fallback_feature.delivers_to_gpu() else ids.cpu()
 
 
 @overload

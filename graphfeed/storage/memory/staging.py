@@ -1,20 +1,24 @@
 """Page-locked memory of a fixed size through which rows pass on their way to a GPU."""
 
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 import torch
 
+from graphfeed.ops.buffers import flat_bytes
+
 BLOCK_BYTES = 1 << 22
 NUM_BLOCKS = 4
 TAKE_TIMEOUT_SECONDS = 600.0
 
-Start = Callable[[int, int, torch.Tensor], Callable[[], object]]
+Wait = Callable[[], object]
+Start = Callable[[int, int, torch.Tensor], Wait]
 """Begins to write the rows from one place to another into a tensor, and returns what waits for them."""
+StartPart = Callable[[int, int, torch.Tensor], Wait]
+"""Begins to write bytes of the row at a place into a uint8 tensor, from one of its bytes on."""
 
 
 class Block:
@@ -23,17 +27,16 @@ class Block:
     def __init__(self, num_bytes: int) -> None:
         self.memory = torch.empty(num_bytes, dtype=torch.uint8).pin_memory()
         self.copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        self.is_used = False
 
 
 class Filling(NamedTuple):
-    """A block that is being filled with some rows."""
+    """A block that is being filled with some bytes of the result."""
 
     begin: int
     end: int
     block: Block
-    rows: torch.Tensor
-    wait: Callable[[], object]
+    memory: torch.Tensor
+    wait: Wait
 
 
 class Staging:
@@ -44,54 +47,78 @@ class Staging:
 
     Args:
         block_bytes: The size of a block.
-        num_blocks: How many blocks there are.
+        num_blocks: How many blocks there are. A block is made when it is first taken.
     """
 
     def __init__(self, block_bytes: int = BLOCK_BYTES, num_blocks: int = NUM_BLOCKS) -> None:
         self.block_bytes = block_bytes
-        self._free: SimpleQueue[Block] = SimpleQueue()
+        self._free: SimpleQueue[Block | None] = SimpleQueue()
         for _ in range(num_blocks):
-            self._free.put(Block(block_bytes))
+            self._free.put(None)
 
     def send(
-        self, start: Start, count: int, shape: torch.Size, dtype: torch.dtype, device: torch.device
+        self,
+        start: Start,
+        start_part: StartPart,
+        count: int,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> torch.Tensor:
         """Return rows on a GPU, for the current stream: their last copies may not be done yet.
 
+        What `start` and `start_part` raise, or what they return raises, is passed on.
+
         Args:
             start: Called for each block in turn; it begins to write some of the rows into page-locked memory.
+            start_part: Called instead where a row is larger than a block, with each part of each row.
             count: The number of rows.
-            shape: The shape of a row, which must take a byte or more and fit into a block.
+            shape: The shape of a row.
             dtype: The dtype of the rows.
             device: The GPU.
         """
         out = torch.empty((count, *shape), dtype=dtype, device=device)
-        row_bytes = shape.numel() * dtype.itemsize
-        step = self.block_bytes // row_bytes
+        target = flat_bytes(out)
         filling: deque[Filling] = deque()
         try:
-            for begin in range(0, count, step):
-                end = min(begin + step, count)
+            for begin, end, fill in self._pieces(start, start_part, out):
                 block = self._take(wait=not filling)
                 if block is None:
                     # Other threads have them all. Whoever waits for a block must hold none.
-                    self._copy(filling, out)
+                    self._copy(filling, target)
                     block = self._take(wait=True)
                 assert block is not None
-                rows = block.memory[: (end - begin) * row_bytes].view(dtype).view(end - begin, *shape)
-                filling.append(Filling(begin, end, block, rows, _nothing))
-                filling[-1] = filling[-1]._replace(wait=start(begin, end, rows))
+                memory = block.memory[: end - begin]
+                filling.append(Filling(begin, end, block, memory, do_nothing))
+                filling[-1] = filling[-1]._replace(wait=fill(memory))
                 if len(filling) > 1:
-                    self._copy(filling, out)
+                    self._copy(filling, target)
             while filling:
-                self._copy(filling, out)
+                self._copy(filling, target)
         finally:
-            # Only after a failure; nobody may write into a block that another thread takes.
-            for left in filling:
-                with suppress(Exception):
-                    left.wait()
-                self._free.put(left.block)
+            # Only after a failure. What was to fill these blocks, or to read them, may still do so: others take their
+            # places.
+            for _ in filling:
+                self._free.put(None)
         return out
+
+    def _pieces(
+        self, start: Start, start_part: StartPart, out: torch.Tensor
+    ) -> Iterator[tuple[int, int, Callable[[torch.Tensor], Wait]]]:
+        """Yield bounds of bytes of the result that fit into a block, and what begins to write them."""
+        if not out.numel():
+            return
+        count, row_bytes = out.shape[0], out[0].nbytes
+        step = self.block_bytes // row_bytes
+        if step:
+            for row in range(0, count, step):
+                end = min(row + step, count)
+                yield row * row_bytes, end * row_bytes, partial(_fill_rows, start, row, out[row:end])
+            return
+        for row in range(count):
+            for skipped in range(0, row_bytes, self.block_bytes):
+                end = min(skipped + self.block_bytes, row_bytes)
+                yield row * row_bytes + skipped, row * row_bytes + end, partial(start_part, row, skipped)
 
     def _take(self, wait: bool) -> Block | None:
         """Return a free block whose last copy is done; None if there is none and none is to be waited for."""
@@ -104,22 +131,32 @@ class Staging:
                 f"no block of page-locked memory was free for {TAKE_TIMEOUT_SECONDS:.0f} s; do other threads that read "
                 "features for a GPU still run?"
             ) from error
-        if block.is_used:
+        try:
+            if block is None:
+                return Block(self.block_bytes)
             block.copied.synchronize()
+        except BaseException:
+            self._free.put(None)
+            raise
         return block
 
-    def _copy(self, filling: deque[Filling], out: torch.Tensor) -> None:
-        """Wait for the oldest block to be filled, and begin to copy it."""
-        filling[0].wait()
-        own = filling.popleft()
-        out[own.begin : own.end].copy_(own.rows, non_blocking=True)
-        own.block.copied.record(torch.cuda.current_stream(out.device))
-        own.block.is_used = True
+    def _copy(self, filling: deque[Filling], target: torch.Tensor) -> None:
+        """Wait for the oldest block to be filled, begin to copy it, and let others take it."""
+        own = filling[0]
+        own.wait()
+        target[own.begin : own.end].copy_(own.memory, non_blocking=True)
+        own.block.copied.record(torch.cuda.current_stream(target.device))
+        filling.popleft()
         self._free.put(own.block)
 
 
-def _nothing() -> None:
-    """Stand for a read that has not begun."""
+def _fill_rows(start: Start, row: int, like: torch.Tensor, memory: torch.Tensor) -> Wait:
+    """Begin to write whole rows into the memory of a block."""
+    return start(row, row + len(like), memory.view(like.dtype).view(like.shape))
+
+
+def do_nothing() -> None:
+    """Stand for waiting where there is nothing to wait for."""
 
 
 @cache

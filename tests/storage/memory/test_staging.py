@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.storage.features import disk_based_feature
+from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
-from graphfeed.storage.memory.staging import Staging
+from graphfeed.storage.memory.staging import Staging, Wait
+from tests.loader import late_streams as streams
 from tests.loader.late_streams import Late, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
 
@@ -40,8 +42,19 @@ def use(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> list[Staging]:
             made.append(Staging(**sizes))
         return made[0]
 
-    monkeypatch.setattr(disk_based_feature, "staging", blocks)
+    for user in (disk_based_feature, cached_feature):
+        monkeypatch.setattr(user, "staging", blocks)
     return made
+
+
+def no_parts(row: int, skipped: int, memory: torch.Tensor) -> Wait:
+    """Stand for what reads a part of a row, where rows fit into blocks."""
+    raise AssertionError
+
+
+def by_cpu(feature: gf.DiskBasedFeature) -> gf.CPUCachedFeature:
+    """Return the feature behind a cache of 100 rows."""
+    return gf.cpu_cached_feature(feature, 100 * 50)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 4])
@@ -68,7 +81,7 @@ def test_the_next_rows_are_read_while_some_are_copied(monkeypatch: pytest.Monkey
 
     def send() -> torch.Tensor:
         blocks = Staging(100 * 16, 2)
-        return blocks.send(start, 250, ROWS.shape[1:], ROWS.dtype, DEVICE).cpu()
+        return blocks.send(start, no_parts, 250, ROWS.shape[1:], ROWS.dtype, DEVICE).cpu()
 
     assert torch.equal(on_late_stream(send), ROWS[:250])
     assert happened == [
@@ -76,33 +89,52 @@ def test_the_next_rows_are_read_while_some_are_copied(monkeypatch: pytest.Monkey
     ]  # fmt: skip
 
 
-def read_in_stages(feature: gf.Feature) -> torch.Tensor:
-    (rows,) = feature.read_async(EmulatedCuda().put(INDEX))
+def read_at_once(feature: gf.Feature, ids: torch.Tensor) -> torch.Tensor:
+    return feature.read(ids)
+
+
+def read_in_stages(feature: gf.Feature, ids: torch.Tensor) -> torch.Tensor:
+    (rows,) = feature.read_async(ids)
     return rows.wait()
 
 
-WAYS: list[Callable[[gf.DiskBasedFeature], torch.Tensor]] = [
-    lambda feature: feature.read(EmulatedCuda().put(INDEX)),
-    read_in_stages,
-    lambda feature: gf.gpu_cached_feature(feature, 160, "meta").read(EmulatedCuda().put(INDEX)),
-    lambda feature: read_in_stages(gf.gpu_cached_feature(feature, 160, "meta")),
-]
+CACHES: dict[str, Callable[[gf.DiskBasedFeature], gf.Feature]] = {
+    "none": lambda feature: feature,
+    "cpu": by_cpu,
+    "gpu": lambda feature: gf.gpu_cached_feature(feature, 160, "meta"),
+    "gpu and cpu": lambda feature: gf.gpu_cached_feature(by_cpu(feature), 160, "meta"),
+}
 
 
-@pytest.mark.parametrize("way", range(len(WAYS)))
+@pytest.mark.parametrize(
+    ("block_bytes", "read", "index"),
+    [
+        pytest.param(64 * 16, read_at_once, INDEX[:200], id="at once"),
+        pytest.param(64 * 16, read_in_stages, INDEX[:200], id="in stages"),
+        pytest.param(6, read_in_stages, torch.tensor([7, 999, 7]), id="in parts of rows"),
+    ],
+)
+@pytest.mark.parametrize("cache", CACHES)
 def test_nothing_waits_in_memory_that_is_not_page_locked(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, way: int
+    feature: gf.DiskBasedFeature,
+    monkeypatch: pytest.MonkeyPatch,
+    cache: str,
+    block_bytes: int,
+    read: Callable[..., torch.Tensor],
+    index: torch.Tensor,
 ) -> None:
-    use(monkeypatch, block_bytes=64 * 16, num_blocks=2)
+    use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
 
-    def read() -> list[str]:
-        rows = WAYS[way](feature)
+    def run() -> list[str]:
+        own, ids = CACHES[cache](feature), EmulatedCuda().put(index)
+        rows = read(own, ids)
+        assert not rows.is_cpu
         waits = [name for name in EmulatedCuda.waits if name.startswith(("copy_", "_to_copy"))]
-        assert torch.equal(rows.cpu(), ROWS[INDEX])
+        assert torch.equal(rows.cpu(), ROWS[index])
         return waits
 
     # Only the ids cross to the CPU while the program waits.
-    assert len(on_late_stream(read)) == 1
+    assert len(on_late_stream(run)) == 1
 
 
 def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,37 +168,101 @@ def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pyt
     assert all(torch.equal(rows, ROWS[INDEX]) for rows in found.values())
 
 
-def test_a_read_that_fails_gives_its_blocks_back(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail(*args: Any, **kwargs: Any) -> Any:
+    raise OSError("it is gone")
+
+
+def break_fill(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(disk_based_feature, "read_rows", fail)
+
+
+def break_start(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(gf.DiskBasedFeature, "_start_tasks", fail)
+
+
+def break_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams, "copy_into", fail)
+
+
+def break_event(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams.Event, "record", fail)
+
+
+def break_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams.Event, "synchronize", fail)
+
+
+def break_block(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(module, "Block", fail)
+
+
+@pytest.mark.parametrize(
+    ("used", "broken"),
+    [
+        *product([False, True], [break_fill, break_start, break_copy, break_event, break_wait]),
+        (False, break_block),  # blocks are made once
+    ],
+)
+def test_after_any_failure_all_blocks_are_free_again(
+    feature: gf.DiskBasedFeature,
+    monkeypatch: pytest.MonkeyPatch,
+    used: bool,
+    broken: Callable[[pytest.MonkeyPatch], None],
+) -> None:
     monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
+    made = use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
 
-    def start(begin: int, end: int, rows: torch.Tensor) -> Callable[[], None]:
-        def fail() -> None:
-            raise OSError("the disk is gone")
+    def read() -> torch.Tensor:
+        return feature.read(EmulatedCuda().put(INDEX)).cpu()
 
-        rows.copy_(ROWS[begin:end])
-        return fail if begin == 10 else lambda: None
+    def run() -> torch.Tensor:
+        if used:
+            read()
+        for _ in range(3):
+            with monkeypatch.context() as patch:
+                broken(patch)
+                with pytest.raises(OSError, match="it is gone"):
+                    read()
+        return read()
+
+    assert torch.equal(on_late_stream(run), ROWS[INDEX])
+    assert made[0]._free.qsize() == 2
+
+
+def test_a_block_that_a_failed_read_still_writes_into_is_used_by_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[torch.Tensor] = []
+
+    def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
+        late.append(rows)
+        return fail
+
+    def again(begin: int, end: int, rows: torch.Tensor) -> Wait:
+        def wait() -> None:
+            rows.copy_(ROWS[begin:end])
+            for left in late:
+                left.fill_(-1)
+
+        return wait
 
     def send() -> torch.Tensor:
         blocks = Staging(10 * 16, 2)
-        for _ in range(3):
-            with pytest.raises(OSError, match="the disk is gone"):
-                blocks.send(start, 40, ROWS.shape[1:], ROWS.dtype, DEVICE)
-        return blocks.send(start, 10, ROWS.shape[1:], ROWS.dtype, DEVICE).cpu()
+        with pytest.raises(OSError, match="it is gone"):
+            blocks.send(start, no_parts, 40, ROWS.shape[1:], ROWS.dtype, DEVICE)
+        return blocks.send(again, no_parts, 40, ROWS.shape[1:], ROWS.dtype, DEVICE).cpu()
 
-    assert torch.equal(on_late_stream(send), ROWS[:10])
+    assert torch.equal(on_late_stream(send), ROWS[:40])
+    assert len(late) == 2
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cache", CACHES)
 def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cached: bool
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
     use(monkeypatch, block_bytes=16 * 16, num_blocks=2)
     graph = gf.from_coo((torch.arange(3000) % 1000, torch.arange(3000) * 7 % 1000), num_nodes=1000)
 
     def batches(device: str) -> list[torch.Tensor]:
-        own: gf.Feature = feature
-        if cached and device != "cpu":
-            own = gf.gpu_cached_feature(feature, 16_000, device)
+        own = feature if device == "cpu" else CACHES[cache](feature)
         store = gf.BasicFeatureStore({("node", None, "feat"): own})
         pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(60, names="seeds"), batch_size=20, shuffle=True)
         pipe = pipe.sample_neighbor(graph, fanouts=[3]).copy_to(device)
@@ -179,11 +275,3 @@ def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches(
     found = on_late_stream(lambda: batches("meta"))
     assert len(found) == len(expected) == 3
     assert all(torch.equal(mine, its) for mine, its in zip(found, expected, strict=True))
-
-
-def test_rows_that_fit_into_no_block_are_copied_from_memory(
-    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, block_bytes=15, num_blocks=1)
-    found = on_late_stream(lambda: feature.read(EmulatedCuda().put(INDEX)).cpu())
-    assert torch.equal(found, ROWS[INDEX])
