@@ -16,6 +16,7 @@ from benchmarks import (
     peers,
     pyg,
     sampling,
+    worker_start,
 )
 from benchmarks.graphs import default_cache
 from benchmarks.scale import full, large, quick
@@ -26,6 +27,7 @@ REPORTS = {
     "gather": gather.report,
     "loader": loader.report,
     "first_use": first_use.report,
+    "worker_start": worker_start.report,
     "cache": cache.report,
     "channels": channels.report,
     "distributed": distributed.report,

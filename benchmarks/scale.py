@@ -30,16 +30,20 @@ class Scale:
     """Rows of the matrices that a training step multiplies."""
     mag_divisor: int
     """By how much the graph with types is smaller than ogbn-mag."""
+    started_bytes: int
+    """The size of the graph that worker processes start with."""
 
 
 def full(cache: Path, repeats: int) -> Scale:
     """Return the sizes that the goals are about."""
-    return Scale(cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2, 1_000_000, 60, 50_000, 50_000_000, 2048, 1)
+    return Scale(
+        cache, PRODUCTS, ARXIV, 1024, 135_000, repeats, 40, 2, 1_000_000, 60, 50_000, 50_000_000, 2048, 1, 2_000_000_000
+    )
 
 
 def quick(cache: Path, repeats: int) -> Scale:
     """Return sizes that take seconds; their ratios mean nothing."""
-    return Scale(cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0, 20_000, 6, 2_000, 100_000, 64, 100)
+    return Scale(cache, QUICK, QUICK, 64, 2_000, repeats, 4, 0, 20_000, 6, 2_000, 100_000, 64, 100, 40_000_000)
 
 
 def large(scale: Scale) -> Scale:

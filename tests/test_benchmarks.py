@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cache, cuda, graphs, peers, plain, predicted
+from benchmarks import cache, cuda, graphs, peers, plain, predicted, worker_start
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
@@ -204,6 +204,15 @@ def test_what_is_expected_of_a_gpu_is_what_kernels_move(tmp_path: Path, case: st
     assert sum(own.device_bytes for own in counts) == pytest.approx(share * work.device_bytes, rel=0.35)
     assert sum(own.bus_bytes for own in counts) == pytest.approx(share * work.bus_bytes, rel=0.35)
     assert len(counts) == work.launches
+
+
+@pytest.mark.slow
+def test_a_graph_is_in_memory_once_while_workers_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_start, "WORKERS", (1,))
+    rows = worker_start.measure(quick(tmp_path, 1), 25_000_000, "", 1.1)
+    *seconds, share = (row.times.median for row in rows)
+    assert min(seconds) > 0
+    assert 0.95 < share < 1.4
 
 
 @pytest.mark.gpu

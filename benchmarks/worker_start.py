@@ -1,0 +1,176 @@
+"""From `iter(loader)` to the first mini-batch of worker processes, and the memory that a large graph takes.
+
+The time is by the clock, since processes that start wait for each other. On a machine where others run, look at the
+processor time: the process moves its graph while the others start, so the clock shows the larger of the two where cores
+are idle. With 2 GB in memory, moving takes 0.9 s of it, less than a copy; the fork server and a worker take 2.4 s, of
+which importing torch is 1.3, the other imports 0.5 and loading kernels 0.5.
+
+Memory is what can't be read again from a disk: pages of the process, of the fork server and of the workers, and memory
+files, each counted once. What the same program takes with a graph a thousandth of the size is taken off.
+"""
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row, render
+from benchmarks.timing import Times
+
+MAKE = """
+import json, sys, time
+import torch
+import graphfeed as gf
+edges, path, num_workers = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+def make():
+    nodes = max(edges // 48, 1)
+    return gf.fused_csc_sampling_graph(torch.arange(nodes + 1) * edges // nodes, torch.randint(nodes, (edges,)))
+"""
+SAVE = "make().save(path)"
+START = """
+graph = gf.load_graph(path) if path else make()
+copying = -time.monotonic()
+graph.indices.clone()
+copying += time.monotonic()
+pipe = gf.ItemSampler(gf.ItemSet(graph.num_nodes, names="seeds"), batch_size=1024, shuffle=True)
+pipe = pipe.sample_neighbor(graph, [10, 10])
+with gf.DataLoader(pipe, num_workers=num_workers, worker="process", seed=0) as loader:
+    print("ready", flush=True)
+    seconds, own = -time.monotonic(), -time.process_time()
+    batches = iter(loader)
+    next(batches)
+    print(json.dumps([copying, seconds + time.monotonic(), own + time.process_time()]), flush=True)
+    sys.stdin.readline()
+    for _ in zip(range(8 * num_workers), batches):
+        pass
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+WORKERS = (1, 2)
+GOAL_SECONDS = 3.0
+"""Beyond the time of copying the graph once, where it is in memory."""
+GOALS_OF_PEAK = {"in memory": 1.1, "in a file": 0.1}
+EDGE_BYTES = 8
+SMALL = 1000
+ROUNDS = 3
+"""At most: each moves the whole graph."""
+STEP_SECONDS = 0.1
+"""Between two looks at the memory."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What one start of workers took."""
+
+    copying: float
+    """Seconds of copying the graph once."""
+    seconds: float
+    own_seconds: float
+    """Processor time of the process that iterates the loader."""
+    started_seconds: float
+    """Processor time of the fork server and its workers."""
+    peak: int
+    """The most memory in bytes, until all workers have made mini-batches."""
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield a table for a graph in memory, and one for a graph that is mapped from a file."""
+    scale.cache.mkdir(parents=True, exist_ok=True)
+    edges = scale.started_bytes // EDGE_BYTES
+    with tempfile.TemporaryDirectory(dir=scale.cache) as folder:
+        for place, goal in GOALS_OF_PEAK.items():
+            title = f"start of worker processes: a graph of {scale.started_bytes / 1e9:.2g} GB {place}"
+            yield render(title, measure(scale, edges, folder if place == "in a file" else "", goal))
+
+
+def measure(scale: Scale, edges: int, folder: str, goal: float) -> list[Row]:
+    """Return the time and the memory for each number of workers; with a folder, the graph lies in a file there."""
+    rows = []
+    for count in (edges // SMALL, edges) if folder else ():
+        program(MAKE + SAVE, count, folder).communicate(timeout=600)
+    for num_workers in WORKERS:
+        base = start(edges // SMALL, folder, num_workers).peak
+        found = [start(edges, folder, num_workers) for _ in range(min(scale.repeats, ROUNDS))]
+        clock = Times([own.seconds for own in found])
+        copying = Times([own.copying for own in found])
+        share = Times([(own.peak - base) / (edges * EDGE_BYTES) for own in found])
+        limit = Goal(clock.median, round(GOAL_SECONDS + (0.0 if folder else copying.median), 2))
+        name = "1 worker" if num_workers == 1 else f"{num_workers} workers"
+        rows += [
+            Row(f"{name}: copying the graph once", "s", copying),
+            Row(f"{name}: first mini-batch", "s", clock, goal=limit),
+            Row("   processor time of the process", "s", Times([own.own_seconds for own in found])),
+            Row("   processor time of those it starts", "s", Times([own.started_seconds for own in found])),
+            Row(f"{name}: most memory, over the graph's", "", share, goal=Goal(share.median, goal)),
+        ]
+    return rows
+
+
+def program(text: str, edges: int, folder: str, num_workers: int = 0) -> "subprocess.Popen[str]":
+    """Start a process with the graph of so many edges."""
+    path = str(Path(folder, str(edges))) if folder else ""
+    arguments = [sys.executable, "-c", text, str(edges), path, str(num_workers)]
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+
+def start(edges: int, folder: str, num_workers: int) -> Start:
+    """Start workers in a process of its own, and watch it."""
+    with program(MAKE + START, edges, folder, num_workers) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError("the process ended before it had a loader; see what it printed")
+        peak = watch(process)
+        copying, seconds, own_seconds = json.loads(process.stdout.readline())
+        started_seconds = sum(map(processor_seconds, family(process.pid)[1:]))
+        process.stdin.write("go on\n")
+        peak = max(peak, watch(process))
+    return Start(copying, seconds, own_seconds, started_seconds, peak)
+
+
+def watch(process: "subprocess.Popen[str]") -> int:
+    """Return the most memory that a process and those it started take, until it prints something."""
+    assert process.stdout is not None
+    peak = memory_of(process.pid)
+    while not select.select([process.stdout], [], [], STEP_SECONDS)[0]:
+        peak = max(peak, memory_of(process.pid))
+    return max(peak, memory_of(process.pid))
+
+
+def family(process: int) -> list[int]:
+    """Return the ids of a process and of all that it started, directly or not."""
+    found = [process]
+    for own in found:
+        with suppress(OSError):  # it has ended
+            for thread in Path("/proc", str(own), "task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process."""
+    fields = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(process: int) -> int:
+    """Return the bytes of pages that belong to no file, and of memory files, of a process and those it started."""
+    total, files = 0, {}
+    for own in family(process):
+        folder = Path("/proc", str(own))
+        with suppress(OSError):  # it has ended
+            found = re.search(r"Pss_Anon:\s+(\d+) kB", (folder / "smaps_rollup").read_text())
+            total += 0 if found is None else int(found[1]) << 10
+            for descriptor in (folder / "fd").iterdir():
+                if os.readlink(descriptor).startswith("/memfd:"):
+                    state = descriptor.stat()
+                    files[state.st_ino] = state.st_blocks * 512
+    return total + sum(files.values())
