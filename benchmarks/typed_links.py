@@ -1,6 +1,10 @@
 """Link prediction on a graph with types, part by part: the graph of `typed`, with authors who write papers as seeds.
 
-The seeds and their reverse edges are excluded. Compaction is a part of sampling, where one call does both.
+The seeds and their reverse edges are excluded. A mini-batch takes 29 ms (1,024 edges, one negative each): sampling 49 %
+without compaction, fetch 38 %, exclusion 11 %, negatives 2 %, compaction 2 %. So no two parts are made in one pass:
+sampling that marks the excluded edges itself would still look up the ends of each edge, and if it took no time for that
+at all, a mini-batch would be 1.12 times as fast. Compaction in the sampler's own map, and negatives with it, could gain
+1.04 times.
 """
 
 from collections.abc import Callable
@@ -14,11 +18,13 @@ from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row
 from benchmarks.timing import Case, in_turn
 from benchmarks.typed import FANOUTS, NODES, make_graph, with_features
+from graphfeed.datapipes.seeds import given_seeds, node_seeds
 
 SEED_TYPE = "author:writes:paper"
 REVERSE = {SEED_TYPE: "paper:rev_writes:author"}
 GOAL = 0.2
 PARTS = ("negative sampling", "sampling and compaction", "exclusion", "fetch")
+COMPACTION = "   of this, compaction"
 
 
 def title(scale: Scale) -> str:
@@ -42,11 +48,13 @@ def measure(scale: Scale) -> list[Row]:
     for stage in stages:
         batches.append([stage(batch) for batch in batches[-1]])
     cases = {name: apply(stage, own) for name, stage, own in zip(PARTS, stages, batches, strict=False)}
+    cases[COMPACTION] = apply(lambda batch: node_seeds(given_seeds(batch)), batches[1])
     times = in_turn(cases, len(batches[0]))
     sampling = times[PARTS[1]]
     ratios = {name: own.over(sampling) for name, own in times.items()}
     goals = {"exclusion": Goal(ratios["exclusion"], GOAL)}
-    return [Row(name, "ms", own.times(1000), ratios[name], goals.get(name)) for name, own in times.items()]
+    order = (*PARTS[:2], COMPACTION, *PARTS[2:])
+    return [Row(name, "ms", times[name].times(1000), ratios[name], goals.get(name)) for name in order]
 
 
 def apply(stage: Callable[[gf.MiniBatch], object], batches: list[gf.MiniBatch]) -> Case:

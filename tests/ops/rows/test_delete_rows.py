@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops import delete_from_columns, delete_rows
+from graphfeed.ops import delete_from_columns, delete_rows, match_pairs
 
 COUNTS = st.lists(st.integers(0, 5), max_size=8)
 
@@ -45,6 +45,20 @@ def test_nothing_to_leave_out_costs_no_copy() -> None:
     values, none = torch.arange(3), torch.empty(0, dtype=torch.int64)
     assert delete_rows(values, none) is values
     assert delete_from_columns(values, none) is values
+
+
+def test_places_of_edges_are_checked_only_where_somebody_has_changed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    indptr, sources = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5])
+    places = match_pairs(indptr, sources, torch.tensor([1, 2]), torch.tensor([[7, 1]]))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "stack", lambda _: pytest.fail("they are right"))
+        assert delete_rows(sources, places).tolist() == [5, 5]
+        assert delete_from_columns(indptr, places).tolist() == [0, 1, 2]
+    with pytest.raises(IndexError, match=r"places must lie in 0 .. 0, but hold 1"):
+        delete_rows(sources[:1], places)
+    places[0] = 9
+    with pytest.raises(IndexError, match=r"places must lie in 0 .. 2, but hold 9"):
+        delete_rows(sources, places)
 
 
 def test_what_does_not_fit_is_named() -> None:
