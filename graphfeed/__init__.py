@@ -289,6 +289,8 @@ else:
             return importlib.import_module(f"graphfeed.{name}")
         if name in _RENAMED:
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}; it is now {_RENAMED[name]!r}")
+        if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
+            raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")
         near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise AttributeError(f"module 'graphfeed' has no attribute {name!r}{hint}")

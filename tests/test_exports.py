@@ -131,6 +131,8 @@ def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
         graphfeed.Process  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'graphfeed' has no attribute 'xyz'$"):
         graphfeed.xyz  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute '_ItemSampler'$"):
+        graphfeed._ItemSampler  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_classes_of_the_top_pickle_by_name() -> None:
