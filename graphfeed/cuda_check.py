@@ -136,7 +136,7 @@ def find_cupy() -> Iterator[Finding]:
         # CuPy itself may be there, and something that it imports may not.
         reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
         yield Finding("missing", "CuPy", f"{reason}; pip install 'graphfeed[{wanted}]'")
-        yield Finding("missing", "NVRTC", "is found by CuPy")
+        yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
         return
     names = " ".join(packages_distributions().get("cupy", ()))
     blind = torch.cuda.is_available() and not launch.finds_device()

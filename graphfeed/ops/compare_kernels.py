@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops import rows, sampling, structure
+from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.rows.cache_sets import CacheSets, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
 from graphfeed.ops.structure.csc import check_csc, check_edge_types, check_joined
@@ -156,6 +157,20 @@ def structure_case(place: Place, inputs: Inputs) -> Any:
     ]
 
 
+def faults_case(place: Place, inputs: Inputs) -> Any:
+    """The first of many faults: columns that fall, types that are not in order, types that join no nodes."""
+    falls, types = place.put(inputs.indptr.flip(0).contiguous()), place.put(inputs.types.flip(0).contiguous())
+    indptr, indices = place.hold(inputs.indptr.clone()), place.hold(inputs.indices.clone())
+    module = kernels("structure.csc", types, indptr=indptr, indices=indices)
+    no_nodes = place.put(torch.zeros(NUM_TYPES, 2, dtype=torch.int64))
+    found = [
+        module.find_falling(*as_kernel_args(falls, falls)),
+        module.find_unsorted(*as_kernel_args(types, indptr, types)),
+        module.find_misjoined(*as_kernel_args(types, indptr, indices, types, no_nodes, no_nodes)),
+    ]
+    return torch.tensor([int(first) for first in found])
+
+
 def nodes_case(place: Place, inputs: Inputs) -> Any:
     """Relabelling, membership and pairs of nodes."""
     owners, few = structure.expand_indptr(inputs.indptr, torch.int64), slice(0, None, 11)
@@ -262,6 +277,7 @@ CASES: dict[str, Callable[[Place, Inputs], Any]] = {
     "rows left out": delete_rows_case,
     "cache of rows": cache_sets_case,
     "columns of edges": structure_case,
+    "faults of columns": faults_case,
     "sets of nodes": nodes_case,
     "negatives": negatives_case,
     "weights": weights_case,
@@ -271,4 +287,4 @@ CASES: dict[str, Callable[[Place, Inputs], Any]] = {
     "one hop in time": temporal_case,
 }
 """What is compared; all kernels are in one of them."""
-READ_BY_UVA = (copy_rows_case, structure_case, neighbours_case, cached_case, temporal_case)
+READ_BY_UVA = (copy_rows_case, structure_case, faults_case, neighbours_case, cached_case, temporal_case)

@@ -40,8 +40,6 @@ class Published:
         if self.stream is None or self.event is None:
             return
         stream = torch.cuda.current_stream(self.stream.device)
-        if stream == self.stream:
-            return
         stream.wait_event(self.event)
         for tensor in tensors:
             if tensor is not None and on_gpu(tensor):

@@ -146,6 +146,7 @@ def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
     use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
     found: dict[int, torch.Tensor] = {}
 
