@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import graphfeed as gf
-from benchmarks import links, plain, temporal, typed, typed_links, weighted
+from benchmarks import links, plain, temporal, typed, typed_links, typed_temporal, weighted
 from benchmarks.graphs import Shape, load_edges
 from benchmarks.limits import Array, RandomReads, sum_reads
 from benchmarks.scale import Scale
@@ -93,6 +93,7 @@ def report(scale: Scale) -> Iterator[str]:
     with one_core():
         yield render(typed.title(scale), typed.measure(scale))
         yield render(typed_links.title(scale), typed_links.measure(scale))
+        yield render(typed_temporal.title(scale), typed_temporal.measure(scale))
 
 
 def measure(variant: Variant, scale: Scale) -> list[Row]:

@@ -177,6 +177,15 @@ def temporal_layer_sampled() -> gf.Datapipe:
     return pipe.temporal_sample_layer_neighbor(graph, [3, 4], edge_timestamp_attr_name="time")
 
 
+def temporal_layer_sampled_by_type() -> gf.Datapipe:
+    edges = {"user:likes:item": random_edges(200, 60, 900, 16), "item:liked_by:user": random_edges(60, 200, 900, 17)}
+    times = {kind: torch.arange(900).flip(0) for kind in edges}
+    graph = gf.from_coo(edges, {"user": 200, "item": 60}, edge_attributes={"time": times})
+    users = gf.ItemSet((torch.arange(200), torch.arange(200) * 5), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(gf.HeteroItemSet({"user": users}), batch_size=30, shuffle=True)
+    return pipe.temporal_sample_layer_neighbor(graph, [3, [2, 4]], edge_timestamp_attr_name="time", hop_time="edge")
+
+
 ALL = (
     homogeneous,
     shuffled,
@@ -193,4 +202,5 @@ ALL = (
     temporal_edges,
     temporal_by_type,
     temporal_layer_sampled,
+    temporal_layer_sampled_by_type,
 )

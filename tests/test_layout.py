@@ -68,6 +68,8 @@ MORE_PARAMETERS = {
     "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {"temporal_labor_sample_neighbors"},
     "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_hops"},
     "graphfeed/ops/sampling/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
+    "graphfeed/ops/sampling/typed_temporal_labor_sample_hops.py": {"typed_temporal_labor_sample_hops"},
+    "graphfeed/ops/sampling/typed_temporal_sample_hops.py": {"typed_temporal_sample_hops"},
 }
 PARTS_OF_KERNELS = {
     "bottom_k.py",

@@ -95,6 +95,7 @@ def uses(graph_dtypes: Iterable[Dtypes] = GRAPH_DTYPES) -> Iterator[Callable[[],
         for pipe in (*link_pipelines(graph, None), *link_pipelines(typed, "user:knows:user")):
             yield partial(exhaust, pipe)
         yield partial(call_structure, graph)
+        yield partial(call_hops_in_time, typed)
     for weights in (torch.ones(3, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bool)):
         for indptr in (torch.tensor([0, 3]), torch.tensor([0, 3], dtype=torch.int32)):
             yield partial(ops.cumulate_weights, indptr, weights)
@@ -182,6 +183,13 @@ def link_pipelines(graph: FusedCSCSamplingGraph, edge_type: str | None) -> Itera
     for query in (NegativeQuery(), NegativeQuery(strict=True)):
         yield pairs.sample_negative_pairs(graph, "binary", query=query)
         yield pairs.sample_negative_pairs(graph, "triplet", query=query)
+
+
+def call_hops_in_time(graph: FusedCSCSamplingGraph) -> None:
+    """Sample one hop in time of a graph with types, as programs do that make their hops themselves."""
+    seeds, times = {"user": torch.arange(SEEDS, dtype=graph.indices.dtype)}, {"user": torch.full((SEEDS,), EDGES)}
+    for sample in (graph.temporal_sample_neighbors, graph.temporal_sample_layer_neighbors):
+        sample(seeds, times, torch.tensor([3]), edge_timestamp_attr_name="time")
 
 
 def call_structure(graph: FusedCSCSamplingGraph) -> None:

@@ -167,19 +167,21 @@ def pyg_calls() -> dict[str, Call]:
     }
 
 
-def typed_calls() -> dict[str, Call]:
-    """Return the calls of operations that draw on a graph with types: nodes 0 to 2 are of one type, 3 to 5 of another.
-
-    Edges lead from each type to each.
-    """
+def typed_graph() -> ops.TypedGraph:
+    """Return a graph with types: nodes 0 to 2 are of one, 3 to 5 of another, and edges lead from each to each."""
     owners = torch.arange(6).repeat_interleave(INDPTR.diff())
     kinds = 2 * (owners > 2) + (INDICES > 2)
     order = torch.argsort(owners * 4 + kinds, stable=True)
     ends = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]])
-    graph = ops.TypedGraph(
+    return ops.TypedGraph(
         INDPTR, INDICES[order], kinds[order].to(torch.uint8), torch.tensor([0, 3, 6]), ends, torch.tensor([3, 1, 0, 2]),
         ops.cumulate_weights(INDPTR, WEIGHTS),
     )  # fmt: skip
+
+
+def typed_calls() -> dict[str, Call]:
+    """Return the calls of operations that draw on a graph with types."""
+    graph = typed_graph()
     seeds, fanouts = [torch.tensor([0, 2]), torch.tensor([1])], [torch.tensor([2]), torch.tensor([1, 2, -1, 0])]
     return {
         "sample_by_budget": Call(
@@ -200,6 +202,15 @@ def temporal_calls() -> dict[str, Call]:
     """Return the calls of operations that draw in time."""
     hop = {"graph": timed(), "seeds": SEEDS, "times": MOMENTS, "replace": False}
     late = {"fanouts": torch.tensor([2]), "windows": torch.tensor([3, 4, 0, 9])}
+    typed = {
+        **hop,
+        "graph": typed_graph(),
+        "timed": (timed(), timed()),
+        "seeds": [torch.tensor([0, 2]), torch.tensor([1])],
+        "times": MOMENTS[:3],
+        "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
+        "windows": torch.tensor([3, 4, 9]),
+    }
     return {
         "temporal_labor_sample_hops": Call(
             ops.temporal_labor_sample_hops,
@@ -213,6 +224,12 @@ def temporal_calls() -> dict[str, Call]:
         ),
         "temporal_sample_neighbors": Call(
             ops.temporal_sample_neighbors, {**hop, **late, "key": 1, "latest": False}
+        ),
+        "typed_temporal_labor_sample_hops": Call(
+            ops.typed_temporal_labor_sample_hops, {**typed, "keys": PAIRS, "switch_threshold": 0}
+        ),
+        "typed_temporal_sample_hops": Call(
+            ops.typed_temporal_sample_hops, {**typed, "keys": KEYS, "latest": False}
         ),
     }  # fmt: skip
 

@@ -31,6 +31,8 @@ from graphfeed.ops.sampling.time_order import (
 )
 from graphfeed.ops.sampling.typed_labor_sample_hops import typed_labor_sample_hops
 from graphfeed.ops.sampling.typed_sample_hops import TypedEdges, TypedGraph, TypedHop, typed_sample_hops
+from graphfeed.ops.sampling.typed_temporal_labor_sample_hops import typed_temporal_labor_sample_hops
+from graphfeed.ops.sampling.typed_temporal_sample_hops import typed_temporal_sample_hops
 from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
@@ -41,6 +43,6 @@ __all__ = [
     "order_by_time", "permute", "places_in_order", "random_walks", "read_edges", "sample_by_budget", "sample_hops",
     "sample_negative_pairs", "sample_negatives", "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops",
     "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors",
-    "typed_labor_sample_hops", "typed_sample_hops",
+    "typed_labor_sample_hops", "typed_sample_hops", "typed_temporal_labor_sample_hops", "typed_temporal_sample_hops",
 ]
 # fmt: on

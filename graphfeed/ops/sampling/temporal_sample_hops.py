@@ -26,14 +26,19 @@ from graphfeed.ops.structure.csc import ensure_csc
 NO_WINDOW = -1
 
 
-def temporal_outputs(graph: TemporalGraph, seeds: torch.Tensor, times: torch.Tensor, fanouts: Sequence[int]) -> Outputs:
-    """Return the arrays that the kernels write, with room for what the fan-outs allow."""
-    edges, columns, nodes = 0, seeds.numel(), seeds.numel()
+def unmerged_sizes(num_seeds: int, fanouts: Sequence[int]) -> tuple[int, int]:
+    """Return room for the edges that the fan-outs allow, each with a row of its own, and for the last hop's columns."""
+    edges, columns, nodes = 0, num_seeds, num_seeds
     for fanout in fanouts:
         columns = nodes
         edges += nodes * max(fanout, 1)
         nodes += nodes * max(fanout, 1)
-    room, columns = min(edges, FIRST_EDGES) + 1, min(columns, FIRST_EDGES) + 1
+    return min(edges, FIRST_EDGES) + 1, min(columns, FIRST_EDGES) + 1
+
+
+def temporal_outputs(graph: TemporalGraph, seeds: torch.Tensor, times: torch.Tensor, fanouts: Sequence[int]) -> Outputs:
+    """Return the arrays that the kernels write."""
+    room, columns = unmerged_sizes(seeds.numel(), fanouts)
     return Outputs(seeds.numpy(), graph.indptr.numpy().dtype, len(fanouts), room, columns, times.numpy())
 
 

@@ -127,18 +127,23 @@ def check_hop(
     """Return the query of one hop, or raise if its parameters don't fit the graph or each other."""
     ensure_temporal(graph)
     check_vector("seeds", seeds)
-    check_vector("times", times, (torch.int64,))
     check_fanouts(fanouts, graph.num_types, graph.types, replace)
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
+    check_moments(seeds.numel(), times, windows)
+    firsts = EMPTY if windows is None else earliest_times(times, windows)
+    return HopQuery(seeds.contiguous(), firsts, times.contiguous(), fanouts.to("cpu", torch.int64), replace)
+
+
+def check_moments(num_seeds: int, times: torch.Tensor, windows: torch.Tensor | None) -> None:
+    """Raise unless each seed has a time, and a window if there are windows."""
+    check_vector("times", times, (torch.int64,))
     for name, values in (("times", times), ("windows", times if windows is None else windows)):
-        if values.numel() != seeds.numel():
-            raise ValueError(f"{name} must have {seeds.numel()} values, one per seed, but has {values.numel()}")
+        if values.numel() != num_seeds:
+            raise ValueError(f"{name} must have {num_seeds} values, one per seed, but has {values.numel()}")
     if windows is not None:
         check_vector("windows", windows, (torch.int64,))
         if windows.numel() and int(windows.min()) < 0:
             raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
-    firsts = EMPTY if windows is None else earliest_times(times, windows)
-    return HopQuery(seeds.contiguous(), firsts, times.contiguous(), fanouts.to("cpu", torch.int64), replace)
 
 
 def count_picks(graph: TemporalGraph, query: HopQuery) -> Picks:

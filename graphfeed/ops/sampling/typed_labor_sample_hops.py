@@ -40,7 +40,7 @@ def typed_labor_sample_hops(
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    run, sizes = open_typed_hops("typed_labor_sample_hops", graph, seeds, fanouts, keys, replace)
+    run, most = open_typed_hops("typed_labor_sample_hops", graph, seeds, fanouts, keys, replace)
     check_pairs(keys)
     run = partial(run, np.array(keys, dtype=np.uint64), np.uint64(switch_threshold))
-    return run_typed_hops(run, graph, seeds, len(fanouts), sizes)
+    return run_typed_hops(run, graph, seeds, most)

@@ -76,11 +76,19 @@ class TypedHopArrays(NamedTuple):
     firsts: NDArray[np.int64]
     known: NDArray[np.int64]
     """Shape (hops + 1, node types)."""
+    times: NDArray[np.int64]
+    """Temporal sampling: the time of each node, laid out as `nodes`, and its window if there are any; else empty."""
+    windows: NDArray[np.int64]
     ids: NDArray[np.int64]
-    """Of each column of this hop the node's id in the graph, where it starts, its degree, and where its picks start."""
+    """Of each column of this hop the node's id in the graph, where it starts, where its eligible edges start, how many
+    these are, and where its picks start."""
+    bases: NDArray[np.int64]
     starts: NDArray[np.int64]
     degrees: NDArray[np.int64]
     offsets: NDArray[np.int64]
+    limits: NDArray[np.int64]
+    """Temporal sampling: of each column of this hop its time, and the first time inside its window; else empty."""
+    window_starts: NDArray[np.int64]
     picks: NDArray[np.int64]
     """Of this hop, column by column."""
     kinds: NDArray[np.int32]
@@ -106,31 +114,43 @@ class TypedOutputs:
         seeds: Node ids inside their type, by node type.
         graph: The graph.
         num_hops: How many there are.
-        edges: How many edges there is room for at first.
-        columns: How many columns a hop has room for at first.
+        sizes: How many edges there is room for at first, and how many columns a hop has room for.
+        moments: Temporal sampling: of the seeds, node type after node type, the times, and the windows or nothing.
+            Every edge has a row then; else, every node.
     """
 
     def __init__(
-        self, seeds: Sequence[NDArray[Any]], graph: TypedGraph, num_hops: int, edges: int, columns: int
+        self,
+        seeds: Sequence[NDArray[Any]],
+        graph: TypedGraph,
+        num_hops: int,
+        sizes: tuple[int, int],
+        moments: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
     ) -> None:
-        take, num_types = buffers.POOL.empty, graph.ends.shape[0]
+        take, num_types, (edges, columns) = buffers.POOL.empty, graph.ends.shape[0], sizes
         indptr_dtype, dtype = graph.indptr.numpy().dtype, graph.indices.numpy().dtype
+        in_time, windowed = moments is not None, moments is not None and moments[1].size > 0
         counts = np.array([part.size for part in seeds], dtype=np.int64)
-        room = counts + np.minimum(graph.first_ids.numpy()[1:] - graph.first_ids.numpy()[:-1], edges)
-        firsts = np.concatenate([np.zeros(1, np.int64), room.cumsum()])
+        most = np.minimum(np.diff(graph.first_ids.numpy()), edges)
+        if in_time:
+            most = np.where(np.isin(np.arange(counts.size), graph.ends[:, 0].numpy()), edges, 0)
+        firsts = np.concatenate([np.zeros(1, np.int64), (counts + most).cumsum()])
         known = np.zeros((num_hops + 1, counts.size), dtype=np.int64)
         known[0] = counts
-        nodes = take(int(firsts[-1]), dtype)
-        for first, part in zip(firsts, seeds, strict=False):
-            nodes[first : first + part.size] = part
+        starts = take(columns, np.int64)
         self.arrays = TypedHopArrays(
-            nodes=nodes,
+            nodes=take(int(firsts[-1]), dtype),
             firsts=firsts,
             known=known,
+            times=take(int(firsts[-1]) if in_time else 0, np.int64),
+            windows=take(int(firsts[-1]) if windowed else 0, np.int64),
             ids=take(columns, np.int64),
-            starts=take(columns, np.int64),
+            bases=take(columns, np.int64) if in_time else starts,
+            starts=starts,
             degrees=take(columns, np.int64),
             offsets=take(columns + 1, np.int64),
+            limits=take(columns if in_time else 0, np.int64),
+            window_starts=take(columns if windowed else 0, np.int64),
             picks=take(edges, np.int64),
             kinds=take(edges, np.int32),
             indptr=take(num_hops * (2 * columns + num_types), indptr_dtype),
@@ -141,6 +161,15 @@ class TypedOutputs:
             edge_starts=np.zeros((num_hops + 1, num_types + 1), dtype=np.int64),
             needs=np.zeros(4, dtype=np.int64),
         )
+        self.enter(self.arrays.nodes, seeds)
+        for array, values in zip((self.arrays.times, self.arrays.windows), moments or (), strict=False):
+            if values.size:
+                self.enter(array, np.split(values, counts.cumsum()[:-1]))
+
+    def enter(self, array: NDArray[Any], parts: Sequence[NDArray[Any]]) -> None:
+        """Write what the rows of each node type begin with."""
+        for first, part in zip(self.arrays.firsts, parts, strict=False):
+            array[first : first + part.size] = part
 
     def grow(self, hop: int) -> None:
         """Make room for a hop that did not fit, and keep what is there."""
@@ -156,15 +185,21 @@ class TypedOutputs:
                 )
         sizes = {"ids": columns, "starts": columns, "degrees": columns, "offsets": columns + 1}
         sizes |= {"picks": picks, "kinds": picks, "positions": edges, "neighbors": edges, "indptr": rows}
-        self.arrays = old._replace(**{name: enlarge(getattr(old, name), size) for name, size in sizes.items()})
+        in_time = [name for name in ("limits", "window_starts") if getattr(old, name).size]
+        sizes |= dict.fromkeys([*in_time, *(["bases"] if in_time else [])], columns)
+        grown = {name: enlarge(getattr(old, name), size) for name, size in sizes.items()}
+        self.arrays = old._replace(**({"bases": grown["starts"]} | grown))
         room = np.diff(old.firsts)
         if (old.known[hop + 1] > room).any():
             firsts = np.concatenate([np.zeros(1, np.int64), np.maximum(room, 2 * old.known[hop + 1]).cumsum()])
-            moved = buffers.POOL.empty(int(firsts[-1]), old.nodes.dtype)
-            for kind, count in enumerate(old.known[hop].tolist()):
-                first = old.firsts[kind]
-                moved[firsts[kind] : firsts[kind] + count] = old.nodes[first : first + count]
-            self.arrays = self.arrays._replace(nodes=moved, firsts=firsts)
+            self.arrays = self.arrays._replace(firsts=firsts)
+            counts = old.known[hop].tolist()
+            for name, values in (("nodes", old.nodes), ("times", old.times), ("windows", old.windows)):
+                if not values.size:
+                    continue
+                moved = buffers.POOL.empty(int(firsts[-1]), values.dtype)
+                self.enter(moved, [values[first:][:count] for first, count in zip(old.firsts, counts, strict=False)])
+                self.arrays = self.arrays._replace(**{name: moved})
 
     def fill(self, run: Callable[[int, TypedHopArrays], int]) -> list[TypedHop]:
         """Run a kernel until all hops are there, growing the arrays when one is too short.
@@ -231,8 +266,8 @@ def open_typed_hops(
     fanouts: Sequence[torch.Tensor],
     keys: Sequence[Any],
     replace: bool,
-) -> tuple[Callable[..., int], tuple[int, int]]:
-    """Return a kernel of all hops with the graph and the fan-outs, and the sizes to begin with, or raise.
+) -> tuple[Callable[..., int], list[int]]:
+    """Return a kernel of all hops with graph and fan-outs, and the most edges of a column in each hop; or raise.
 
     Args:
         name: Of the kernel and its module.
@@ -256,8 +291,7 @@ def open_typed_hops(
         check_fanouts(fanout, num_types, graph.types, replace)
     sources, destinations = graph.ends.contiguous().unbind(1)
     most = [widest(fanout, destinations) for fanout in fanouts]
-    check_hops(most, keys, "numbers" if name == "typed_sample_hops" else "pairs", replace)
-    num_seeds = sum(part.numel() for part in seeds)
+    check_hops(most, keys, "pairs" if "labor" in name else "numbers", replace)
     arrays = (graph.indptr, graph.indices, graph.types, NO_WEIGHTS if graph.cumulative is None else graph.cumulative)
     kinds = [part.contiguous() for part in (graph.first_ids, sources, destinations, graph.order)]
     run = partial(
@@ -265,15 +299,11 @@ def open_typed_hops(
         np.stack([fanout.to(torch.int64).expand(max(num_types, 1)).numpy() for fanout in fanouts]),
         np.array([fanout.numel() > 1 for fanout in fanouts]), replace,
     )  # fmt: skip
-    return run, expected_sizes(graph.indptr.numel() - 1, graph.indices.numel(), num_seeds, most)
+    return run, most
 
 
 def run_typed_hops(
-    run: Callable[..., int],
-    graph: TypedGraph,
-    seeds: Sequence[torch.Tensor],
-    num_hops: int,
-    sizes: tuple[int, int],
+    run: Callable[..., int], graph: TypedGraph, seeds: Sequence[torch.Tensor], most: Sequence[int]
 ) -> list[TypedHop] | None:
     """Run a kernel until all hops are there; None if the graph's node map would exceed the memory limit.
 
@@ -281,13 +311,14 @@ def run_typed_hops(
         run: Takes the map from node to position, the hop to go on from, and the arrays; returns the hop reached.
         graph: The graph.
         seeds: Node ids inside their type, by node type.
-        num_hops: How many there are.
-        sizes: Room for edges, and for the columns of a hop, to begin with.
+        most: The most edges of a column in each hop; -1 if all are taken.
     """
-    with buffers.NODE_MAPS.borrow(graph.indptr.numel() - 1) as node_map:
+    num_nodes, num_seeds = graph.indptr.numel() - 1, sum(part.numel() for part in seeds)
+    sizes = expected_sizes(num_nodes, graph.indices.numel(), num_seeds, most)
+    with buffers.NODE_MAPS.borrow(num_nodes) as node_map:
         if node_map is None:
             return None
-        return TypedOutputs([part.numpy() for part in seeds], graph, num_hops, *sizes).fill(partial(run, node_map))
+        return TypedOutputs([part.numpy() for part in seeds], graph, len(most), sizes).fill(partial(run, node_map))
 
 
 def typed_sample_hops(
@@ -320,7 +351,7 @@ def typed_sample_hops(
         ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    run, sizes = open_typed_hops("typed_sample_hops", graph, seeds, fanouts, keys, replace)
+    run, most = open_typed_hops("typed_sample_hops", graph, seeds, fanouts, keys, replace)
     largest = min(max(int(fanout.max()) for fanout in fanouts), graph.indices.numel())
     run = partial(run, np.array(keys, dtype=np.uint64), make_table(largest).numpy())
-    return run_typed_hops(run, graph, seeds, len(fanouts), sizes)
+    return run_typed_hops(run, graph, seeds, most)

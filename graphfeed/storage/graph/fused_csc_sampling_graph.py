@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.completed_future import CompletedFuture
-from graphfeed.storage.graph import temporal_sampling, typed_sampling
+from graphfeed.storage.graph import temporal_hops, temporal_sampling, typed_sampling
 from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.one_hop import (
@@ -327,8 +327,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def temporal_sample_hops(
         self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
     ) -> list[SampledSubgraph]:
-        """Sample all hops in time, without types mostly in one call that releases the GIL (see `SamplingGraph`)."""
-        return temporal_sampling.temporal_sample_hops(self, seeds, seeds_timestamp, request, keys)
+        """Sample all hops in time, on the CPU mostly in one call that releases the GIL (see `SamplingGraph`)."""
+        return temporal_hops.temporal_sample_hops(self, seeds, seeds_timestamp, request, keys)
 
     def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
         """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""

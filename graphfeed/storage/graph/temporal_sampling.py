@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -14,7 +13,7 @@ from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
 from graphfeed.storage.graph.new_nodes import sample_new_hop_by_hop
-from graphfeed.storage.graph.one_hop import Draws, EdgeArrays, Pick, check_seeds, sample_one_hop, subgraphs_of
+from graphfeed.storage.graph.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.temporal_query import TemporalQuery
@@ -24,41 +23,6 @@ SampleInTime: TypeAlias = Callable[
 ]
 """Samples one hop; see `temporal_sample_one_hop`."""
 LAST_TIME = torch.iinfo(torch.int64).max
-
-
-def temporal_sample_hops(
-    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
-) -> list[SampledSubgraph]:
-    """Sample all hops, in one call that releases the GIL if there is a kernel for them.
-
-    With types, with a window per seed, with a window where both nodes and edges have times, or with nodes of its own
-    for each seed: hop after hop.
-    """
-    query = query_of(request)
-    window, fanouts = query.pre_time_window, request.fanouts
-    one_type = graph.node_type_to_id is None and all(fanout.numel() == 1 for fanout in fanouts)
-    one_time = query.node_timestamp_attr_name is None or query.edge_timestamp_attr_name is None
-    has_kernel = one_type and (window is None or (one_time and isinstance(window, int)))
-    if request.disjoint or not has_kernel:
-        sample = partial(temporal_sample_one_hop, graph)
-        return temporal_sample_hop_by_hop(graph.num_nodes, sample, seeds, seeds_timestamp, request, keys)
-    times = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds)
-    columns, counts = timed_columns(graph, request), [int(fanout) for fanout in reversed(fanouts)]
-    ids = check_seeds(graph, seeds)
-    assert window is None or isinstance(window, int)
-    if query.inclusive:
-        times, window = later(times), None if window is None else min(window, LAST_TIME - 2) + 2
-    if request.strategy == "labor":
-        pairs = [(key, key) for key in keys]
-        layers = ops.temporal_labor_sample_hops(
-            columns, ids, times, counts, pairs, replace=request.replace, window=window
-        )  # fmt: skip
-    else:
-        latest = request.strategy == "latest"
-        layers = ops.temporal_sample_hops(
-            columns, ids, times, counts, keys, replace=request.replace, latest=latest, window=window
-        )
-    return subgraphs_of(graph, layers)
 
 
 def temporal_sample_hop_by_hop(
@@ -283,7 +247,9 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         )
         columns = columns._replace(earliest=earliest)
     if query.hop_time == "edge":
-        columns = columns._replace(edge_times=edge_times_of(graph, query))
+        own = edge_times_of(graph, query)
+        made = graph.derived(f"later than {names[1]}", (own,), lambda: (later(own),)) if query.inclusive else (own,)
+        columns = columns._replace(edge_times=made[0])
     if probs_name is not None and columns.order is None:
         columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
     elif probs_name is not None:

@@ -22,7 +22,7 @@ def expected_bytes(pipe: gf.Datapipe) -> float:
     return expected.num_bytes
 
 
-TEMPORAL = [pipelines.temporal_edges, pipelines.temporal_by_type, pipelines.temporal_layer_sampled]
+TEMPORAL = [build for build in pipelines.ALL if build.__name__.startswith("temporal_")]
 
 
 def mean_bytes(pipe: gf.Datapipe) -> float:

@@ -117,6 +117,19 @@ def count_below(times, starts, sizes, bounds, below):
 
 
 @device_function
+def restrict_runs(times, firsts, limits, starts, sizes):
+    """Reduce runs of ranks to their eligible edges; without `firsts` there are no windows."""
+    below = np.empty(starts.size, np.int64)
+    count_below(times, starts, sizes, limits, below)
+    sizes[:] = below
+    if firsts.size > 0:
+        count_below(times, starts, sizes, firsts, below)
+        for row in range(starts.size):
+            starts[row] += below[row]
+            sizes[row] -= below[row]
+
+
+@device_function
 def restrict_columns(times, window, hop, out):
     """Reduce the columns of a hop's new rows to their eligible edges; a window of -1 is none.
 
@@ -125,19 +138,10 @@ def restrict_columns(times, window, hop, out):
     if times.size == 0:
         return
     known, count = (out.node_counts[hop - 1] if hop > 0 else np.int64(0)), out.node_counts[hop]
-    starts, sizes, limits = out.starts[known:count], out.degrees[known:count], out.times[known:count]
-    below = np.empty(starts.size, np.int64)
-    count_below(times, starts, sizes, limits, below)
-    sizes[:] = below
-    if window < 0:
-        return
-    firsts = np.empty(starts.size, np.int64)
-    for row in range(starts.size):
+    limits, firsts = out.times[known:count], np.empty(count - known if window >= 0 else 0, np.int64)
+    for row in range(firsts.size):
         firsts[row] = window_start(limits[row], window)
-    count_below(times, starts, sizes, firsts, below)
-    for row in range(starts.size):
-        starts[row] += below[row]
-        sizes[row] -= below[row]
+    restrict_runs(times, firsts, limits, out.starts[known:count], out.degrees[known:count])
 
 
 @device_function
@@ -173,12 +177,43 @@ def follow_links(links, bases, owners, positions, nodes, count):
 
 
 @device_function
+def base_of_columns(indptr, seeds):
+    """Return where the column of each seed starts."""
+    bases = np.empty(seeds.size, np.int64)
+    for column in range(seeds.size):
+        bases[column] = indptr[seeds[column]]
+    return bases
+
+
+@device_function
+def place_ranks(order, links, bases, offsets, picks):
+    """Replace ranks by positions in the graph, column by column; without order and links they are the same."""
+    last = picks.size - 1
+    for column in range(offsets.size - 1 if links.size > 0 else 0):
+        base = bases[column]
+        for place in range(offsets[column], offsets[column + 1]):
+            prefetch(links, np.intp(picks[np.uintp(min(place + AHEAD, last))]))
+            picks[np.uintp(place)] = base + (links[np.uintp(picks[np.uintp(place)])] >> 32)
+    for column in range(offsets.size - 1 if order.size > 0 else 0):
+        base = bases[column]
+        for place in range(offsets[column], offsets[column + 1]):
+            picks[np.uintp(place)] = base + order[np.uintp(picks[np.uintp(place)])]
+
+
+@device_function
 def append_sources(indices, positions, nodes, count):
     """Append the source of each edge to the nodes."""
     last = positions.size - 1
     for edge in range(positions.size):
         prefetch(indices, np.intp(positions[min(edge + AHEAD, last)]))
         nodes[np.uintp(count + edge)] = indices[np.uintp(positions[edge])]
+
+
+@device_function
+def inherit(of_columns, owners, of_rows):
+    """Give the row of each edge what its column has."""
+    for edge in range(owners.size):
+        of_rows[np.uintp(edge)] = of_columns[np.uintp(owners[np.uintp(edge)])]
 
 
 @device_function
@@ -198,8 +233,7 @@ def append_times(edge_times, positions, neighbors, row_times, count):
             prefetch(edge_times, np.intp(positions[min(edge + AHEAD, last)]))
             row_times[np.uintp(count + edge)] = edge_times[np.uintp(positions[np.uintp(edge)])]
     else:
-        for edge in range(positions.size):
-            row_times[np.uintp(count + edge)] = row_times[np.uintp(neighbors[np.uintp(edge)])]
+        inherit(row_times, neighbors, row_times[count:])
     for edge in range(positions.size):
         neighbors[np.uintp(edge)] = count + edge
 

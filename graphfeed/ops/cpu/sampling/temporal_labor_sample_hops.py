@@ -13,28 +13,23 @@ from graphfeed.ops.cpu.sampling.temporal_labor_sample_neighbors import read_sour
 @device_function
 def fill_hop(indices, order, links, cumulative, fanout, replace, draws, hop, out):
     """Write the ranks of the sampled edges of each node of a hop."""
-    rows, bases, starts, sizes = column_starts(hop, out), out.bases, out.starts, out.degrees
+    rows, runs = column_starts(hop, out), (out.bases, out.starts, out.degrees)
     positions = out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]]
+    fill_runs(indices, order, links, cumulative, fanout, replace, draws, rows, runs, positions)
+
+
+@device_function
+def fill_runs(indices, order, links, cumulative, fanout, replace, draws, rows, runs, positions):
+    """Write the ranks of the sampled edges of runs: where each one's column starts, where it starts, how many."""
+    bases, starts, sizes = runs
     scratch, largest = new_scratch(rows), np.int64(0)
     for row in range(rows.size - 1):
         largest = max(largest, sizes[row])
     sources = np.empty(largest if order.size > 0 or links.size > 0 else 0, indices.dtype)
     fill_rows(
-        indices,
-        order,
-        links,
-        cumulative,
-        fanout,
-        replace,
-        draws,
-        rows,
-        bases,
-        starts,
-        sizes,
-        scratch,
-        sources,
+        indices, order, links, cumulative, fanout, replace, draws, rows, bases, starts, sizes, scratch, sources,
         positions,
-    )
+    )  # fmt: skip
 
 
 @device_function

@@ -5,7 +5,13 @@ import numpy as np
 from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.random import timed_state, typed_state
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment, weight_before
-from graphfeed.ops.cpu.sampling.temporal_eligibility import eligible_run, filter_run, max_degree
+from graphfeed.ops.cpu.sampling.temporal_eligibility import (
+    base_of_columns,
+    eligible_run,
+    filter_run,
+    max_degree,
+    place_ranks,
+)
 
 
 @device_function
@@ -17,8 +23,8 @@ def count_eligible_picks(earliest, cumulative, low, high, before, first, fanout,
     return count_picks(cumulative, low, high, before, fanout, replace), high - low
 
 
-@kernel
-def count_temporal_neighbors(
+@device_function
+def count_in_time(
     indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, offsets
 ):  # fmt: skip
     """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
@@ -42,12 +48,12 @@ def count_temporal_neighbors(
         offsets[column + 1] = total
 
 
-@kernel
-def fill_temporal_neighbors(
-    indptr, times, earliest, cumulative, types, order, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
-    table, positions,
+@device_function
+def fill_ranks(
+    indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, latest, key, offsets, table,
+    ranks,
 ):  # fmt: skip
-    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    """Write the ranks of the sampled edges of each column, a column's edge types in ascending order."""
     windowed = firsts.size > 0
     late = earliest if windowed else earliest[:0]
     size = max_degree(indptr, seeds) if late.size > 0 else 0
@@ -71,14 +77,33 @@ def fill_temporal_neighbors(
                 bottom, top = np.int64(0), np.int64(size)
             if latest:
                 for number in range(count):
-                    positions[at + number] = top - count + number
+                    ranks[at + number] = top - count + number
             elif count > 0:
                 segment = typed_state(state, types[low]) if fanouts.size > 1 else state
-                pick(weights, bottom, top, before, count, replace, fanout, segment, positions, at, table)
-            for edge in range(at, at + count):
-                if late.size > 0:
-                    positions[edge] = found[positions[edge]]
-                if order.size > 0:
-                    positions[edge] = start + order[positions[edge]]
+                pick(weights, bottom, top, before, count, replace, fanout, segment, ranks, at, table)
+            for edge in range(at, at + count if late.size > 0 else at):
+                ranks[edge] = found[ranks[edge]]
             at += count
             low = high
+
+
+@kernel
+def count_temporal_neighbors(
+    indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, offsets
+):  # fmt: skip
+    """Write the running sum of the columns' picks to `offsets` (one longer than `seeds`)."""
+    count_in_time(indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, offsets)
+
+
+@kernel
+def fill_temporal_neighbors(
+    indptr, times, earliest, cumulative, types, order, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
+    table, positions,
+):  # fmt: skip
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
+    fill_ranks(
+        indptr, times, earliest, cumulative, types, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
+        table, positions,
+    )  # fmt: skip
+    if order.size > 0:
+        place_ranks(order, np.empty(0, np.int64), base_of_columns(indptr, seeds), offsets, positions)

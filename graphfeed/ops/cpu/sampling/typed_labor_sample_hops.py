@@ -7,9 +7,10 @@ from graphfeed.ops.cpu.sampling.pick import count_picks, read_segment
 from graphfeed.ops.cpu.sampling.typed_sample_hops import (
     count_typed_hop,
     enter_typed_seeds,
-    finish_typed_hop,
     open_typed_columns,
+    relabel_typed_hop,
     reset_typed_map,
+    split_typed_hop,
 )
 
 
@@ -71,8 +72,9 @@ def typed_labor_sample_hops(graph, kinds, fanouts, by_type, replace, keys, switc
         offsets = out.offsets[: columns + 1]
         draws = keys[hop, 0], keys[hop, 1], switch_threshold
         fill_typed_labor(graph, own, replace, draws, offsets, new_scratch(offsets), out)
-        if not finish_typed_hop(indices, types, kinds, column_starts, node_map, hop, out):
+        if not split_typed_hop(types, kinds, column_starts, True, hop, out):
             return hop
+        relabel_typed_hop(indices, kinds, node_map, hop, out)
         hop += 1
     reset_typed_map(node_map, kinds[0], hop, out)
     return hop

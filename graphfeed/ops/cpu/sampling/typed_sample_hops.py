@@ -8,7 +8,7 @@ All arrays lie in `out` (see `ops.sampling.typed_sample_hops`).
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch, without_refcount
-from graphfeed.ops.cpu.random import node_state, typed_state
+from graphfeed.ops.cpu.random import node_state, timed_state, typed_state
 from graphfeed.ops.cpu.sampling.edge_types import count_kinds, list_kinds, sort_picks, split_picks
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, read_segment
 from graphfeed.ops.cpu.sampling.sample_hops import fill_plain, read_neighbors, relabel, reset_node_map
@@ -65,9 +65,9 @@ def count_typed_hop(types, cumulative, fanouts, replace, columns, out):
         elif plain:
             total += min(degree, limit)
         else:
-            start, low = out.starts[column], out.starts[column]
-            while low < start + degree:
-                high, before, fanout = read_segment(types, cumulative, fanouts, start, low, start + degree)
+            low, end = out.starts[column], out.starts[column] + degree
+            while low < end:
+                high, before, fanout = read_segment(types, cumulative, fanouts, out.bases[column], low, end)
                 total += count_picks(cumulative, low, high, before, fanout, replace)
                 low = high
         out.offsets[column + 1] = total
@@ -77,33 +77,34 @@ def count_typed_hop(types, cumulative, fanouts, replace, columns, out):
 
 @device_function
 def fill_typed_hop(types, cumulative, fanouts, replace, key, table, columns, out):
-    """Write the sampled edges of each column, in ascending order."""
-    offsets, picks = out.offsets[: columns + 1], out.picks[: out.offsets[columns]]
-    no_times = np.empty(0, np.int64)
+    """Write the sampled edges of each column; in time, one node at different times draws differently."""
+    offsets, picks, limits = out.offsets[: columns + 1], out.picks[: out.offsets[columns]], out.limits
     if cumulative.size > 0:
-        rows = out.ids, out.starts, out.starts, out.degrees
-        fill_weighted(cumulative, types, no_times, fanouts, replace, key, table, rows, offsets, picks)
+        rows = out.ids, out.bases, out.starts, out.degrees
+        fill_weighted(cumulative, types, limits, fanouts, replace, key, table, rows, offsets, picks)
     elif fanouts.size == 1 and not replace:
-        fill_plain(out.ids, no_times, key, out.starts, out.degrees, offsets, table, picks)
+        fill_plain(out.ids, limits, key, out.starts, out.degrees, offsets, table, picks)
     else:
         for column in range(columns):
-            at, start = offsets[column], out.starts[column]
-            low, end = start, start + out.degrees[column]
-            state = node_state(key, out.ids[column])
+            at, low, node = offsets[column], out.starts[column], out.ids[column]
+            end = low + out.degrees[column]
+            state = node_state(key, node) if limits.size == 0 else timed_state(key, node, limits[column])
             while low < end and at < offsets[column + 1]:
-                high, before, fanout = read_segment(types, cumulative, fanouts, start, low, end)
+                high, before, fanout = read_segment(types, cumulative, fanouts, out.bases[column], low, end)
                 count = count_picks(cumulative, low, high, before, fanout, replace)
                 if count > 0:
                     own = typed_state(state, types[low]) if fanouts.size > 1 else state
                     pick(cumulative, low, high, before, count, replace, fanout, own, picks, at, table)
                 at += count
                 low = high
-    sort_picks(offsets, picks)
 
 
 @device_function
-def lay_out_hop(kinds, counts, column_starts, hop, out):
-    """Assign each edge type that the hop meets its parts of the outputs; return whether there is room for all."""
+def lay_out_hop(kinds, counts, column_starts, merged, hop, out):
+    """Assign each edge type that the hop meets its parts of the outputs; return whether there is room for all.
+
+    With `merged`, nodes have one row each, so a node type gets no more new rows than it has nodes.
+    """
     first_ids, sources, destinations, _ = kinds
     rows = out.indptr_end[hop]
     for edge_type in range(sources.size):
@@ -120,8 +121,9 @@ def lay_out_hop(kinds, counts, column_starts, hop, out):
     for edge_type in range(sources.size):
         out.known[hop + 1, sources[edge_type]] += counts[edge_type]
     for kind in range(first_ids.size - 1):
-        all_new = out.known[hop, kind] + np.int64(first_ids[kind + 1]) - np.int64(first_ids[kind])
-        out.known[hop + 1, kind] = min(out.known[hop + 1, kind], all_new)
+        if merged:
+            all_new = out.known[hop, kind] + np.int64(first_ids[kind + 1]) - np.int64(first_ids[kind])
+            out.known[hop + 1, kind] = min(out.known[hop + 1, kind], all_new)
         room = room and out.firsts[kind + 1] - out.firsts[kind] >= out.known[hop + 1, kind]
     return room
 
@@ -144,21 +146,20 @@ def relabel_typed_hop(indices, kinds, node_map, hop, out):
 
 
 @device_function
-def finish_typed_hop(indices, types, kinds, column_starts, node_map, hop, out):
-    """Split the picks of a hop by edge type, and relabel their sources; return False if an output is too short."""
+def split_typed_hop(types, kinds, column_starts, merged, hop, out):
+    """Split the picks of a hop by edge type; return False if an output is too short."""
     first_ids, sources, destinations, _ = kinds
     columns = column_starts[column_starts.size - 1]
     picks = out.picks[: out.offsets[columns]]
     counts = np.zeros(sources.size, np.int64)
     count_kinds(types, picks, out.kinds, counts)
-    if not lay_out_hop(kinds, counts, column_starts, hop, out):
+    if not lay_out_hop(kinds, counts, column_starts, merged, hop, out):
         return False
     listed, begins = list_kinds(destinations, counts > 0, first_ids.size - 1)
     split_picks(
         picks, out.kinds, out.offsets, column_starts, listed, begins, out.indptr_starts[hop], out.edge_starts[hop],
         out.indptr, out.positions,
     )  # fmt: skip
-    relabel_typed_hop(indices, kinds, node_map, hop, out)
     return True
 
 
@@ -196,8 +197,10 @@ def typed_sample_hops(graph, kinds, fanouts, by_type, replace, keys, table, node
         if not (room and count_typed_hop(types, cumulative, own, replace, columns, out)):
             return hop
         fill_typed_hop(types, cumulative, own, replace, keys[hop], table, columns, out)
-        if not finish_typed_hop(indices, types, kinds, column_starts, node_map, hop, out):
+        sort_picks(out.offsets[: columns + 1], out.picks)
+        if not split_typed_hop(types, kinds, column_starts, True, hop, out):
             return hop
+        relabel_typed_hop(indices, kinds, node_map, hop, out)
         hop += 1
     reset_typed_map(node_map, kinds[0], hop, out)
     return hop

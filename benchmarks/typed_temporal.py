@@ -1,0 +1,102 @@
+"""Sampling a graph with types in time, per sampled edge: all hops in one call against one hop after the other.
+
+The graph is that of `benchmarks.typed`. Each edge and each node has a random time, and each seed one in the later half.
+The two ways choose the very same edges.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import graphfeed as gf
+from benchmarks.links import one_batch
+from benchmarks.scale import Scale
+from benchmarks.table import Goal, Row
+from benchmarks.timing import Case, Times, in_turn
+from benchmarks.typed import EACH, FANOUTS, OneHopGraph, count_typed_edges, make_graph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
+
+SPAN = 1 << 40
+WINDOW = SPAN // 4
+ONE_FANOUT = "times of edges"
+GOAL = 1 / 1.15
+
+
+class HopAfterHop(OneHopGraph):
+    """Samples the hops of another graph one after the other."""
+
+    def temporal_sample_hops(
+        self, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest, keys: Sequence[int]
+    ) -> list[gf.SampledSubgraph]:
+        """Return what one call of the other graph returns."""
+        sample = partial(temporal_sample_one_hop, self.graph)
+        return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
+
+
+def title(scale: Scale) -> str:
+    """Return the first line of the table."""
+    size = f"1/{scale.mag_divisor} of " if scale.mag_divisor > 1 else ""
+    return f"sampling in time: {size}ogbn-mag's shape, per sampled edge, fan-outs {FANOUTS}; ratio to hop after hop"
+
+
+def measure(scale: Scale) -> list[Row]:
+    """Time each way of sampling in time, in one call and hop after hop."""
+    graph = with_times(make_graph(scale.mag_divisor))
+    size = graph.num_nodes["paper"]  # type: ignore[index]
+    rng = np.random.default_rng(1)
+    ids = torch.from_numpy(rng.integers(0, size, scale.batch_size * scale.repeats))
+    moments = torch.from_numpy(rng.integers(SPAN // 2, SPAN, len(ids)))
+    papers = gf.ItemSet((ids, moments), names=("seeds", "timestamp"))
+    items = gf.ItemSampler(gf.HeteroItemSet({"paper": papers}), batch_size=scale.batch_size)
+    return compare(items, graph, scale.repeats)
+
+
+def compare(items: gf.ItemSampler, graph: gf.FusedCSCSamplingGraph, rounds: int) -> list[Row]:
+    """Time each way of sampling around some items."""
+    cases: dict[str, Case] = {}
+    for name, pipe in pipelines(items, graph).items():
+        cases[name] = one_batch(pipe)
+        cases[f"{name}, hop after hop"] = one_batch(pipe.changed(graph=HopAfterHop(graph)))
+    counts = {name: [count_typed_edges(case(number)) for number in range(rounds)] for name, case in cases.items()}
+    times = {
+        name: Times([1e9 * seconds / edges for seconds, edges in zip(own.values, counts[name], strict=True)])
+        for name, own in in_turn(cases, rounds).items()
+    }
+    found = []
+    for name, own in times.items():
+        other = times.get(f"{name}, hop after hop")
+        ratio = None if other is None else own.over(other)
+        goal = Goal(ratio, GOAL) if name == ONE_FANOUT and ratio is not None else None
+        found.append(Row(name, "ns per edge", own, ratio, goal))
+    edges = Times([count / 1000 for count in counts[ONE_FANOUT]])
+    return [*found, Row(f"edges: {ONE_FANOUT}", "thousand", edges)]
+
+
+def with_times(graph: gf.FusedCSCSamplingGraph) -> gf.FusedCSCSamplingGraph:
+    """Return the graph with a time of each edge and each node, and weights."""
+    rng = np.random.default_rng(2)
+    graph.add_edge_attribute("time", torch.from_numpy(rng.integers(0, SPAN, graph.total_num_edges)))
+    graph.add_edge_attribute("weight", torch.from_numpy(rng.random(graph.total_num_edges, dtype=np.float32)))
+    graph.add_node_attribute("born", torch.from_numpy(rng.integers(0, SPAN // 2, graph.total_num_nodes)))
+    return graph
+
+
+def pipelines(items: gf.ItemSampler, graph: gf.FusedCSCSamplingGraph) -> dict[str, Any]:
+    """Return each way of sampling in time."""
+    pipe = items.temporal_sample_neighbor(graph, FANOUTS, edge_timestamp_attr_name="time")
+    each = [torch.full((len(graph.edge_types),), EACH)] * len(FANOUTS)
+    return {
+        ONE_FANOUT: pipe,
+        "a fan-out each": pipe.changed(fanouts=each),
+        "the latest": pipe.changed(strategy="latest"),
+        "the times of edges go on": pipe.changed(hop_time="edge"),
+        "a window of a quarter": pipe.changed(pre_time_window=WINDOW),
+        "times of nodes too, a window": pipe.changed(pre_time_window=WINDOW, node_timestamp_attr_name="born"),
+        "weights": pipe.changed(prob_name="weight"),
+        "LABOR": items.temporal_sample_layer_neighbor(graph, FANOUTS, edge_timestamp_attr_name="time"),
+    }

@@ -1,0 +1,32 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests.ops.graphs import ID_DTYPES
+from tests.ops.sampling.test_typed_temporal_sample_hops import FIRST_EDGES, right
+from tests.ops.typed_timed import TypedInTime, problems_in_time
+
+
+@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
+@given(problems_in_time(), st.sampled_from([0, 1 << 62, 3 << 62]))
+def test_equal_to_the_reference(dtype: torch.dtype, problem: TypedInTime, share: int) -> None:
+    steps = [(fanouts, ((key, key ^ 5), share)) for fanouts, key in problem.hops]
+    expected = problem.expected(steps, "replace" if problem.replace else "")
+    pairs = [draws[0] for _, draws in steps[: len(expected)]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*FIRST_EDGES, problem.first_edges)
+        found = ops.typed_temporal_labor_sample_hops(
+            **problem.arguments(dtype, len(expected)), keys=pairs, switch_threshold=share, replace=problem.replace
+        )
+    problem.check(found, expected, dtype)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [([(1, 2)], "keys must hold 2 pairs, one per hop, but holds 1"), ([(1, 2), (3,)], "each hop needs two keys")],
+)
+def test_wrong_keys_are_named(keys: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ops.typed_temporal_labor_sample_hops(**{**right(), "keys": keys})
