@@ -34,8 +34,10 @@ class Meeting:
         self.store: Any = None
         self._next_look = self._last_look = 0.0
         if point is None:
+            # A connection of its own: a thread that waits for a key of another rank holds it meanwhile.
             default = distributed.distributed_c10d._get_default_store()
-            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", default)
+            own = default.clone() if hasattr(default, "clone") else default
+            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", own)
         else:
             self._use, self._group = next(USES[point.place]), store_of_group(point)
 

@@ -6,7 +6,7 @@ The first of the ranks there puts them together when one of them asks for it. Th
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -148,8 +148,9 @@ class MergedColumns:
         counts = take_rows(indptr, ids + 1).long() - starts
         asked = counts if options["edges"] else counts[:0]
         positions = ops.indptr_edge_ids(starts_of(asked), offset=starts[: asked.numel()])
-        arrays = edge_arrays(self.part.columns)
-        return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in arrays.items()}}
+        arrays, names = edge_arrays(self.part.columns), options["names"]
+        wanted = arrays if names is None else {name: arrays[name] for name in names}
+        return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in wanted.items()}}
 
     def _merge(self, ranks: list[int]) -> bool:
         """Put the columns of some ranks together in a new block; return False if memory lacks."""
@@ -157,7 +158,7 @@ class MergedColumns:
         counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
         for rank in ranks:
             ids = self.part.book.ids_of(rank)
-            answer = dict(self._columns_of(rank, ids, edges=False))
+            answer = dict(self.columns_of(rank, ids, edges=False))
             counts[ids] = answer.pop(COUNTS)
             if kinds_of(answer) != kinds_of(arrays):
                 raise ValueError(
@@ -189,8 +190,8 @@ class MergedColumns:
         *outs, ids_out = zip(edge_arrays(self.part.columns), block.tensors[1:], strict=True)
         has_ids = len(ranks) < self.peers.world_size or ids_out[1].dtype != indptr.dtype
         for rank in ranks:
-            for ids in self._pieces_of(rank, indptr.diff()):
-                columns = self._columns_of(rank, ids, edges=True)
+            for ids in split_ids(self.part.book.ids_of(rank), indptr.diff()):
+                columns = self.columns_of(rank, ids, edges=True)
                 places = ops.indptr_edge_ids(starts_of(columns[COUNTS]), offset=indptr[ids])
                 if not has_ids and not torch.equal(columns[ids_out[0]], places):
                     has_ids = True
@@ -200,21 +201,22 @@ class MergedColumns:
                     copy_rows(columns[name], rows, out, places, distinct=True)
         return has_ids
 
-    def _pieces_of(self, rank: int, counts: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield the nodes of a rank, so many at a time that their edges fit into a message."""
-        ids = self.part.book.ids_of(rank)
-        # A node without edges takes room too.
-        ends = (counts[ids] + 1).cumsum(0)
-        bounds = torch.tensor(range(EDGES_AT_ONCE, int(ends[-1]) if len(ends) else 0, EDGES_AT_ONCE))
-        for piece in torch.tensor_split(ids, torch.searchsorted(ends, bounds).tolist()):
-            if piece.numel():
-                yield piece
+    def columns_of(self, rank: int, ids: torch.Tensor, *, edges: bool, names: Sequence[str] | None = None) -> Tensors:
+        """Return columns of a rank, which may be this one.
 
-    def _columns_of(self, rank: int, ids: torch.Tensor, *, edges: bool) -> Tensors:
-        """Return columns of a rank, which may be this one."""
+        Args:
+            rank: Who owns them.
+            ids: The nodes whose columns they are.
+            edges: Whether to return the edges too, and not their number alone.
+            names: The arrays of edges to return; by default, all.
+
+        Raises:
+            RankLostError: A rank was lost.
+        """
+        options = {"edges": edges, "names": names}
         if rank == self.peers.rank:
-            return self._answer({"edges": edges}, {"ids": ids})
-        future = self.peers.ask(self._name, {"edges": edges}, {rank: {"ids": ids}})[rank]
+            return self._answer(options, {"ids": ids})
+        future = self.peers.ask(self._name, options, {rank: {"ids": ids}})[rank]
         return self.peers.wait(rank, future)
 
     def _graph_in(self, tensors: list[torch.Tensor]) -> GraphWithSharedSums:
@@ -242,6 +244,21 @@ def share_columns(part: GraphPart, peers: Peers) -> MergedColumns:
     if found is None or not found.use_again():
         found = SHARED[id(part), id(peers)] = MergedColumns(part, peers)
     return found
+
+
+def split_ids(ids: torch.Tensor, counts: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield some nodes, so many at a time that their edges fit into a message.
+
+    Args:
+        ids: The nodes.
+        counts: The number of edges of each node of the graph.
+    """
+    # A node without edges takes room too.
+    ends = (counts[ids] + 1).cumsum(0)
+    bounds = torch.tensor(range(EDGES_AT_ONCE, int(ends[-1]) if len(ends) else 0, EDGES_AT_ONCE))
+    for piece in torch.tensor_split(ids, torch.searchsorted(ends, bounds).tolist()):
+        if piece.numel():
+            yield piece
 
 
 def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,21 @@ def meet(rank: int, world_size: int, port: int, folder: str, fails: bool) -> Non
     except RankLostError as error:
         end = str(error)
     (Path(folder) / f"{rank}.txt").write_text(end)
+
+
+def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
+    """Be a rank of two: the first waits in the store for what the second writes once the first has answered."""
+    address = f"tcp://127.0.0.1:{port}"
+    distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
+    store = vars(distributed)["distributed_c10d"]._get_default_store()
+    time.sleep(rank)  # the first one waits before its peers have met
+    peers = Peers(start_timeout=20, timeout=20)
+    name = peers.serve("key", lambda options, tensors: {})
+    if rank == 0:
+        store.wait(["key"], timedelta(seconds=15))
+    else:
+        peers.wait(0, peers.ask(name, {}, {0: {}})[0])
+        store.set("key", "")
+    peers.close()
+    peers.join()
+    sys.stdout.write(f"rank {rank} has met the other\n")

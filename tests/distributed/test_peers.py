@@ -225,3 +225,10 @@ def test_a_killed_rank_is_started_again_with_all_others_and_the_epoch_goes_on(tm
     wanted = [digest(batch) for batch in gf.DataLoader(pipe, 0, seed=4)]
     for rank in range(2):
         assert (tmp_path / f"made {rank}.txt").read_text().split() == wanted[rank::2]
+
+
+@pytest.mark.slow
+def test_ranks_meet_while_a_thread_waits_in_the_store_of_the_process_group() -> None:
+    status, printed = run_spawned(f"{MODULE}:wait_for_a_key", 2)
+    assert status == 0, printed
+    assert printed.count("has met the other") == 2
