@@ -3,12 +3,10 @@
 import asyncio
 import hmac
 import socket
-import ssl
-import tempfile
 import threading
 from http import HTTPStatus
-from pathlib import Path
 
+from graphfeed.distributed.certificates import make_context
 from graphfeed.distributed.server_metrics import ServerMetrics
 
 LONGEST_REQUEST = 8192
@@ -150,13 +148,3 @@ def write_response(status: HTTPStatus, text: str, *, with_body: bool) -> bytes:
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (body if with_body else b"")
-
-
-def make_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return what TLS needs; the module `ssl` reads certificates from files alone."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in (("certificate", certificate), ("key", key)):
-            (Path(folder) / name).write_bytes(text)
-        context.load_cert_chain(f"{folder}/certificate", f"{folder}/key")
-    return context

@@ -100,8 +100,10 @@ def new_folder(root: Path) -> Iterator[Path]:
         yield unfinished
         sync_folder(unfinished)
         os.replace(unfinished, root)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:  # as where the disk is full
+            raise OSError(error.errno, f"{error.strerror or error}; nothing is left there", str(root)) from error
         raise
     sync_folder(root.parent)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphfeed.channels.frames import TOKEN_VARIABLE, is_loopback, parse_address
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.certificates import check_root_certificates
 from graphfeed.distributed.flight import (
     FAILED,
     REFUSED,
@@ -71,7 +72,9 @@ class RemoteServer:
         except flight.FlightTimedOutError as error:
             raise LostServerError(f"no answer for {self.timeout:g} s") from error
         except (flight.FlightError, OSError, StopIteration) as error:
-            raise LostServerError(str(error).partition(". gRPC client debug context")[0] or repr(error)) from error
+            text = str(error).partition(". gRPC client debug context")[0] or repr(error)
+            asked = "without TLS" if self.tls_root_certs is None else "over TLS"
+            raise LostServerError(f"{text} (asked {asked})") from error
         return from_batch(batch)
 
     def connect(self) -> Any:
@@ -112,9 +115,16 @@ def check_address(address: str, tls_root_certs: bytes | None) -> str:
         ValueError: It is no address, or others could read what is sent to it.
     """
     place = address.removeprefix(PLAINTEXT)
+    if "://" in place:
+        raise ValueError(
+            f"an address must be 'host:port', or '{PLAINTEXT}host:port' without TLS, but is {address!r}; with "
+            "tls_root_certs, TLS needs no other name"
+        )
     host = parse_address(place)[0].strip("[]")
     if place != address and tls_root_certs is not None:
         raise ValueError(f"{address} asks for no TLS, but tls_root_certs are given; leave one of them out")
+    if tls_root_certs is not None:
+        check_root_certificates(tls_root_certs)
     if place == address and tls_root_certs is None and not is_loopback(host):
         raise ValueError(
             f"others on the way to {address} could read the token and the mini-batches; give tls_root_certs, or write "

@@ -14,6 +14,7 @@ from typing import Any, Self
 from graphfeed.channels.frames import is_loopback
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.distributed.certificates import make_context
 from graphfeed.distributed.flight import (
     ABOUT,
     FAILED,
@@ -105,6 +106,8 @@ class SamplingServer:
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
         self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
         self._check_host(host)
+        if tls is not None:
+            make_context(*tls)
         self._expected = f"Bearer {check_token(token)}".encode()
         self._sides = find_sides(pipe)
         cores = available_cores() if num_workers is None else num_workers

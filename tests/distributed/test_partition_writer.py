@@ -12,6 +12,7 @@ from graphfeed.distributed import partition_columns, partition_writer
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition_layout import FILE_NAME, read_metadata
 from graphfeed.distributed.partition_writer import write_partition
+from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.graph.assign import assign_nodes
 from tests.distributed import graphs
 from tests.scripts import run
@@ -129,3 +130,16 @@ def test_edges_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(names) > 10
     assert [path.relative_to(pieces) for path in sorted(pieces.rglob("*")) if path.is_file()] == names
     assert all((whole / name).read_bytes() == (pieces / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), OSError("12 requested and 3 written")]
+)
+def test_a_full_disk_is_said_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    def fill_disk(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ArrayWriter, "append", fill_disk)
+    with pytest.raises(OSError, match=f"{error.args[-1]}; nothing is left there: '{tmp_path / 'parts'}'"):
+        write_partition(tmp_path / "parts", graphs.plain(), torch.zeros(100, dtype=torch.int64), 1)
+    assert list(tmp_path.iterdir()) == []

@@ -122,6 +122,7 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
         ("node7:5", "write 'grpc://node7:5' where nobody else"),
         ("[fe80::1]:5", "could read the token"),
         ("grpc://10.0.0.2", "an address must be as"),
+        ("grpc+tls://10.0.0.2:5", "an address must be 'host:port', or 'grpc://host:port' without TLS"),
     ],
 )
 def test_the_token_is_not_sent_in_clear_to_other_machines(address: str, error: str) -> None:
