@@ -3,10 +3,13 @@
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +20,18 @@ from graphfeed.loader.executors.process_executor import ProcessExecutor
 from tests import pipelines
 from tests.digests import digests
 from tests.graph_at import GraphAt
+from tests.scripts import REPOSITORY
 
 SEED = 7
+AS_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+"""Open MPI wants these for a test, of its releases 4 and 5."""
 
 
 def threads() -> Executor:
@@ -50,8 +63,35 @@ def dask_cluster() -> Iterator[Executor]:
         yield client.get_executor()
 
 
+class RayExecutor(Executor):
+    """Calls a remote function, as docs/many-machines.md says."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = self.call.remote(fn, *args, **kwargs).future()
+        return future
+
+
+def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+@contextmanager
+def ray_cluster() -> Iterator[Executor]:
+    """Start Ray on this machine, where it is installed; its workers find the tests as modules."""
+    ray = pytest.importorskip("ray")
+    settings = {"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in [str(REPOSITORY), *sys.path] if path)}}
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", runtime_env=settings)
+    try:
+        yield RayExecutor(ray.remote(call))
+    finally:
+        ray.shutdown()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [threads, process_pool, own_processes, dask_cluster])
+@pytest.mark.parametrize("start", [threads, process_pool, own_processes, dask_cluster, ray_cluster])
 def test_every_engine_gives_the_same_mini_batches(start: Callable[[], AbstractContextManager[Executor]]) -> None:
     pipe = pipelines.shuffled()
     expected = [digests(pipe.with_seed(SEED, epoch)) for epoch in range(2)]
@@ -62,6 +102,39 @@ def test_every_engine_gives_the_same_mini_batches(start: Callable[[], AbstractCo
         next(batches)
         del batches
         assert len(digests(loader)) == len(loader)
+
+
+MPI = """
+from pathlib import Path
+from mpi4py.futures import MPIPoolExecutor
+import graphfeed as gf
+from tests import pipelines
+from tests.digests import digests
+if __name__ == "__main__":
+    with MPIPoolExecutor() as executor:
+        assert executor.num_workers == 2
+        found = digests(gf.DataLoader(pipelines.shuffled(), num_workers=2, executor=executor, seed=7))
+    Path("found").write_text(" ".join(found))
+"""
+
+
+@pytest.mark.slow
+def test_workers_of_mpi_give_the_same_mini_batches(tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    if shutil.which("mpiexec") is None:
+        pytest.skip("no mpiexec")
+    (tmp_path / "train.py").write_text(MPI)
+    run = subprocess.run(
+        ["mpiexec", "-n", "3", sys.executable, "-m", "mpi4py.futures", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]), **AS_ROOT},
+    )
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "found").read_text().split() == digests(pipelines.shuffled().with_seed(SEED, 0))
 
 
 OPENED: dict[str, Callable[[str], gf.SamplingGraph]] = {"shared": gf.load_graph, "own": GraphAt}
