@@ -13,6 +13,7 @@ SampleMessage = dict[str, torch.Tensor]
 """How a sample is sent: tensors by name."""
 
 DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+DTYPE_NAMES = {value: str(value).removeprefix("torch.") for value in DTYPES.values()}
 
 
 def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes]]:
@@ -32,8 +33,8 @@ def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes
             raise TypeError(f"a message must be a dict of texts to tensors, but has {name!r}: {type(tensor).__name__}")
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TypeError(f"tensors of a message must be dense, but {name!r} is {tensor.layout}; send its parts")
-        table.append((name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)))
-        buffers.append(as_bytes(tensor.cpu()))
+        table.append((name, DTYPE_NAMES[tensor.dtype], tensor.shape))
+        buffers.append(as_bytes(tensor if tensor.is_cpu else tensor.cpu()))
     return json.dumps(table).encode(), buffers
 
 

@@ -9,6 +9,8 @@ import socket
 import struct
 from math import prod
 
+import torch
+
 from graphfeed.channels.codec import DTYPES, SampleMessage, pack_tensors
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.buffers import as_bytes, empty
@@ -22,6 +24,8 @@ SAMPLE, END, LEAVE = range(3)
 LARGEST_HEADER = 1 << 24
 LARGEST_BYTES = 1 << 34
 """The largest sample; a peer that announces more is not a sender of this library."""
+MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 60
+"""What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -142,16 +146,27 @@ def allocate(header: bytes, size: int) -> SampleMessage:
     Raises:
         ValueError: The header describes no tensors, or tensors that don't have `size` bytes together.
     """
-    try:
-        rows = [(str(name), DTYPES[dtype], shape) for name, dtype, shape in json.loads(header)]
-        table = [(name, dtype, [int(length) for length in shape]) for name, dtype, shape in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError("what came is no sample: its header describes no tensors") from error
-    if any(length < 0 for *_, shape in table for length in shape):
-        raise ValueError("what came is no sample: a shape is negative")
-    if sum(prod(shape) * dtype.itemsize for _, dtype, shape in table) != size:
+    table = read_table(header)
+    if sum(own for *_, own in table) != size:
         raise ValueError(f"what came is no sample: its tensors don't have {size} bytes")
-    return {name: empty(tuple(shape), dtype) for name, dtype, shape in table}
+    return {name: empty(shape, dtype) for name, dtype, shape, _ in table}
+
+
+def read_table(header: bytes) -> list[tuple[str, torch.dtype, tuple[int, ...], int]]:
+    """Return the name, the dtype, the shape and the size in bytes of each tensor that a header describes.
+
+    Raises:
+        ValueError: The header describes no tensors.
+    """
+    try:
+        rows = [(str(name), DTYPES[dtype], tuple(map(int, shape))) for name, dtype, shape in json.loads(header)]
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError("what came is no sample: its header describes no tensors") from error
+    if any(length < 0 for *_, shape in rows for length in shape):
+        raise ValueError("what came is no sample: a shape is negative")
+    if any(len(shape) > MOST_DIMENSIONS or prod(filter(None, shape)) > MOST_VALUES for *_, shape in rows):
+        raise ValueError("what came is no sample: a shape is that of no tensor")
+    return [(name, dtype, shape, prod(shape) * dtype.itemsize) for name, dtype, shape in rows]
 
 
 def read_exactly(sock: socket.socket, size: int) -> bytes:

@@ -1,12 +1,11 @@
 """What a sampling server and its readers say to each other over Arrow Flight.
 
 A reader asks for one mini-batch at a time, by a ticket in JSON: the fingerprint of the stages that make it, the seed,
-the epoch and the index. The answer is a record batch with one row and a column for each tensor. A reader without the
-pipeline first asks which mini-batches there are. Nothing is pickled.
+the epoch and the index. The answer is a record batch, whose one column has the tensors as its buffers. A reader without
+the pipeline first asks which mini-batches there are. Nothing is pickled.
 """
 
 import json
-import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,23 +13,35 @@ from typing import Any
 import numpy as np
 
 from graphfeed.channels.codec import pack_tensors
-from graphfeed.channels.frames import allocate
+from graphfeed.channels.frames import read_table
 from graphfeed.datapipes.datapipe import Datapipe, Ranked
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.buffers import POOL
 from graphfeed.ops.optional import import_optional
 from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.storage.memory.shared import from_bytes
 
-MADE, REFUSED, FAILED = b"made", b"refused", b"failed"
+MADE, REFUSED, FAILED = "made", "refused", "failed"
 """What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
 
 ABOUT = b"about "
 """What a question about the server's pipeline begins with."""
 
-OFFSETS = struct.Struct("=qq")
-"""Where the one row of a column begins, and where it ends."""
+FORMAT = 2
+"""The format of the answers. The first one had a column for each tensor."""
+FORMAT_HEADER = "graphfeed-format"
+"""The header of a request that names the format which its reader can read; without one, that is the first."""
+OTHER_FORMAT = (
+    "the other side has mini-batches in format {there}, and this one in format {here}; install the same release of "
+    "graphfeed on both"
+)
+
+COLUMN = "minibatch"
+EMPTY_ROW = bytes(16)
+"""The one row of the column: Arrow's view of no bytes."""
+NOTHING = np.empty(0, dtype=np.uint8)
 
 LARGEST_TICKET = 1 << 20
 """How many bytes a ticket may have; those of large pipelines have a few thousand."""
@@ -163,60 +174,65 @@ def are_counts(values: list[Any]) -> bool:
     return all(type(value) is int and value >= 0 for value in values)
 
 
-def to_batch(kind: bytes, value: Any) -> Any:
-    """Return an answer as a record batch, which is sent straight from the tensors' memory."""
+def to_batch(kind: str, value: Any) -> Any:
+    """Return an answer as a record batch, which is sent straight from the tensors' memory.
+
+    It has one column, whose buffers are a head, a table of the tensors, and the tensors. A column for each tensor would
+    take both sides several times as long. The one row is empty: a record batch without rows is not sent.
+    """
     arrow = import_optional("pyarrow", "a sampling server", "")
     tree, tensors = pack_minibatch(value)
-    header, parts = pack_tensors(tensors)
-    kind_of_columns = arrow.large_binary()
-    columns = [
-        arrow.Array.from_buffers(
-            kind_of_columns, 1, [None, arrow.py_buffer(OFFSETS.pack(0, part.size)), arrow.py_buffer(part)]
-        )
-        for part in parts
-    ]
-    metadata = {b"kind": kind, b"tree": json.dumps(tree).encode(), b"tensors": header}
-    if not columns:
-        columns, tensors = [arrow.nulls(1)], {"": None}  # type: ignore[dict-item]
-    return arrow.record_batch(
-        columns,
-        schema=arrow.schema(
-            [(name, column.type) for name, column in zip(tensors, columns, strict=True)], metadata=metadata
-        ),
-    )
+    table, parts = pack_tensors(tensors)
+    head = json.dumps([FORMAT, kind, tree]).encode()
+    views = arrow.binary_view()
+    column = arrow.Array.from_buffers(views, 1, [None, *map(arrow.py_buffer, (EMPTY_ROW, head, table, *parts))])
+    return arrow.RecordBatch.from_arrays([column], schema=arrow.schema([(COLUMN, views)]))
 
 
-def from_batch(batch: Any) -> tuple[bytes, Any]:
+def from_batch(batch: Any) -> tuple[str, Any]:
     """Return the kind of an answer, and its value, whose tensors are this process's own.
 
     Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
 
     Raises:
-        ValueError: It is no answer of a sampling server.
+        ValueError: It is no answer of a sampling server, or one of another release.
     """
-    metadata = batch.schema.metadata or {}
-    if not metadata.keys() >= {b"kind", b"tree", b"tensors"} or batch.num_rows != 1:
-        raise ValueError("what came is no answer of a sampling server")
-    parts = [bytes_of(column) for column in batch.columns if column.null_count == 0]
-    tensors = allocate(metadata[b"tensors"], sum(part.size for part in parts))
-    for tensor, part in zip(tensors.values(), parts, strict=True):
-        as_bytes(tensor)[:] = part
-    return metadata[b"kind"], unpack_minibatch(json.loads(metadata[b"tree"]), tensors)
+    head, table, *parts = pieces_of(batch)
+    try:
+        version, kind, tree = json.loads(head.tobytes())
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError("what came is no answer of a sampling server") from error
+    if version != FORMAT:
+        raise ValueError(OTHER_FORMAT.format(there=version, here=FORMAT))
+    rows = read_table(table.tobytes())
+    if [size for *_, size in rows] != [part.size for part in parts]:
+        raise ValueError("what came is no answer of a sampling server: its tensors have other sizes than it says")
+    tensors = {
+        name: from_bytes(copy_pooled(part), dtype, shape)
+        for (name, dtype, shape, _), part in zip(rows, parts, strict=True)
+    }
+    return kind, unpack_minibatch(tree, tensors)
 
 
-def bytes_of(column: Any) -> Bytes:
-    """Return the bytes in the one row of a column, where they lie; `column[0]` would copy them.
+def pieces_of(batch: Any) -> list[Bytes]:
+    """Return the buffers of an answer, where they lie: the head, the table, and the tensors.
 
     Raises:
-        ValueError: The column has none.
+        ValueError: It is no answer of a sampling server, or one of another release.
     """
-    buffers = column.buffers()
-    if len(buffers) != 3 or column.offset or str(column.type) != "large_binary":
-        raise ValueError(f"what came is no answer of a sampling server: a column of {column.type}")
-    begin, end = OFFSETS.unpack_from(buffers[1])
-    held = 0 if buffers[2] is None else buffers[2].size
-    if not 0 <= begin <= end <= held:
-        raise ValueError(f"what came is no answer of a sampling server: bytes {begin} to {end} of {held}")
-    if begin == end:
-        return np.empty(0, dtype=np.uint8)
-    return np.frombuffer(buffers[2], np.uint8, end - begin, begin)
+    if b"tensors" in (batch.schema.metadata or {}):
+        raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
+    columns = batch.columns
+    if len(columns) != 1 or str(columns[0].type) != "binary_view":
+        raise ValueError(f"what came is no answer of a sampling server, but {batch.schema}")
+    pieces = columns[0].buffers()[2:]
+    if len(pieces) < 2:
+        raise ValueError(f"what came is no answer of a sampling server: it has {len(pieces)} buffers")
+    return [np.frombuffer(piece, np.uint8) if piece else NOTHING for piece in pieces]
+
+
+def copy_pooled(data: Bytes) -> Bytes:
+    """Return a copy of bytes in pooled memory."""
+    memory: Bytes = POOL.empty(data.size, np.uint8)
+    memory[:] = data
+    return memory

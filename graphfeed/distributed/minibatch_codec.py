@@ -14,11 +14,13 @@ Tree: TypeAlias = Any
 
 OBJECTS = {cls.__name__: cls for cls in (MiniBatch, SampledSubgraph, CSCFormatBase)}
 """The classes that are sent, attribute by attribute."""
-PLAIN = (type(None), bool, int, float, str)
+PLAIN = frozenset((type(None), bool, int, float, str))
+Place: TypeAlias = "tuple[Place, object] | None"
+"""The name of a value, behind the place of what it is in; a text, only where one is needed."""
 
 
 def pack_minibatch(minibatch: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
-    """Return a mini-batch as a tree for JSON, and its tensors by their place in it.
+    """Return a mini-batch as a tree for JSON, and its tensors by their numbers in it.
 
     A tensor that occurs twice is sent once. Beside tensors there may be dicts, lists, tuples, texts, numbers, bools and
     None, at any depth.
@@ -28,44 +30,48 @@ def pack_minibatch(minibatch: Any) -> tuple[Tree, dict[str, torch.Tensor]]:
 
     Example:
         >>> pack_minibatch(MiniBatch(seeds=torch.tensor([5])))[1]
-        {'minibatch.seeds': tensor([5])}
+        {'0': tensor([5])}
     """
     tensors: dict[str, torch.Tensor] = {}
-    names: dict[int, str] = {}
-    return pack(minibatch, "minibatch", tensors, names), tensors
+    return pack(minibatch, (None, "minibatch"), tensors, {}), tensors
 
 
-def pack(value: Any, place: str, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
+def pack(value: Any, place: Place, tensors: dict[str, torch.Tensor], names: dict[int, str]) -> Tree:
     """Return the tree of a value, and add its tensors to those by name; `names` has the names by a tensor's id."""
-
-    def inside(part: Any, name: object) -> Tree:
-        return pack(part, f"{place}.{name}", tensors, names)
-
     kind = type(value)
     if kind in PLAIN:
         return value
-    dense = kind is torch.Tensor and value.layout is torch.strided and not value.is_quantized
-    if dense and not value.requires_grad:
-        if id(value) not in names:
-            while place in tensors:
-                place += "'"  # the keys 1 and "1" of one dict
-            names[id(value)] = place
-            tensors[place] = value
-        return ["tensor", names[id(value)]]
+    if kind is torch.Tensor and value.layout is torch.strided and not (value.requires_grad or value.is_quantized):
+        name = names.get(id(value))
+        if name is None:
+            name = names[id(value)] = str(len(tensors))
+            tensors[name] = value
+        return ["tensor", name]
+    if kind is dict:
+        keys = [pack(key, (place, "key"), tensors, names) for key in value]
+        parts = [pack(part, (place, key), tensors, names) for key, part in value.items()]
+        return ["dict", *zip(keys, parts, strict=True)]
+    if OBJECTS.get(kind.__name__) is kind:
+        return [kind.__name__, *[(key, pack(part, (place, key), tensors, names)) for key, part in vars(value).items()]]
+    if kind is list or kind is tuple:
+        return [kind.__name__, *[pack(part, (place, key), tensors, names) for key, part in enumerate(value)]]
     if kind is Key:
         return ["Key", value.seed, value.epoch, value.index]
-    if kind in (list, tuple):
-        return [kind.__name__, *(inside(part, number) for number, part in enumerate(value))]
-    if kind is dict:
-        return ["dict", *([inside(name, "key"), inside(part, name)] for name, part in value.items())]
-    if OBJECTS.get(kind.__name__) is kind:
-        return [kind.__name__, *([name, inside(part, name)] for name, part in vars(value).items())]
     raise TypeError(
-        f"{place} is a {kind.__name__}, which a sampling server can't send: mini-batches may hold dense tensors "
-        "without gradients, "
+        f"{describe(place)} is a {kind.__name__}, which a sampling server can't send: mini-batches may hold dense "
+        "tensors without gradients, "
         "dicts, lists, tuples, texts, numbers and None; let the stage that adds it run behind the cut, by "
         "runs_in = graphfeed.Placement.MAIN"
     )
+
+
+def describe(place: Place) -> str:
+    """Return a place as text."""
+    names: list[str] = []
+    while place is not None:
+        place, name = place
+        names.append(str(name))
+    return ".".join(reversed(names))
 
 
 def unpack_minibatch(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
@@ -76,7 +82,7 @@ def unpack_minibatch(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
     """
     try:
         return unpack(tree, tensors)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"what came is no mini-batch: {type(error).__name__}: {error}") from error
 
 

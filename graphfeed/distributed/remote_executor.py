@@ -12,6 +12,8 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.distributed.certificates import check_root_certificates
 from graphfeed.distributed.flight import (
     FAILED,
+    FORMAT,
+    FORMAT_HEADER,
     REFUSED,
     Cut,
     check_token,
@@ -45,7 +47,10 @@ class RemoteServer:
     def __init__(self, address: str, token: str, tls_root_certs: bytes | None, timeout: float) -> None:
         self.address, self.timeout = check_address(address, tls_root_certs), timeout
         self.tls_root_certs = tls_root_certs
-        self.headers = [(b"authorization", f"Bearer {token}".encode())]
+        self.headers = [
+            (b"authorization", f"Bearer {token}".encode()),
+            (FORMAT_HEADER.encode(), str(FORMAT).encode()),
+        ]
         self.at_work = 0
         """How many mini-batches it was asked for and has not sent."""
         self.num_losses = 0
@@ -55,7 +60,7 @@ class RemoteServer:
         self.client: Any = None
         self.connecting = threading.Lock()
 
-    def ask(self, ticket: bytes) -> tuple[bytes, Any]:
+    def ask(self, ticket: bytes) -> tuple[str, Any]:
         """Return the kind of the answer, and the answer.
 
         Raises:

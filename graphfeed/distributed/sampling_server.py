@@ -18,7 +18,10 @@ from graphfeed.distributed.certificates import make_context
 from graphfeed.distributed.flight import (
     ABOUT,
     FAILED,
+    FORMAT,
+    FORMAT_HEADER,
     MADE,
+    OTHER_FORMAT,
     REFUSED,
     Cut,
     check_token,
@@ -335,6 +338,11 @@ def flight_server(flight: Any, server: SamplingServer, location: str, certificat
         if not server.authenticate(headers):
             server.note("unauthenticated", f"{info.method.name} without the right token")
             raise flight.FlightUnauthenticatedError("the token is missing or wrong")
+        there = (headers.get(FORMAT_HEADER) or ["1"])[0]
+        if there != str(FORMAT):
+            reason = OTHER_FORMAT.format(there=there, here=FORMAT)
+            server.note("refused", reason)
+            raise flight.FlightServerError(reason)
 
     def do_get(_: Any, context: Any, ticket: Any) -> Any:
         batch = server.answer(ticket.ticket, context.is_cancelled)

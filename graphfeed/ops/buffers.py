@@ -148,6 +148,10 @@ def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
     """Return the bytes of a CPU tensor as a NumPy array, which may start at any byte."""
+    if tensor.dtype in NUMPY_DTYPES and tensor.is_contiguous() and not tensor.requires_grad and not tensor.is_neg():
+        # In a third of the time, and without releasing the GIL, as each of torch's own functions does.
+        viewed: NDArray[np.uint8] = tensor.numpy().reshape(-1).view(np.uint8)
+        return viewed
     return flat_bytes(tensor).numpy()
 
 

@@ -88,6 +88,10 @@ def test_samples_come_back(pair: Pair) -> None:
         (b'[["a", "no type", [1]]]', 8),
         (b'[["a", "int64"]]', 8),
         (b"[1]", 8),
+        (b"[" * 100_000, 8),
+        (b'[["a", "uint8", [0, 1e400]]]', 0),
+        (b'[["a", "uint8", [0, 9223372036854775808]]]', 0),
+        (b'[["a", "uint8", [' + b"1, " * 64 + b"1]]]", 1),
     ],
 )
 def test_what_is_no_sample_is_refused(pair: Pair, header: bytes, size: int) -> None:

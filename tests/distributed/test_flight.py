@@ -1,21 +1,22 @@
 """What servers and readers say to each other."""
 
 import json
-import struct
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.distributed.flight import (
+    FORMAT,
     LARGEST_TICKET,
     MADE,
-    bytes_of,
     check_token,
     describe_cut,
     from_batch,
     pack_cuts,
+    pieces_of,
     read_question,
     read_ticket,
     to_batch,
@@ -113,30 +114,115 @@ def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
         unpack_cuts(packed)
 
 
-def test_the_bytes_of_an_answer_are_read_where_they_lie() -> None:
-    batch = to_batch(MADE, gf.MiniBatch(seeds=torch.arange(100_000), labels=torch.empty(0)))
-    seeds, labels = (batch.column(batch.schema.names.index(f"minibatch.{name}")) for name in ("seeds", "labels"))
-    assert bytes_of(seeds).ctypes.data == seeds.buffers()[2].address
-    assert bytes_of(labels).size == 0
+def test_the_tensors_of_an_answer_are_sent_from_where_they_lie_and_copied_on_receipt() -> None:
+    seeds = torch.arange(100_000)
+    batch = to_batch(MADE, gf.MiniBatch(seeds=seeds, labels=torch.empty(0)))
+    labels, sent = pieces_of(batch)[2:]
+    assert labels.size == 0
+    assert sent.ctypes.data == seeds.data_ptr()
     kind, minibatch = from_batch(batch)
     assert kind == MADE
     assert minibatch.seeds.tolist() == list(range(100_000))
     minibatch.seeds += 1  # tensors are this process's own
-    assert from_batch(batch)[1].seeds[0] == 0
+    assert seeds[0] == 0
+
+
+def test_tensors_of_every_kind_arrive_aligned() -> None:
+    value = {
+        "turned": torch.arange(6).reshape(2, 3).t(),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "negative": torch.tensor([1 + 2j]).conj().imag,
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False]),
+        "one": torch.tensor(2.5),
+        "none": torch.empty(0, 4),
+        "apart": torch.arange(10)[::5][:1],
+        "large": torch.arange(20_000, dtype=torch.int32),
+    }
+    found = from_batch(through_the_wire(to_batch(MADE, value)))[1]
+    assert found.keys() == value.keys()
+    assert all(torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in value.items())
+    assert all(tensor.data_ptr() % tensor.dtype.itemsize == 0 for tensor in found.values())
+
+
+def through_the_wire(batch: Any) -> Any:
+    return arrow.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+def answer_of(head: Any, table: Any, *parts: bytes) -> Any:
+    texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, table)]
+    buffers = [None, *map(arrow.py_buffer, (bytes(16), *texts, *parts))]
+    return column_of(arrow.Array.from_buffers(arrow.binary_view(), 1, buffers))
+
+
+def column_of(*columns: Any) -> Any:
+    return arrow.record_batch(list(columns), names=[str(number) for number in range(len(columns))])
+
+
+HEAD = [FORMAT, MADE, ["list", ["tensor", "0"], ["tensor", "1"]]]
+TABLE = [["0", "int32", [2]], ["1", "uint8", [4]]]
+
+
+def test_an_answer_by_hand_is_read() -> None:
+    kind, (one, other) = from_batch(answer_of(HEAD, TABLE, bytes(8), b"1234"))
+    assert kind == MADE
+    assert one.tolist() == [0, 0]
+    assert other.tolist() == [49, 50, 51, 52]
 
 
 @pytest.mark.parametrize(
-    "offsets", [(-1, 4), (0, 9), (5, 4), (9, 9), (-(1 << 63), (1 << 63) - 1)], ids=lambda offsets: str(offsets)
+    "batch",
+    [
+        column_of(arrow.array([1])),
+        column_of(arrow.array([b"1"])),
+        column_of(arrow.array([b"1"], arrow.binary_view())),
+        column_of(*2 * [answer_of(HEAD, TABLE, bytes(8), bytes(4)).column(0)]),
+        answer_of(b"", TABLE, bytes(8), bytes(4)),
+        answer_of(b"\xff", TABLE, bytes(8), bytes(4)),
+        answer_of(b"[" * 100_000, TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, MADE], TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, MADE, ["tensor", "2"]], TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, MADE, ["tensor", []]], TABLE, bytes(8), bytes(4)),
+        answer_of(HEAD, b"", bytes(8), bytes(4)),
+        answer_of(HEAD, b"[" * 100_000, bytes(8), bytes(4)),
+        answer_of(HEAD, 3, bytes(8), bytes(4)),
+        answer_of(HEAD, TABLE, bytes(8)),
+        answer_of(HEAD, TABLE, bytes(4), bytes(8)),
+        answer_of(HEAD, TABLE, bytes(11), b"1"),
+        answer_of(HEAD, TABLE, bytes(8), bytes(4), bytes(4)),
+        answer_of(HEAD, [["0", "object", [2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [-2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [-1, -2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [1 << 62]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [float("inf")]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", ["x"]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", 2], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [0, 1 << 80]], TABLE[1]], b"", bytes(4)),
+        answer_of(HEAD, [["0", "int32", [2] + [1] * 200], TABLE[1]], bytes(8), bytes(4)),
+    ],
 )
-def test_offsets_out_of_range_are_refused(offsets: tuple[int, int]) -> None:
-    batch = arrow.record_batch([arrow.array([b"12345678"], arrow.large_binary())], names=["x"])
-    sent = batch.serialize().to_pybytes().replace(struct.pack("=qq", 0, 8), struct.pack("=qq", *offsets))
-    column = arrow.ipc.read_record_batch(arrow.py_buffer(sent), batch.schema).column(0)
-    with pytest.raises(ValueError, match=f"bytes {offsets[0]} to {offsets[1]} of 8"):
-        bytes_of(column)
+def test_an_answer_that_does_not_fit_together_is_refused(batch: Any) -> None:
+    with pytest.raises(ValueError, match="what came is no"):
+        from_batch(batch)
 
 
-@pytest.mark.parametrize("column", [arrow.array([1]), arrow.array([b"1"]), arrow.array([[b"1"]])], ids=str)
-def test_a_column_of_another_type_is_refused(column: Any) -> None:
-    with pytest.raises(ValueError, match="a column of"):
-        bytes_of(column)
+def test_an_answer_in_another_format_is_refused_by_its_format() -> None:
+    first = column_of(arrow.nulls(1)).replace_schema_metadata({"kind": MADE, "tree": "null", "tensors": "[]"})
+    for batch, there in ((first, 1), (answer_of([3, MADE, "anything"], [], b""), 3)):
+        with pytest.raises(ValueError, match=rf"in format {there}, and this one in format {FORMAT}; install the same"):
+            from_batch(batch)
+
+
+def test_broken_bytes_are_an_error_or_a_value_and_no_crash() -> None:
+    batch = to_batch(MADE, next(iter(pipelines.homogeneous())))
+    sent = np.frombuffer(batch.serialize(), np.uint8)
+    generator = np.random.default_rng(0)
+    refused = 0
+    for _ in range(500):
+        broken = sent.copy()
+        broken[generator.integers(sent.size, size=3)] ^= generator.integers(1, 256, size=3, dtype=np.uint8)
+        try:
+            from_batch(arrow.ipc.read_record_batch(arrow.py_buffer(broken), batch.schema))
+        except (ValueError, OSError):
+            refused += 1
+    assert refused > 20

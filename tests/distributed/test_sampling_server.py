@@ -11,6 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer, sampling_server
+from graphfeed.distributed.flight import import_flight, write_question
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import make_certificate
@@ -91,6 +92,17 @@ def test_a_wrong_token_is_refused(server: SamplingServer, token: str) -> None:
     error = ValueError if token == "" else PermissionError
     with pytest.raises(error, match="token"):
         read(pipelines.shuffled(), server, token)
+
+
+@pytest.mark.parametrize("headers", [[], [(b"graphfeed-format", b"3")]], ids=["first format", "later format"])
+def test_readers_of_another_format_are_told_so(server: SamplingServer, headers: list[tuple[bytes, bytes]]) -> None:
+    flight = import_flight()
+    there = 3 if headers else 1
+    options = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", f"Bearer {TOKEN}".encode()), *headers])
+    with flight.FlightClient(f"grpc://{server.address}") as client:
+        error = rf"in format {there}, and this one in format 2; install the same release"
+        with pytest.raises(flight.FlightError, match=error):
+            client.do_get(flight.Ticket(write_question((0, 1))), options).read_chunk()
 
 
 def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.buffers import NUMPY_DTYPES, as_bytes
 from graphfeed.ops.checks import check_can_pin
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock
@@ -212,6 +212,9 @@ def to_bytes(tensor: torch.Tensor) -> tuple[NDArray[np.uint8], torch.dtype, tupl
 
 def from_bytes(data: NDArray[np.uint8], dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     """Return a tensor that views bytes."""
+    known = NUMPY_DTYPES.get(dtype)
+    if known is not None and data.size:
+        return torch.from_numpy(data.view(known).reshape(shape))
     return torch.from_numpy(data).view(dtype).reshape(shape) if data.size else torch.empty(shape, dtype=dtype)
 
 
