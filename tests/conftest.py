@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 
@@ -52,9 +52,20 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [found for found in (yield) if type(found) is pytest.Module]
 
 
+def parameters_of(item: pytest.Item) -> Iterable[object]:
+    """Return the values with which a test is called."""
+    called = getattr(item, "callspec", None)
+    return called.params.values() if called else ()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what compiles CUDA; begin with what takes longest where processes share the tests."""
+    """Mark what compiles CUDA, or kernels twice; begin with what takes longest where processes share the tests.
+
+    Kernels for ids of 32 bits are compiled beside those for 64, which takes as long as all tests of them.
+    """
     for item in items:
+        if any(value is torch.int32 for value in parameters_of(item)):
+            item.add_marker("slow")
         if item.path.stem.endswith("_cuda") or "cuda" in getattr(item, "fixturenames", ()):
             item.add_marker("compile")
     if hasattr(config, "workerinput"):

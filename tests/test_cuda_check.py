@@ -14,6 +14,7 @@ from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of, import_launch
 MODULE = sys.modules["graphfeed.cuda_check"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_command_says_what_is_missing_and_fails() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -284,6 +284,7 @@ def check_links(truth: Truth, batch: gf.MiniBatch, ratio: int) -> None:
             assert not {tuple(pair) for pair in found} & {tuple(pair) for pair in pairs.tolist()}
 
 
+@pytest.mark.slow
 @given(st.one_of(homogeneous(), heterogeneous()), st.integers(1, 3))
 def test_predicted_links_are_not_among_the_edges(truth: Truth, ratio: int) -> None:
     sets = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 # The dependencies come first: what they do on import is not ours.
+pytestmark = pytest.mark.slow
 PROGRAM = """
 import json, logging, multiprocessing, os, random, signal, sys, threading, warnings
 import numpy, torch
@@ -64,7 +65,6 @@ def report() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_it_changes_nothing(report: dict[str, Any]) -> None:
     assert report["changed"] == []
 

@@ -11,6 +11,7 @@ def test_a_mini_batch_that_was_not_sampled_is_refused() -> None:
         next(iter(ToSamplerOutput(gf.ItemSampler(gf.ItemSet(3, names="seeds"), 1))))
 
 
+@pytest.mark.slow  # compiles kernels for them
 def test_ids_of_32_bits_become_those_of_64() -> None:
     indptr, indices = torch.tensor([0, 2, 2, 2], dtype=torch.int32), torch.tensor([1, 2], dtype=torch.int32)
     seeds = gf.ItemSampler(gf.ItemSet(torch.tensor([0]), names="seeds"), 1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops.sampling.sample_neighbors import MAX_LOOK_BACK
 from tests import reference
-from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
+from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, TYPE_DTYPES, Graph, graphs_and_seeds, strided
 
 INDPTR = torch.tensor([0, 3, 3, 8])
 
@@ -52,7 +52,7 @@ def test_equal_to_the_reference(
     assert columns_of(picks) == expected
 
 
-@pytest.mark.parametrize("type_dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("type_dtype", TYPE_DTYPES)
 @given(graphs_and_seeds(), st.data(), KEYS, st.booleans(), st.booleans())
 def test_equal_to_the_reference_by_type(
     type_dtype: torch.dtype,

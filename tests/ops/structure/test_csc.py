@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
-from tests.ops.graphs import DEGREES, ID_DTYPES, strided
+from tests.ops.graphs import DEGREES, ID_DTYPES, TYPE_DTYPES, strided
 
-TYPE_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
 INDPTR = torch.tensor([0, 2, 2, 3])
 INDICES = torch.tensor([2, 0, 1])
 

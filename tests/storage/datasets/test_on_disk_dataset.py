@@ -98,6 +98,7 @@ def test_sampled_edges_have_their_own_weights_and_features(folder: Path) -> None
         assert source.tolist() == [on_disk.SOURCES[row]]
 
 
+@pytest.mark.slow  # compiles kernels for ids of 32 bits, which such data sets have
 def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Path) -> None:
     dataset = gf.OnDiskDataset(typed).load()
     graph = dataset.graph
@@ -122,7 +123,7 @@ def test_sampled_edges_with_types_have_their_own_weights_and_features(typed: Pat
 
 
 @pytest.mark.parametrize("edges", ["npy", "pt", "csv"])
-@pytest.mark.parametrize("auto_cast", [True, False])
+@pytest.mark.parametrize("auto_cast", [pytest.param(True, marks=pytest.mark.slow), False])  # to ids of 32 bits
 def test_pairs_of_a_task_are_sampled_whatever_the_format_and_the_dtype(
     tmp_path: Path, edges: str, auto_cast: bool
 ) -> None:

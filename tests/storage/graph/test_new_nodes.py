@@ -80,6 +80,7 @@ def test_a_seed_that_is_there_twice_has_two_equal_trees() -> None:
     assert rows[trees == 0].tolist() == rows[trees == 2].tolist()
 
 
+@pytest.mark.slow  # compiles kernels for them
 def test_ids_of_32_bits_keep_their_dtype() -> None:
     graph = make_graph()
     small = gf.fused_csc_sampling_graph(graph.csc_indptr.int(), graph.indices.int())

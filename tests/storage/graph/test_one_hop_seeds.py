@@ -54,9 +54,10 @@ def test_seeds_may_be_array_likes(convert: Callable[[torch.Tensor], Any], method
 
 @each_kind
 def test_typed_seeds_may_be_array_likes_of_other_types(convert: Callable[[torch.Tensor], Any]) -> None:
-    graph = gf.from_coo({"a:b:a": EDGES.int(), "a:c:d": EDGES.int()}, {"a": 5, "d": 5})
-    expected = graph.sample_neighbors({"a": IDS.int(), "d": IDS.int()}, torch.tensor([1]), key=5)
-    assert_same(vars(graph.sample_neighbors({"a": convert(IDS), "d": IDS}, torch.tensor([1]), key=5)), vars(expected))
+    graph = gf.from_coo({"a:b:a": EDGES, "a:c:d": EDGES}, {"a": 5, "d": 5})
+    expected = graph.sample_neighbors({"a": IDS, "d": IDS}, torch.tensor([1]), key=5)
+    seeds = {"a": convert(IDS), "d": IDS.int()}
+    assert_same(vars(graph.sample_neighbors(seeds, torch.tensor([1]), key=5)), vars(expected))
 
 
 @pytest.mark.parametrize("wrong", [5, -1, 2**32, 2**32 + 3])
