@@ -72,7 +72,8 @@ def run(options: Any) -> None:
         say(f"serving {pipe!r} at {server.address}")
         if health is not None:
             say(f"health and metrics at {server.serve_health(health[0].strip('[]'), health[1])}")
-        ended.wait()
+        while not ended.wait(1):  # the system may give a signal to another thread, which does not wake this one
+            pass
         say(f"stopped after {server.num_made} mini-batches")
 
 

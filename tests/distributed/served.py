@@ -1,5 +1,6 @@
 """Sampling servers in processes of their own, which tests kill and stop."""
 
+import re
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import graphfeed as gf
+from tests.distributed.ranks import Program, start_program
 from tests.scripts import REPOSITORY
 
 TOKEN = "a secret of the tests"
@@ -44,16 +46,57 @@ class Served:
         return printed.splitlines()
 
 
-@contextmanager
-def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[Served]]:
-    """Start servers of one of the pipelines that many tests run."""
+@dataclass
+class ForkedServer:
+    """A server that was forked from a process that had imported all."""
+
+    process: Program
+    address: str
+
+    def end(self) -> list[str]:
+        """End the server as a terminal would; return what it printed."""
+        self.process.send_signal(signal.SIGCONT)
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60)
+        return self.process.printed().splitlines()
+
+
+def arguments(folder: object, name: str) -> list[str]:
+    """Write a script with one of the pipelines that many tests run; return the command that serves it."""
     script, token = f"{folder}/{name}.py", f"{folder}/token"
     with open(script, "w") as file:
         file.write(PIPELINE.format(name=name))
     with open(token, "w") as file:
         file.write(TOKEN + "\n")
-    command = [sys.executable, "-m", "graphfeed", "serve", script, "--bind", "127.0.0.1:0", "--token-file", token]
-    command += ["--health-bind", "127.0.0.1:0"]
+    return ["serve", script, "--bind", "127.0.0.1:0", "--token-file", token, "--health-bind", "127.0.0.1:0"]
+
+
+def address_of(server: Program) -> str:
+    """Wait for a server to print its address."""
+    give_up = time.monotonic() + 60
+    while not (found := re.findall(r"^serving .* (\S+)\n", server.printed(), re.MULTILINE)):
+        assert not server.wait(0.05), server.printed()
+        assert time.monotonic() < give_up, "a server does not begin"
+    return str(found[0])
+
+
+@contextmanager
+def forked_servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[ForkedServer]]:
+    """Start servers as `servers` does, without starting interpreters."""
+    text = "import sys; from graphfeed.__main__ import main; sys.exit(main({}))"
+    programs = [start_program(text.format(arguments(folder, name))) for _ in range(count)]
+    try:
+        yield [ForkedServer(program, address_of(program)) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+            assert program.wait(60)
+
+
+@contextmanager
+def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[list[Served]]:
+    """Start servers of one of the pipelines that many tests run."""
+    command = [sys.executable, "-m", "graphfeed", *arguments(folder, name)]
     processes = [
         subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(count)

@@ -8,9 +8,24 @@ import pytest
 import graphfeed as gf
 from graphfeed.__main__ import main
 from tests import pipelines
-from tests.distributed.served import TOKEN, loader, open_call, servers
+from tests.distributed.ranks import start_program
+from tests.distributed.served import TOKEN, arguments, loader, open_call, servers
 
 pytest.importorskip("pyarrow")
+
+INTERRUPTED = """
+import signal, sys, threading, time
+from graphfeed.__main__ import main
+
+def interrupt():
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+sys.exit(main({arguments}))
+"""
 
 
 @pytest.mark.slow
@@ -28,6 +43,16 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
     assert lines[0].startswith("refused: the loader's pipeline is another one than the server's: drop_last")
     assert lines[-2] == "refused: DO_GET without the right token"
     assert lines[-1] == "stopped after 10 mini-batches"
+
+
+@pytest.mark.slow
+def test_a_signal_that_the_system_gives_to_another_thread_ends_it(tmp_path: Path) -> None:
+    program = start_program(INTERRUPTED.format(arguments=arguments(tmp_path, "homogeneous")))
+    try:
+        assert program.wait(20), program.printed()
+    finally:
+        program.kill()
+    assert program.printed().endswith("stopped after 0 mini-batches\n")
 
 
 @pytest.mark.slow
