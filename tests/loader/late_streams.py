@@ -57,7 +57,10 @@ class Late(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def copy_into(target: Pretended, source: torch.Tensor) -> Pretended:
     """Put a copy into memory on the device off; what it reads may be overwritten meanwhile, if it is pinned."""
     stream = current_stream(target.device)
-    held = source if EmulatedCuda.memory.holds_all(source) else source.clone()
+    held = source
+    if not EmulatedCuda.memory.holds_all(source):
+        EmulatedCuda.waits.append("copy_ out of memory that is not page-locked")
+        held = source.clone()
     target.held.fill_(OTHER_VALUE)
 
     def copy() -> None:

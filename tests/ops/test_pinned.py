@@ -204,7 +204,16 @@ def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypat
     ops.cumulate_weights(torch.tensor([0, 2]), torch.ones(2))
 
 
-def test_a_device_is_waited_for_before_memory_is_unlocked(runtime: LockedMemory) -> None:
+def test_a_device_is_waited_for_before_memory_is_unlocked(
+    runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlock, known = runtime.cudaHostUnregister, []
+
+    def unlock_and_tell(address: int) -> int:
+        known.append(pinned.is_locked_in_place(tensor))
+        return unlock(address)
+
+    monkeypatch.setattr(runtime, "cudaHostUnregister", unlock_and_tell)
     with emulated_runtime.installed() as order:
         tensor, owner = alone(1), Owner()
         ops.pin_in_place(tensor, owner)
@@ -213,6 +222,8 @@ def test_a_device_is_waited_for_before_memory_is_unlocked(runtime: LockedMemory)
         gc.collect()
         assert order.faults == []
     assert runtime.locked == {}
+    # No other thread takes it for locked while it no longer is.
+    assert known == [False]
 
 
 def test_another_tensor_takes_the_place_of_the_one_before(runtime: LockedMemory) -> None:
@@ -224,34 +235,75 @@ def test_another_tensor_takes_the_place_of_the_one_before(runtime: LockedMemory)
     with pytest.raises(RuntimeError, match="CUDA can't page-lock"):
         pinned.page_lock_instead(alone(3), owner)
     assert list(runtime.locked) == [after.data_ptr()]
+    runtime.status = {0: 0, READ_ONLY: 0}
+    last = pinned.page_lock_instead(alone(3), owner)
+    assert list(runtime.locked) == [last.data_ptr()]
     del owner
     gc.collect()
     assert runtime.locked == {}
 
 
 def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
-    owner = Owner()
-    (locked,) = pinned.page_lock([alone(1)], owner)
-    assert in_child(lambda: (pinned.is_locked_in_place(locked), len(pinned.HELD))) == "(False, 0)"
+    owners = [Owner()]
+    (locked,) = pinned.page_lock([alone(1)], owners[0])
+    (part,) = pinned.LOCKED
+
+    def look() -> tuple[bool, int, int, int]:
+        with pinned.LOCK:
+            owners.clear()
+            gc.collect()
+        return pinned.is_locked_in_place(locked), len(pinned.HELD), len(pinned.RELEASED), part.users
+
+    pinned.RELEASED.append((runtime, []))
+    with pinned.LOCK:
+        assert in_child(look) == "(False, 0, 0, 1)"
+    pinned.RELEASED.clear()
     assert pinned.is_locked_in_place(locked)
 
 
-def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
+def test_only_what_is_read_where_it_lies_is_locked(runtime: LockedMemory) -> None:
+    owner, gaps, by_torch = Owner(), alone(2).view(-1, 2)[:, 0], alone(1)
+    runtime.locked[by_torch.data_ptr()] = PAGESIZE
+    copied, same = pinned.page_lock([gaps, by_torch], owner)
+    assert copied.is_contiguous()
+    assert same is by_torch
+    assert pinned.LOCKED == []
+
+
+def test_ranges_side_by_side_count_as_one(runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = alone(2)
+    start, middle, end = (tensor.data_ptr() + page * PAGESIZE for page in range(3))
+    parts = [pinned.LockedPages(middle, end, tensor), pinned.LockedPages(start, middle, tensor)]
+    monkeypatch.setattr(pinned, "LOCKED", parts)
+    assert pinned.is_locked_in_place(tensor)
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Count how often CUDA's last error was cleared, which torch's next launch would raise."""
+    times: list[None] = []
+    monkeypatch.setattr(pinned, "forget_error", lambda: times.append(None))
+    return times
+
+
+def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory, forgotten: list[None]) -> None:
     runtime.status[0] = 1
     tensor, owner = alone(1), Owner()
     ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
+    assert len(forgotten) == 1
     del owner
     gc.collect()
     assert runtime.locked == {}
 
 
-def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory) -> None:
+def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory, forgotten: list[None]) -> None:
     owner = Owner()
     ops.pin_in_place(alone(1), owner)
     runtime.status = {0: 2, READ_ONLY: 2}
     with pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 2\); free mem"):
         ops.pin_in_place(alone(3), Owner())
+    assert len(forgotten) == 1
     del owner
     gc.collect()
     assert runtime.locked == {}
