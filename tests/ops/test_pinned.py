@@ -9,6 +9,7 @@ from mmap import PAGESIZE, mmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -207,14 +208,20 @@ def test_torch_is_not_asked_before_it_uses_cuda(runtime: LockedMemory, monkeypat
 def test_a_device_is_waited_for_before_memory_is_unlocked(
     runtime: LockedMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlock, known = runtime.cudaHostUnregister, []
+    unlock, known, waited = runtime.cudaHostUnregister, [], []
 
     def unlock_and_tell(address: int) -> int:
         known.append(pinned.is_locked_in_place(tensor))
         return unlock(address)
 
+    def memory_of(index: int) -> int:
+        waited.append(f"asks {index}")
+        if index == 1:
+            raise RuntimeError("this device failed")
+        return 1
+
     monkeypatch.setattr(runtime, "cudaHostUnregister", unlock_and_tell)
-    with emulated_runtime.installed() as order:
+    with emulated_runtime.installed() as order, patch.object(torch.cuda, "memory_reserved", memory_of):
         tensor, owner = alone(1), Owner()
         ops.pin_in_place(tensor, owner)
         order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])  # type: ignore[arg-type]
@@ -222,8 +229,8 @@ def test_a_device_is_waited_for_before_memory_is_unlocked(
         gc.collect()
         assert order.faults == []
     assert runtime.locked == {}
-    # No other thread takes it for locked while it no longer is.
-    assert known == [False]
+    assert known == [False]  # no other thread takes it for locked while it no longer is
+    assert waited == ["asks 0", "asks 1"]
 
 
 def test_another_tensor_takes_the_place_of_the_one_before(runtime: LockedMemory) -> None:
@@ -256,7 +263,7 @@ def test_in_a_forked_process_nothing_is_locked(runtime: LockedMemory) -> None:
 
     pinned.RELEASED.append((runtime, []))
     with pinned.LOCK:
-        assert in_child(look) == "(False, 0, 0, 1)"
+        assert in_child(look, 10) == "(False, 0, 0, 1)"
     pinned.RELEASED.clear()
     assert pinned.is_locked_in_place(locked)
 
@@ -278,32 +285,26 @@ def test_ranges_side_by_side_count_as_one(runtime: LockedMemory, monkeypatch: py
     assert pinned.is_locked_in_place(tensor)
 
 
-@pytest.fixture
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """Count how often CUDA's last error was cleared, which torch's next launch would raise."""
-    times: list[None] = []
-    monkeypatch.setattr(pinned, "forget_error", lambda: times.append(None))
-    return times
-
-
-def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory, forgotten: list[None]) -> None:
+def test_memory_for_reading_only_is_locked_for_reading(runtime: LockedMemory) -> None:
     runtime.status[0] = 1
     tensor, owner = alone(1), Owner()
-    ops.pin_in_place(tensor, owner)
+    with patch.object(pinned, "forget_error") as forget:  # or torch's next launch would raise it
+        ops.pin_in_place(tensor, owner)
     assert runtime.holds_all(tensor)
-    assert len(forgotten) == 1
+    forget.assert_called_once()
     del owner
     gc.collect()
     assert runtime.locked == {}
 
 
-def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory, forgotten: list[None]) -> None:
+def test_what_cuda_refuses_is_named_and_nothing_stays_locked(runtime: LockedMemory) -> None:
     owner = Owner()
     ops.pin_in_place(alone(1), owner)
     runtime.status = {0: 2, READ_ONLY: 2}
-    with pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 2\); free mem"):
+    refused = pytest.raises(RuntimeError, match=r"CUDA can't page-lock \d+ bytes \(cudaHostRegister returned 2\); free")
+    with patch.object(pinned, "forget_error") as forget, refused:
         ops.pin_in_place(alone(3), Owner())
-    assert len(forgotten) == 1
+    forget.assert_called_once()
     del owner
     gc.collect()
     assert runtime.locked == {}
@@ -316,7 +317,8 @@ def test_what_dies_while_others_are_locked_is_released_behind_them(runtime: Lock
         del owner
         gc.collect()
         assert runtime.locked
-    ops.pin_in_place(alone(10), other)
+    ops.pin_in_place(ten := alone(10), other)
+    assert list(runtime.locked) == [ten.data_ptr()]
     del other
     gc.collect()
     assert runtime.locked == {}
