@@ -45,6 +45,7 @@ def test_a_cache_is_filled_before_another_stream_looks_into_it(cuda: Cuda) -> No
         keys = torch.tensor([3, 1, 3])
         rows = apart(*[lambda: cache.query_and_replace(keys, lambda missing: FAR[missing.cpu()]).cpu()] * 2)
         assert all(torch.equal(found, FAR[keys]) for found in rows)
+        apart(cache.clear)
 
 
 def test_cached_columns_are_there_before_another_stream_reads_them(cuda: Cuda) -> None:

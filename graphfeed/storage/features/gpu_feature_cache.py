@@ -143,7 +143,7 @@ class GPUFeatureCache(RowCache):
             version, request = self._version, self._request
             slots = find_in_sets(self._sets, wanted, request)
             missing = slots < 0
-            copy_rows(self._rows, slots.clamp(min=0), values, targets.masked_fill(missing, -1), distinct=True)
+            copy_rows(self._rows, slots, values, targets.masked_fill(missing, -1), distinct=True)
         # One transfer for both numbers, because each transfer would wait for the device.
         before = missing.cumsum(0)
         count, least = torch.stack([before[-1], wanted.min()]).tolist() if wanted.numel() else (0, 0)
