@@ -29,7 +29,7 @@ class Transform(Datapipe):
     and so the same with `num_workers=0` and with any worker processes; your own generators stay as they are. Worker
     threads share those generators. There, that holds for those functions of torch that take a `generator`, such as
     `torch.rand` and what `torch.distributions` draws with, but not for dropout and for attention with dropout, nor for
-    NumPy and Python. A warning says so if the first calls of the stage use what is shared. Seeding takes about 0.15 ms
+    NumPy and Python. A warning says so if the first calls of the stage use what is shared. Seeding takes about 0.1 ms
     per mini-batch and stage, most of it to put NumPy's generator back, and 0.01 ms in threads.
 
     A stage can't set its own attributes after `__init__`, as workers have copies of it.

@@ -6,6 +6,7 @@ given one of the stage's own, which draws the same. What takes none, such as dro
 The first calls of a stage are watched for that on the CPU, and it is warned of.
 """
 
+import pickle
 import random
 import threading
 import warnings
@@ -86,7 +87,8 @@ def seeded_globals(seed: int) -> Iterator[None]:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
     torch_states = [generator.get_state() for generator in generators]
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    # As a dict, which there is for every bit generator that a program may have set.
+    numpy_state, python_state = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
     try:
         for generator in generators:
             generator.manual_seed(seed)
@@ -117,10 +119,9 @@ def call_probed(stage: "Transform", minibatch: Any, seed: int, probe: Probe) -> 
 
 def positions() -> dict[str, Any]:
     """Return where the global generators stand."""
-    _, words, *rest = np.random.get_state()  # noqa: NPY002
     return {
         TORCH: torch.default_generator.get_state().numpy().tobytes(),
-        "NumPy's global generator": (np.asarray(words).tobytes(), *rest),
+        "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
         "Python's random module": random.getstate(),
     }
 

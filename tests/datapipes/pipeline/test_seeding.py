@@ -3,7 +3,7 @@
 import random
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +127,32 @@ def test_the_callers_generators_stay_as_they_are(function: Callable[[gf.MiniBatc
         return [torch.randn(3), np.random.randn(3), random.gauss(0, 1)]  # noqa: NPY002
 
     assert_same(draw(make_items().transform(function)), draw(None))
+
+
+@pytest.fixture
+def other_bit_generator() -> Iterator[None]:
+    """Let NumPy's global generator be of another kind."""
+    module: Any = np.random  # which does not list them
+    before = module.get_bit_generator()
+    module.set_bit_generator(np.random.PCG64(1))
+    yield
+    module.set_bit_generator(before)
+
+
+@pytest.mark.usefixtures("other_bit_generator")
+def test_a_bit_generator_of_the_callers_choice_stays_as_it_is_and_is_watched() -> None:
+    def draw(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.from_numpy(np.random.rand(3)))  # noqa: NPY002
+
+    pipe = make_items(2 * PROBED_CALLS).transform(draw)
+    np.random.seed(1)  # noqa: NPY002
+    first = digests(pipe)
+    after = np.random.rand()  # noqa: NPY002
+    np.random.seed(1)  # noqa: NPY002
+    assert np.random.rand() == after  # noqa: NPY002
+    assert digests(pipe) == first
+    with gf.DataLoader(pipe, num_workers=1) as loader, pytest.warns(UserWarning, match="NumPy's global generator"):
+        list(loader)
 
 
 def test_threads_leave_the_callers_generators_alone() -> None:
