@@ -38,8 +38,11 @@ GRAPH_DTYPES: tuple[Dtypes, ...] = (
     (torch.int64, torch.int64, torch.uint8),
     (torch.int64, torch.int32, torch.uint8),
     (torch.int32, torch.int32, torch.uint8),
+    (torch.int64, torch.int64, torch.int32),
+    (torch.int64, torch.int64, torch.int64),
 )
-"""Of `csc_indptr`, of ids and of edge types, as `from_coo` and data sets on disk make them."""
+"""Of `csc_indptr`, of ids and of edge types, as `from_coo` and data sets on disk make them. `from_coo` stores more than
+256 edge types as int32; a data set whose dtypes are not cast has int64."""
 NODES, EDGES, SEEDS = 64, 8192, 16
 HUB_EDGES = 2048
 """In-edges of node 0: so many that it is worth an index, and few enough for all of them to have one."""

@@ -1,9 +1,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+import graphfeed as gf
+from graphfeed.loader.warm_up import GRAPH_DTYPES
 from graphfeed.ops.cpu import kernel_cache
+from graphfeed.storage.datasets.processed_graph import type_dtype
 from tests.scripts import REPOSITORY, run
 
 FOR_OTHER_PROCESSORS = {"records.crc32c.crc32c_by_table"}
@@ -41,6 +46,21 @@ sys.modules["graphfeed.loader.warm_up"].uses = lambda: [
 print(json.dumps([gf.warm_up(), gf.warm_up()]))
 """
 BOTH = ["sampling.permute.hash_places", "sampling.permute.permute"]
+
+
+@pytest.mark.parametrize("num_types", [2, 300])
+def test_graphs_of_few_and_of_many_edge_types_have_dtypes_that_it_knows(num_types: int) -> None:
+    one = torch.tensor([0]), torch.tensor([0])
+    graph = gf.from_coo({f"user:{kind}:user": one for kind in range(num_types)}, {"user": 1})
+    assert graph.type_per_edge is not None
+    assert (graph.csc_indptr.dtype, graph.indices.dtype, graph.type_per_edge.dtype) in GRAPH_DTYPES
+
+
+def test_data_sets_have_edge_types_that_it_knows() -> None:
+    known = {edge_types for _, _, edge_types in GRAPH_DTYPES}
+    found = {torch.from_numpy(np.empty(0, type_dtype(4, auto_cast))).dtype for auto_cast in (True, False)}
+    assert found == {torch.uint8, torch.int64}
+    assert found <= known
 
 
 @pytest.mark.slow
