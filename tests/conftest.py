@@ -17,7 +17,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from graphfeed.loader.executors.process_executor import make_context
-from tests.ops.emulated_cuda import COMPILER, EmulatedCuda, RealCuda
+from tests.ops.compiled_kernels import COMPILER
+from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

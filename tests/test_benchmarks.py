@@ -19,8 +19,9 @@ from benchmarks.scale import quick
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Times, in_turn
 from tests.loader.late_streams import late_streams
+from tests.ops.compiled_kernels import COMPILER
 from tests.ops.counted_cuda import counting
-from tests.ops.emulated_cuda import COMPILER, EmulatedCuda
+from tests.ops.emulated_cuda import EmulatedCuda
 from tests.pages import rows
 
 SHAPE = graphs.Shape("small", 1_000, 20_000, 3)

@@ -11,7 +11,8 @@ from benchmarks import gpu_cache
 from benchmarks.__main__ import main
 from benchmarks.graphs import Shape
 from benchmarks.scale import quick
-from tests.ops.emulated_cuda import COMPILER, EmulatedCuda
+from tests.ops.compiled_kernels import COMPILER
+from tests.ops.emulated_cuda import EmulatedCuda
 
 
 def test_without_a_device_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 The edge lists that the graph was made of are the truth. A graph of one type is looked at as one with a single type.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,9 +18,12 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
+from tests.tensors import layers_of
 
 ONLY = "_"
 ONLY_EDGES = "_:_:_"
+Load = Callable[[gf.Datapipe], Iterable[gf.MiniBatch]]
+"""Runs a pipeline somewhere, and gives its mini-batches on the CPU."""
 
 
 def by_type(value: Any, name: str) -> dict[str, Any]:
@@ -176,12 +179,14 @@ def check_batch(truth: Truth, batch: gf.MiniBatch, fanouts: Any, replace: bool =
     check_features(truth, batch)
 
 
-def check_epoch(truth: Truth, seeds: dict[str, torch.Tensor], fanouts: Any, replace: bool = False) -> None:
+def check_epoch(
+    truth: Truth, seeds: dict[str, torch.Tensor], fanouts: Any, replace: bool = False, load: Load = iter
+) -> None:
     """Check an epoch, and that it has each seed once, with its label."""
     seen: dict[str, list[int]] = {kind: [] for kind in truth.kinds}
-    for batch in make_pipe(truth, seeds, fanouts, replace):
+    for batch in load(make_pipe(truth, seeds, fanouts, replace)):
         check_batch(truth, batch, fanouts, replace)
-        columns = by_type(batch.sampled_subgraphs[-1].original_column_node_ids, ONLY)
+        columns = by_type(layers_of(batch)[-1].original_column_node_ids, ONLY)
         assert list(columns) == truth.kinds
         own = by_type(batch.seeds, ONLY)
         for kind in truth.kinds:
@@ -284,9 +289,8 @@ def check_links(truth: Truth, batch: gf.MiniBatch, ratio: int) -> None:
             assert not {tuple(pair) for pair in found} & {tuple(pair) for pair in pairs.tolist()}
 
 
-@pytest.mark.slow
-@given(st.one_of(homogeneous(), heterogeneous()), st.integers(1, 3))
-def test_predicted_links_are_not_among_the_edges(truth: Truth, ratio: int) -> None:
+def check_link_epoch(truth: Truth, ratio: int, load: Load = iter) -> None:
+    """Check an epoch of edges and their negatives, which no layer has."""
     sets = {
         kind: gf.ItemSet(torch.stack(ends, dim=1)[:20], names="seeds")
         for kind, ends in truth.edges.items()
@@ -297,11 +301,17 @@ def test_predicted_links_are_not_among_the_edges(truth: Truth, ratio: int) -> No
     pipe: gf.Datapipe = gf.IterableSource([]) if items is None else gf.ItemSampler(items, batch_size=7, shuffle=True)
     pipe = pipe.sample_uniform_negative(graph, ratio).sample_neighbor(graph, [2, -1]).exclude_seed_edges()
     pipe = pipe.fetch_feature(truth.features(), truth.names(truth.kinds), truth.names(list(truth.edges)))
-    for batch in pipe:
+    for batch in load(pipe):
         check_links(truth, batch, ratio)
         check_features(truth, batch)
-        for layer in batch.sampled_subgraphs:
+        for layer in layers_of(batch):
             check_edges(truth, layer)
+
+
+@pytest.mark.slow
+@given(st.one_of(homogeneous(), heterogeneous()), st.integers(1, 3))
+def test_predicted_links_are_not_among_the_edges(truth: Truth, ratio: int) -> None:
+    check_link_epoch(truth, ratio)
 
 
 @given(heterogeneous())

@@ -15,7 +15,7 @@ from tests import pipelines
 from tests.digests import assert_same
 from tests.loader.late_streams import late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
-from tests.ops.emulated_runtime import ORDER
+from tests.ops.stream_order import ORDER
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import graph
 from tests.storage.graph.test_temporal_sampling_cuda import layers, plain, requested
 

@@ -20,8 +20,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from graphfeed.ops.cpu.kernel_cache import only_one
-from tests.ops import emulated_cuda
-from tests.ops.emulated_cuda import COMPILER, FLAGS, LIBRARIES, Pretended, import_launch
+from tests.ops import compiled_kernels, emulated_cuda
+from tests.ops.compiled_kernels import COMPILER, FLAGS, LIBRARIES
+from tests.ops.emulated_cuda import EmulatedCuda, Pretended, import_launch
 
 HOOKS = Path(__file__).with_name("counted_access.cpp")
 PLACES = (
@@ -57,7 +58,7 @@ def make_library(text: str) -> Path:
     assert COMPILER is not None
     before, after = PLACES
     source = before + text + after
-    parts = [source, emulated_cuda.HEADER.read_text(), HOOKS.read_text(), *FLAGS]
+    parts = [source, compiled_kernels.HEADER.read_text(), HOOKS.read_text(), *FLAGS]
     library = LIBRARIES / f"counted-{hashlib.blake2b(chr(10).join(parts).encode(), digest_size=16).hexdigest()}.so"
     LIBRARIES.mkdir(exist_ok=True)
     flags = [flag for flag in FLAGS if flag != "-shared"]
@@ -111,7 +112,7 @@ def counting() -> Iterator[list[Counted]]:
         last.append(make_library(text))
         return last[-1]
 
-    for cached in (emulated_cuda.compiled, launch.module, function_of):
+    for cached in (compiled_kernels.compiled, launch.module, function_of):
         cached.cache_clear()
     run = emulated_cuda.run
 
@@ -124,11 +125,12 @@ def counting() -> Iterator[list[Counted]]:
         return result
 
     with (
-        patch.object(emulated_cuda, "make_library", make),
+        patch.object(compiled_kernels, "make_library", make),
         patch.object(emulated_cuda, "run", counted_run),
+        patch.object(EmulatedCuda, "late", False),
         patch.object(launch, "as_argument", note),
         patch.object(launch, "function_of", counted_function),
     ):
         yield counts
-    for cached in (emulated_cuda.compiled, launch.module, function_of):
+    for cached in (compiled_kernels.compiled, launch.module, function_of):
         cached.cache_clear()

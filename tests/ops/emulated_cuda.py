@@ -6,18 +6,12 @@ its CUDA module, the launch, the device code.
 """
 
 import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache
 from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -27,29 +21,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from graphfeed.ops import backend
-from graphfeed.ops.cpu.kernel_cache import only_one
 from tests.ops import emulated_runtime
-from tests.ops.emulated_runtime import ORDER, current_stream, uses_of
+from tests.ops.compiled_kernels import WATCHED, compiled
+from tests.ops.emulated_runtime import Stream, current_stream
+from tests.ops.late_work import EMPTY, arguments_of, put_off
 from tests.ops.locked_memory import LockedMemory
-from tests.ops.strict_cupy import SIGNATURE, Function, Launched, Parameter, make_cupy, note
+from tests.ops.stream_order import ORDER, Uses
+from tests.ops.strict_cupy import SIGNATURE, Function, Launched, make_cupy, note
 from tests.ops.watched_memory import note_empty, note_written, watch
 
 DEVICE = torch.device("meta")
-COMPILER = shutil.which("g++")
-HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-# As a GPU compiler is told: products are rounded before they are added. And what several of these libraries hold under
-# one name, such as shared memory in a template, stays apart.
-FLAGS = ("-std=c++20", "-O1", "-fno-gnu-unique", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
-WATCHED = ("-DWATCHED", "-fsanitize=thread")
-"""Lets `watched_memory.h` see every load and store."""
-LIBRARIES = HEADER.parent / "__pycache__"
-ONE_AT_A_TIME = threading.Lock()
-"""What stands for the device is one; kernels may be started in several threads."""
 ORDERS = (0, 1, 2)
 """In which threads run: forwards, backwards, every other one first."""
 GARBAGE = 0xA5
-EMPTY = ("empty", "new_empty")
-"""Operations that give memory without values."""
 MAY_MIX = ("_to_copy", "copy_", "index.")
 """What torch itself allows for tensors on several devices."""
 
@@ -58,6 +42,8 @@ class Pretended(torch.Tensor):
     """A tensor on a pretended GPU."""
 
     held: torch.Tensor
+    uses: Uses
+    """The uses of its memory, shared with all tensors that lie there."""
     used_on: set[str]
     """The streams that torch's allocator knows of, by name."""
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -73,6 +59,10 @@ class Pretended(torch.Tensor):
             device=device,
         )
         made.held = inner
+        storage: Any = inner.untyped_storage()
+        uses = storage.uses() if hasattr(storage, "uses") else None
+        made.uses = uses or Uses(current_stream(device), storage)
+        storage.uses = weakref.ref(made.uses)
         return made
 
     @classmethod
@@ -94,7 +84,7 @@ class Pretended(torch.Tensor):
         return self.held.tolist()
 
     def record_stream(self, stream: Any) -> None:
-        uses_of(self).recorded.add(stream.number)
+        self.uses.recorded.add(stream)
         self.used_on = {*getattr(self, "used_on", ()), stream.name}
 
     def is_pinned(self, device: Any = None) -> bool:
@@ -132,7 +122,18 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     for tensor in plain if crosses else ():
         EmulatedCuda.memory.check_copy(tensor)
     given = {id(tensor.held): tensor for tensor in pretended}
-    result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
+    streams = [current_stream(place) for place in {*places, *([device] if device else [])}]
+    result = None
+    if len(streams) == 1 and not blocks and EmulatedCuda.is_late() and arguments_of(func) is not None:
+        result = put_off(streams[0], func, args, kwargs, EmulatedCuda.memory.holds_all)
+        if result is not None and crosses and device is not None:
+            Stream.log.append((streams[0].name, "copies"))
+            if name.startswith("copy_") and not EmulatedCuda.memory.holds_all(args[1]):
+                EmulatedCuda.waits.append("copy_ out of memory that is not page-locked")
+    if result is None:
+        for stream in streams if arguments_of(func) is not None else ():
+            stream.work()
+        result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs))
     if device is not None and name.startswith(EMPTY) and result.numel():
         result.view(-1).view(torch.uint8).fill_(GARBAGE)
     if pins:
@@ -147,20 +148,9 @@ def run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     note_uses(func, args, kwargs, wrapped)
     if blocks:
         EmulatedCuda.waits.append(name)
-        for place in {*places, *({device} if device else ())}:
-            current_stream(place).synchronize()
+        for stream in streams:
+            stream.synchronize()
     return wrapped
-
-
-@cache
-def arguments_of(func: Any) -> dict[str, bool] | None:
-    """Return the arguments of an operation, and which are written; None if it gives a view, or memory as it is."""
-    schema = func._schema
-    if func.__name__.startswith(EMPTY) or any(
-        part.alias_info is not None and not part.alias_info.is_write for part in schema.returns
-    ):
-        return None
-    return {part.name: part.alias_info is not None and part.alias_info.is_write for part in schema.arguments}
 
 
 def note_uses(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
@@ -191,7 +181,9 @@ def waits(name: str, args: Any, kwargs: dict[str, Any], *, there: bool, crosses:
     if name.startswith("_to_copy"):
         return crosses and not kwargs.get("non_blocking")
     if name.startswith("copy_"):
-        return crosses and not (len(args) > 2 and args[2])
+        # A copy into memory that is not page-locked is done when it returns, whatever was asked.
+        early = isinstance(args[0], Pretended) or EmulatedCuda.memory.holds_all(args[0])
+        return crosses and not (len(args) > 2 and args[2] and early)
     if name.startswith("repeat_interleave"):
         return there and kwargs.get("output_size") is None
     return there and (crosses or name.startswith(("_local_scalar_dense", "nonzero")))
@@ -203,45 +195,33 @@ def unwrap(value: Any) -> Any:
 
 
 class Machine(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes tensors on the device "meta" pretended ones, and does at once what is asked of them."""
+    """Makes tensors on the device "meta" pretended ones."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return run(func, args, kwargs or {})
 
 
-@cache
-def compiled(code: str, *flags: str) -> ctypes.CDLL:
-    """Compile device code for the CPU; return it with a function for each kernel."""
-    parts = [f'#include "{HEADER}"', code]
-    for name, signature in SIGNATURE.findall(code):
-        kinds = [parameter.kind for parameter in map(Parameter, signature.split(","))]
-        passed = ", ".join(f"({kind})given[{place}]" for place, kind in enumerate(kinds))
-        parts.append(
-            f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
-            f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
-        )
-    return ctypes.CDLL(str(make_library("\n".join(parts), *flags)))
+class PerThread(threading.local):
+    """Whether torch makes pretended tensors in a thread."""
+
+    pretends = False
 
 
-def make_library(text: str, *more: str) -> Path:
-    """Compile C++, once for all processes and until it or what it includes changes."""
-    assert COMPILER is not None
-    flags = [*(flag for flag in FLAGS if flag != "-shared"), *more]
-    expand = [COMPILER, *flags, "-E", "-x", "c++", "-"]
-    expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
-    digest = hashlib.blake2b("\n".join([expanded, *flags]).encode(), digest_size=16).hexdigest()
-    library = LIBRARIES / f"cuda-{digest}.so"
-    LIBRARIES.mkdir(exist_ok=True)
-    with only_one(library.with_suffix(".lock")):
-        if not library.exists():
-            with TemporaryDirectory(dir=LIBRARIES) as folder:
-                source, part, made = (Path(folder, f"kernels.{kind}") for kind in ("ii", "o", "so"))
-                source.write_text(expanded)
-                subprocess.run([COMPILER, *flags, "-c", "-o", part, source], check=True)
-                # Without the sanitizer's own library: the header has what it would bring.
-                subprocess.run([COMPILER, "-shared", "-o", made, part], check=True)
-                os.replace(made, library)
-    return library
+LOCAL = PerThread()
+
+
+@contextmanager
+def pretending() -> Iterator[None]:
+    """Let torch make pretended tensors in this thread."""
+    if LOCAL.pretends:
+        yield
+        return
+    LOCAL.pretends = True
+    try:
+        with Machine():  # type: ignore[no-untyped-call]
+            yield
+    finally:
+        LOCAL.pretends = False
 
 
 class EmulatedModule:
@@ -255,14 +235,21 @@ class EmulatedModule:
         function = getattr(self.library, f"run_{name}")
         function.restype = ctypes.c_char_p
 
-        def start(blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
+        def start(stream: Stream, blocks: int, threads: int, values: tuple[Any, ...], given: Launched) -> None:
             passed = (ctypes.c_uint64 * len(values))(*(int(value) % 2**64 for value in values))
-            with ONE_AT_A_TIME:
-                if EmulatedCuda.watched:
-                    watch(self.library, given, passed)
-                failure = function(blocks, threads, EmulatedCuda.order, passed)
-            assert failure is None, f"{name}: {failure.decode()}"
+            order, memory = EmulatedCuda.order, [unwrap(tensor) for tensor in given.tensors]
+
+            def work() -> None:
+                failure = function(blocks, threads, order, passed)
+                assert failure is None, f"{name}: {failure.decode()}"
+                memory.clear()
+
             EmulatedCuda.launches.append((name, blocks * threads))
+            if EmulatedCuda.watched:
+                watch(self.library, given, passed)
+            stream.add(work)
+            if not EmulatedCuda.is_late():
+                stream.work()
 
         return Function(name, self.signatures[name], start, EmulatedCuda.memory)
 
@@ -272,13 +259,20 @@ class EmulatedCuda:
 
     order = 0
     watched = False
-    """Whether each load and store of a kernel is checked, which takes longer."""
+    """Whether each load and store of a kernel is checked, which takes longer, and is done when the kernel starts."""
+    late = True
+    """Whether work is done as late as it may."""
     launches: list[tuple[str, int]] = []  # noqa: RUF012
     """Kernels started since `running`, and their threads."""
     waits: list[str] = []  # noqa: RUF012
     """Operations of torch since `running` for which a GPU would be waited for."""
     memory = LockedMemory()
     """What is page-locked."""
+
+    @staticmethod
+    def is_late() -> bool:
+        """Tell whether work is put off now."""
+        return EmulatedCuda.late and not EmulatedCuda.watched and ORDER.depth > 0
 
     def put(self, tensor: torch.Tensor, device: torch.device = DEVICE) -> torch.Tensor:
         """Return the tensor on the pretended device."""
@@ -311,8 +305,8 @@ class EmulatedCuda:
             patch.object(launch, "as_argument", noted(launch.as_argument)),
             EmulatedCuda.memory.installed(),
             emulated_runtime.installed(),
-            patch.object(emulated_runtime, "MODE", Machine),
-            Machine(),  # type: ignore[no-untyped-call]
+            patch.object(emulated_runtime, "MODE", pretending),
+            pretending(),
         ):
             yield
         launch.function_of.cache_clear()
@@ -385,7 +379,7 @@ def check_equal(cuda: Cuda, result: Any, expected: Any, name: str = "") -> None:
     """Raise unless a result lies on the device, but for its sizes, and has the bits, dtype and shape expected."""
     if isinstance(expected, torch.Tensor):
         assert cuda.is_there(result) == (name not in ON_THE_CPU), f"{name} lies on {result.device}"
-        values = unwrap(result).cpu()
+        values = result.cpu()
         assert values.dtype == expected.dtype
         assert values.shape == expected.shape
         assert torch.equal(values, expected), f"{name}: {values} is not {expected}"

@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.ops import pinned
 from graphfeed.ops.pinned import READ_ONLY
-from tests.ops.emulated_runtime import ORDER
+from tests.ops.stream_order import ORDER
 
 ALREADY_REGISTERED = 712
 
@@ -60,10 +60,13 @@ class LockedMemory:
     def holds_all(self, tensor: torch.Tensor) -> bool:
         """Tell whether every byte between a tensor's first and last is locked."""
         place, last = tensor.data_ptr(), tensor.data_ptr() + span_of(tensor)
-        for start, size in sorted(self.locked.items()):
-            if start <= place < start + size:
-                place = start + size
-        return place >= last
+        while place < last:
+            ends = (start + size for start, size in tuple(self.locked.items()) if start <= place < start + size)
+            end = next(ends, None)
+            if end is None:
+                return False
+            place = end
+        return True
 
     def check_copy(self, tensor: torch.Tensor) -> None:
         """Raise as CUDA does where a copy reads memory of which only a part is locked, or in two steps."""

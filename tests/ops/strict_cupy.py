@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.ops.emulated_runtime import LOCAL, ORDER, Stream, current_stream, index_of
+from tests.ops.emulated_runtime import LOCAL, Stream, current_stream, index_of
 from tests.ops.locked_memory import LockedMemory
+from tests.ops.stream_order import ORDER
 
 SIGNATURE = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 WIDTHS = {"i64": 8, "u64": 8, "double": 8, "int": 4, "unsigned": 4, "short": 2, "unsigned char": 1}
@@ -165,7 +166,6 @@ class Function:
                 assert wrong is None, f"{self.name}: {wrong}"
         finally:
             OWN.given.clear()
-        stream.work()
         ORDER.use(
             stream,
             self.name,
@@ -173,7 +173,7 @@ class Function:
             writes=given.those(const=False),
             bus=given.those(const=True, on_cpu=True),
         )
-        self.start(grid[0], block[0], values, given)
+        self.start(stream, grid[0], block[0], values, given)
 
 
 def make_cupy(module: type) -> SimpleNamespace:

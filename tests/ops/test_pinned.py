@@ -224,7 +224,7 @@ def test_a_device_is_waited_for_before_memory_is_unlocked(
     with emulated_runtime.installed() as order, patch.object(torch.cuda, "memory_reserved", memory_of):
         tensor, owner = alone(1), Owner()
         ops.pin_in_place(tensor, owner)
-        order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])  # type: ignore[arg-type]
+        order.use(torch.cuda.current_stream(), "a kernel", reads=[], writes=[], bus=[tensor])
         del owner
         gc.collect()
         assert order.faults == []

@@ -14,9 +14,9 @@ from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.loader.transport.streams import parts_on_streams
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.loader.late_streams import OTHER_VALUE, Event, Late, current_stream, late_streams
+from tests.loader.late_streams import OTHER_VALUE, Event, current_stream, late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
-from tests.ops.emulated_runtime import ORDER
+from tests.ops.stream_order import ORDER
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -82,7 +82,7 @@ def test_a_caller_that_only_asks_is_not_far_ahead_of_its_device(log: Log) -> Non
     steps: list[Event] = []
     with gf.DataLoader(items.copy_to("meta"), 1, seed=3) as loader:
         for _ in loader:
-            assert sum(not step.done for step in steps) <= 3
+            assert sum(not step.query() for step in steps) <= 3
             steps.append(current_stream().record_event())
     assert len(steps) == 20
 
@@ -147,7 +147,7 @@ def test_overlap_changes_no_bits(cuda: Cuda, options: dict[str, Any]) -> None:
     emulated = isinstance(cuda, EmulatedCuda)
     with cuda.running(), late_streams() if emulated else nullcontext():
         there, here = sampled_there(cuda)
-        with Late() if emulated else nullcontext(), gf.DataLoader(there, seed=3, **options) as loader:  # type: ignore[no-untyped-call]
+        with gf.DataLoader(there, seed=3, **options) as loader:
             assert loader.num_workers == 0
             assert back(loader) == digests(here.with_seed(3))
 

@@ -25,7 +25,7 @@ from graphfeed.storage import (
 )
 from tests.cache_models import Staged
 from tests.digests import assert_same
-from tests.ops.emulated_cuda import Cuda, check_equal, unwrap
+from tests.ops.emulated_cuda import Cuda, check_equal
 
 ROWS = torch.arange(400.0).reshape(100, 4)
 PLACE_BYTES = 32
@@ -72,7 +72,7 @@ def test_it_reads_as_the_fallback_wherever_that_lies(cuda: Cuda, kind: str, tmp_
         assert 0 < feature.miss_rate < 1
         assert feature.is_pinned() == (kind == "pinned")
         assert not feature.lies_in_memory()
-        assert unwrap(feature.read()).tolist() == ROWS.tolist()
+        assert feature.read().tolist() == ROWS.tolist()
         assert (feature.count(), feature.size(), feature.metadata()) == (100, torch.Size([4]), {})
 
 
@@ -104,7 +104,7 @@ def test_pinned_rows_are_read_over_the_bus(cuda: Cuda, monkeypatch: pytest.Monke
         feature = gpu_cached_feature(TorchBasedFeature(cuda.pin(ROWS)), 3000, device_of(cuda))
         asked.clear()
         feature.read(torch.tensor([4, 2, 4]))
-    assert [unwrap(ids).tolist() for ids in asked] == [[4, 2]]
+    assert [ids.tolist() for ids in asked] == [[4, 2]]
     assert cuda.is_there(asked[0])
 
 

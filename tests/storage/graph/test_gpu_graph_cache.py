@@ -17,7 +17,7 @@ from graphfeed.storage.graph.gpu_graph_cache import CACHES, GPUGraphCache, gpu_c
 from graphfeed.storage.graph.one_hop import EdgeArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
-from tests.ops.emulated_cuda import Cuda, EmulatedCuda, unwrap
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
 
 
@@ -100,10 +100,10 @@ def test_columns_are_copied_when_they_were_asked_for_often(
                 copied[node] = used - column(own, node)[0]
                 used += degree(own, node)
             edges: Any = cache.look_up(cuda.put(torch.tensor(request, dtype=torch.int64))).indices
-            found = unwrap(edges.cache_offsets).tolist()
+            found = edges.cache_offsets.tolist()
             assert found == [copied.get(node, ops.NOT_CACHED) for node in request]
             assert cache.num_edges == used
-            kept = unwrap(edges.cached).cpu()
+            kept = edges.cached.cpu()
             for node, shift in copied.items():
                 start, end = column(own, node)
                 assert kept[start + shift : end + shift].tolist() == own.indices[start:end].tolist()
@@ -142,7 +142,7 @@ def sample(own: Any, seeds: Any, request: SamplingRequest) -> list[Any]:
         hops = own.labor_sample_hops(seeds, request, [(1, 1)])
     else:
         hops = own.sample_hops(seeds, request, [1])
-    return [unwrap(part).tolist() for part in tensors_in(hops)]
+    return [part.tolist() for part in tensors_in(hops)]
 
 
 def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:

@@ -12,9 +12,9 @@ import graphfeed as gf
 from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
-from tests.loader import late_streams as streams
-from tests.loader.late_streams import Late, Stream, late_streams
+from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
+from tests.ops.late_work import put_off
 
 DEVICE = torch.device("meta")
 ROWS = torch.arange(4_000, dtype=torch.float32).reshape(1000, 4)
@@ -29,7 +29,7 @@ def feature(tmp_path: Path) -> gf.DiskBasedFeature:
 
 def on_late_stream(run: Callable[[], Any]) -> Any:
     """Run on a pretended GPU whose copies happen as late as they may."""
-    with EmulatedCuda().running(), late_streams(), Late():  # type: ignore[no-untyped-call]
+    with EmulatedCuda().running(), late_streams():
         return run()
 
 
@@ -182,15 +182,18 @@ def break_start(patch: pytest.MonkeyPatch) -> None:
 
 
 def break_copy(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(streams, "copy_into", fail)
+    def put_off_all_but_copies(stream: Any, func: Any, *rest: Any) -> Any:
+        return (fail if func.__name__.startswith("copy_") else put_off)(stream, func, *rest)
+
+    patch.setattr("tests.ops.emulated_cuda.put_off", put_off_all_but_copies)
 
 
 def break_event(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(streams.Event, "record", fail)
+    patch.setattr(Event, "record", fail)
 
 
 def break_wait(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(streams.Event, "synchronize", fail)
+    patch.setattr(Event, "synchronize", fail)
 
 
 def break_block(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,57 @@
+"""The device code, compiled for the CPU: a function for each kernel."""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from graphfeed.ops.cpu.kernel_cache import only_one
+from tests.ops.strict_cupy import SIGNATURE, Parameter
+
+COMPILER = shutil.which("g++")
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+# As a GPU compiler is told: products are rounded before they are added. And what several of these libraries hold under
+# one name, such as shared memory in a template, stays apart.
+FLAGS = ("-std=c++20", "-O1", "-fno-gnu-unique", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+WATCHED = ("-DWATCHED", "-fsanitize=thread")
+"""Lets `watched_memory.h` see every load and store."""
+LIBRARIES = HEADER.parent / "__pycache__"
+
+
+@cache
+def compiled(code: str, *flags: str) -> ctypes.CDLL:
+    """Compile device code for the CPU; return it with a function for each kernel."""
+    parts = [f'#include "{HEADER}"', code]
+    for name, signature in SIGNATURE.findall(code):
+        kinds = [parameter.kind for parameter in map(Parameter, signature.split(","))]
+        passed = ", ".join(f"({kind})given[{place}]" for place, kind in enumerate(kinds))
+        parts.append(
+            f'extern "C" const char *run_{name}(unsigned blocks, unsigned threads, int order, const u64 *given) {{\n'
+            f"    return emulate(blocks, threads, order, [=] {{ {name}({passed}); }});\n}}"
+        )
+    return ctypes.CDLL(str(make_library("\n".join(parts), *flags)))
+
+
+def make_library(text: str, *more: str) -> Path:
+    """Compile C++, once for all processes and until it or what it includes changes."""
+    assert COMPILER is not None
+    flags = [*(flag for flag in FLAGS if flag != "-shared"), *more]
+    expand = [COMPILER, *flags, "-E", "-x", "c++", "-"]
+    expanded = subprocess.run(expand, input=text, check=True, capture_output=True, text=True).stdout
+    digest = hashlib.blake2b("\n".join([expanded, *flags]).encode(), digest_size=16).hexdigest()
+    library = LIBRARIES / f"cuda-{digest}.so"
+    LIBRARIES.mkdir(exist_ok=True)
+    with only_one(library.with_suffix(".lock")):
+        if not library.exists():
+            with TemporaryDirectory(dir=LIBRARIES) as folder:
+                source, part, made = (Path(folder, f"kernels.{kind}") for kind in ("ii", "o", "so"))
+                source.write_text(expanded)
+                subprocess.run([COMPILER, *flags, "-c", "-o", part, source], check=True)
+                # Without the sanitizer's own library: the header has what it would bring.
+                subprocess.run([COMPILER, "-shared", "-o", made, part], check=True)
+                os.replace(made, library)
+    return library

@@ -1,0 +1,153 @@
+"""What is true of edges, times, negatives, exclusion, chance and caches holds behind a loader and its streams on a GPU.
+
+Seeds, graph and features lie there, and kernels and copies happen as late as they may.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from tests import test_edge_truth as laws
+from tests.datapipes import test_seed_edges_excluder as exclusion
+from tests.datapipes import test_temporal_neighbor_sampler as timed
+from tests.loader.late_streams import late_streams
+from tests.ops.chance import check_counts, check_subsets, check_unrelated
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
+from tests.tensors import layers_of, tensor
+from tests.test_same_bits_cuda import moved
+
+FEW = settings(max_examples=3)
+
+
+@contextmanager
+def running(cuda: Cuda) -> Iterator[None]:
+    """Let streams be late where there is no device."""
+    with cuda.running(), late_streams() if isinstance(cuda, EmulatedCuda) else nullcontext():
+        yield
+
+
+def load(pipe: gf.Datapipe) -> list[gf.MiniBatch]:
+    """Return the mini-batches of an epoch, copied to the CPU."""
+    with gf.DataLoader(pipe, seed=1, overlap_graph_fetch=True) as loader:
+        assert ("StreamPrefetch" in loader.explain()) or not gf.find(pipe, gf.CopyTo)
+        return [minibatch.to("cpu") for minibatch in loader]
+
+
+def on(cuda: Cuda) -> laws.Load:
+    """Return what runs a pipeline on the device."""
+
+    def run(pipe: gf.Datapipe) -> list[gf.MiniBatch]:
+        with running(cuda):
+            return load(moved(pipe, device_of(cuda)))
+
+    return run
+
+
+@FEW
+@given(laws.homogeneous(), st.lists(st.integers(-1, 8), min_size=1, max_size=3), st.booleans(), st.data())
+def test_edges_and_features(
+    cuda: Cuda, truth: laws.Truth, fanouts: list[int], replace: bool, data: st.DataObject
+) -> None:
+    seeds = laws.draw_seeds(data, truth)
+    laws.check_epoch(truth, seeds, fanouts, replace, on(cuda))
+
+
+@FEW
+@given(laws.heterogeneous(), st.booleans(), st.data())
+def test_edges_and_features_of_types(cuda: Cuda, truth: laws.Truth, replace: bool, data: st.DataObject) -> None:
+    seeds, fanouts = laws.draw_seeds(data, truth), [2, [3] * len(truth.edges) if len(truth.edges) > 1 else -1]
+    laws.check_epoch(truth, seeds, fanouts, replace, on(cuda))
+
+
+@FEW
+@given(st.one_of(laws.homogeneous(), laws.heterogeneous()), st.integers(1, 3))
+def test_negatives_and_exclusion(cuda: Cuda, truth: laws.Truth, ratio: int) -> None:
+    laws.check_link_epoch(truth, ratio, on(cuda))
+
+
+def test_nothing_but_the_seeds_is_excluded(cuda: Cuda) -> None:
+    items = gf.ItemSampler(gf.ItemSet(exclusion.EDGES.T, names="seeds"), batch_size=40)
+    sampled = items.sample_neighbor(exclusion.GRAPH, [-1, 3])
+    pairs = zip(on(cuda)(sampled), on(cuda)(sampled.exclude_seed_edges(True)), strict=True)
+    for whole, left in pairs:
+        gone = exclusion.pairs_of(whole.seeds) + exclusion.pairs_of(whole.seeds, swapped=True)
+        for before, after in zip(layers_of(whole), layers_of(left), strict=True):
+            assert exclusion.edges_of(after) == exclusion.without(exclusion.edges_of(before), {"_:_:_": gone})
+
+
+@pytest.mark.parametrize(
+    ("names", "strategy", "window", "hop_time"),
+    [
+        (("born", "time"), "uniform", 300, "seed"),
+        ((None, "time"), "latest", None, "edge"),
+    ],
+)
+def test_time_is_never_violated(cuda: Cuda, names: Any, strategy: Any, window: int | None, hop_time: Any) -> None:
+    weights = "w" if strategy == "uniform" else None
+    pipe = timed.ITEMS.temporal_sample_neighbor(
+        timed.GRAPH, [5, 2], False, weights, names[0], names[1], window, hop_time, strategy
+    )  # fmt: skip
+    for batch in on(cuda)(pipe):
+        assert timed.check_times(batch, tensor(batch.timestamp), names, window, hop_time) > 0
+
+
+TRIALS, DEGREE, FANOUT = 1500, 6, 3
+WEIGHTS = torch.tensor([4.0, 0.0, 1.0, 2.5, 0.5, 0.0])
+
+
+def picks(cuda: Cuda, way: str, **options: Any) -> torch.Tensor:
+    """Sample as many nodes with six neighbours of their own each; return which, one node a row."""
+    ends = torch.repeat_interleave(torch.arange(TRIALS), DEGREE)
+    weights = {"w": WEIGHTS.repeat(TRIALS), "time": torch.arange(len(ends)) % 5}
+    graph = gf.from_coo((TRIALS + torch.arange(len(ends)), ends), TRIALS + len(ends), edge_attributes=weights)
+    seeds = torch.arange(TRIALS), torch.full((TRIALS,), 9)
+    pipe = gf.ItemSampler(gf.ItemSet(seeds, names=("seeds", "timestamp")), batch_size=500, shuffle=True)
+    found = []
+    for batch in on(cuda)(getattr(pipe, way)(graph, [FANOUT], **options)):
+        ids = tensor(layers_of(batch)[0].original_edge_ids).reshape(-1, FANOUT)
+        found.append(ids - tensor(batch.seeds)[:, None] * DEGREE)
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("way", ["sample_neighbor", "sample_layer_neighbor", "temporal_sample_neighbor"])
+def test_neighbors_and_pairs_are_drawn_evenly(cuda: Cuda, way: str) -> None:
+    options = {"edge_timestamp_attr_name": "time"} if way.startswith("temporal") else {}
+    check_subsets(picks(cuda, way, **options), DEGREE)
+
+
+@pytest.mark.parametrize("way", ["sample_neighbor", "sample_layer_neighbor"])
+def test_draws_follow_the_weights(cuda: Cuda, way: str) -> None:
+    drawn = picks(cuda, way, replace=True, prob_name="w")
+    check_counts(torch.bincount(drawn.flatten(), minlength=DEGREE), WEIGHTS)
+
+
+def test_negatives_are_uniform_and_unrelated(cuda: Cuda) -> None:
+    graph = gf.from_coo((torch.arange(12), torch.arange(12)), 12)
+    items = gf.ItemSampler(gf.ItemSet(torch.zeros(4000, 2, dtype=torch.int64), names="seeds"), batch_size=1000)
+    batches = on(cuda)(items.sample_uniform_negative(graph, 2))
+    drawn = torch.cat([tensor(batch.seeds)[tensor(batch.labels) == 0, 1] for batch in batches])
+    check_counts(torch.bincount(drawn, minlength=12), torch.ones(12))
+    check_unrelated(drawn[::2], drawn[1::2], 12)
+
+
+def test_caches_give_the_edges_and_rows_that_they_stand_for(cuda: Cuda) -> None:
+    ends = laws.random_ends(np.random.default_rng(0), (60, 60), 400)
+    truth = laws.Truth({laws.ONLY_EDGES: ends}, {laws.ONLY: 60})
+    items = gf.ItemSampler(gf.ItemSet(torch.arange(60), names="seeds"), batch_size=13, shuffle=True)
+    with running(cuda):
+        store = truth.features()
+        cached = {key: gf.gpu_cached_feature(store[key], 600, device_of(cuda)) for key in store.keys()}  # noqa: SIM118
+        graph = truth.graph().pin_memory_()
+        sampled = items.copy_to(device_of(cuda)).sample_neighbor(graph, [4, 3], num_gpu_cached_edges=150)
+        pipe = sampled.fetch_feature(gf.BasicFeatureStore(cached), ["code"], ["code"])
+        batches = [*load(pipe), *load(pipe)]
+        assert all(0 < feature.miss_rate < 1 for feature in cached.values())
+    for batch in batches:
+        laws.check_batch(truth, batch, [4, 3])

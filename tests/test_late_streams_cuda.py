@@ -1,0 +1,175 @@
+"""The stand-in for a GPU itself: what is wrong about streams gives wrong values there, and what is right does not."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed import ops
+from graphfeed.loader.stages import stream_prefetch
+from graphfeed.loader.transport.streams import parts_on_streams
+from tests import pipelines
+from tests.loader.late_streams import OTHER_VALUE, late_streams
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda
+from tests.ops.stream_order import ORDER
+
+ROWS = torch.arange(40).reshape(20, 2)
+IDS = torch.tensor([3, 19, 0, 3])
+SPOILED = torch.full((4, 2), OTHER_VALUE)
+
+
+@pytest.fixture
+def there(cuda: Cuda) -> Iterator[EmulatedCuda]:
+    """Return the stand-in while it runs; at the end it fails if its clocks have noted a fault."""
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("a device has no faults to show on demand")
+    with cuda.running():
+        yield cuda
+
+
+def forget_faults() -> None:
+    assert ORDER.faults
+    ORDER.faults.clear()
+
+
+def side() -> Any:
+    """Make a stream current."""
+    return torch.cuda.stream(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+
+
+def wait(stream: Any) -> None:
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("read", [torch.clone, lambda rows: ops.gather_rows(rows, torch.arange(4).to("meta"))])
+def test_what_a_kernel_makes_is_there_for_who_waits(there: EmulatedCuda, read: Callable[..., Any], waits: bool) -> None:
+    rows, ids = there.put(ROWS), there.put(IDS)
+    torch.cuda.synchronize()
+    with side():
+        stream = torch.cuda.current_stream()
+        found = ops.gather_rows(rows, ids)
+    if waits:
+        wait(stream)
+    assert torch.equal(read(found).cpu(), ROWS[IDS]) == waits
+    if not waits:
+        forget_faults()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_program_sees_what_a_stream_copies_to_it_once_it_has_waited(there: EmulatedCuda, waits: bool) -> None:
+    found = ops.gather_rows(there.put(ROWS), there.put(IDS)).to("cpu", non_blocking=True)
+    if waits:
+        torch.cuda.synchronize()
+    assert torch.equal(found, ROWS[IDS]) == waits
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_kernel_reads_pinned_memory_as_it_is_when_the_kernel_runs(there: EmulatedCuda, waits: bool) -> None:
+    rows = there.pin(ROWS)
+    found = ops.gather_rows(rows, there.put(IDS))
+    if waits:
+        torch.cuda.current_stream().synchronize()
+    rows.zero_()
+    assert torch.equal(found.cpu(), ROWS[IDS] if waits else ROWS[IDS] * 0)
+
+
+def test_numbers_are_passed_as_they_are_when_a_kernel_starts(there: EmulatedCuda) -> None:
+    rows, number = there.put(ROWS), torch.tensor(7)
+    found = rows + number
+    number.zero_()
+    table = torch.tensor([5, 6])
+    copied = table.to("meta", non_blocking=True)
+    table.zero_()
+    assert torch.equal(found.cpu(), ROWS + 7)
+    assert copied.tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("ordered", ["by nothing", "by the allocator", "by a stream", "by the program"])
+def test_freed_memory_is_handed_out_while_another_stream_reads_it(there: EmulatedCuda, ordered: str) -> None:
+    with side():
+        made_on = torch.cuda.current_stream()
+        rows = ops.gather_rows(there.put(ROWS), there.put(IDS))
+    wait(made_on)
+    found = ops.gather_rows(rows, there.put(torch.arange(4)))
+    if ordered == "by the allocator":
+        rows.record_stream(torch.cuda.current_stream())
+    elif ordered == "by a stream":
+        made_on.wait_stream(torch.cuda.current_stream())
+    elif ordered == "by the program":
+        torch.cuda.current_stream().synchronize()
+    del rows
+    assert torch.equal(found.cpu(), SPOILED if ordered == "by nothing" else ROWS[IDS])
+    if ordered == "by nothing":
+        forget_faults()
+
+
+def test_a_stream_s_own_memory_is_handed_out_behind_its_work(there: EmulatedCuda) -> None:
+    rows = ops.gather_rows(there.put(ROWS), there.put(IDS))
+    memory, found = rows.held, ops.gather_rows(rows, there.put(torch.arange(4)))  # type: ignore[attr-defined]
+    del rows
+    assert torch.equal(found.cpu(), ROWS[IDS])
+    torch.cuda.synchronize()
+    assert torch.equal(memory, SPOILED)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_memory_with_a_view_left_is_not_handed_out(there: EmulatedCuda, used: bool) -> None:
+    rows = there.put(ROWS)
+    part, memory, caller = rows[2:], rows.held, torch.cuda.current_stream()  # type: ignore[attr-defined]
+    if used:
+        with side():
+            part.record_stream(torch.cuda.current_stream())
+            wait(caller)
+            ops.gather_rows(part, there.put(IDS % 10))
+    del rows
+    torch.cuda.synchronize()
+    assert torch.equal(memory, ROWS)
+    del part
+    for _ in range(2):  # The caller's stream gets it back when the other one has passed.
+        torch.cuda.synchronize()
+    assert (memory == OTHER_VALUE).all()
+
+
+def loaded() -> list[Any]:
+    """Return sums over the features of a pipeline that fetches on a stream of the loader."""
+    pipe = pipelines.homogeneous()
+    (sampler,) = gf.find(pipe, gf.NeighborSampler)
+    assert isinstance(pipe, gf.FeatureFetcher)
+    assert isinstance(sampler, gf.NeighborSampler)
+    feature = pipe.feature_store["node", None, "feat"].to("meta")
+    there = gf.BasicFeatureStore({("node", None, "feat"): feature})
+    found: list[Any] = []
+    with gf.DataLoader(sampler.copy_to("meta").fetch_feature(there, ["feat"]), 1, seed=3) as loader:
+        for minibatch in loader:
+            rows = minibatch.node_features["feat"]
+            total = rows.sum(1)  # put off until the mini-batch is gone
+            del minibatch, rows
+            found.append(total)
+    return [total.tolist() for total in found]
+
+
+def only_wait(value: Any, event: Any, device: torch.device) -> None:
+    torch.cuda.current_stream(device).wait_event(event)
+
+
+def only_record(value: Any, event: Any, device: torch.device) -> None:
+    for part in parts_on_streams(value):
+        part.record_stream(torch.cuda.current_stream(device))
+
+
+@pytest.mark.parametrize("hand_over", [None, only_wait, only_record])
+def test_half_of_what_hands_a_mini_batch_over_is_not_enough(
+    there: EmulatedCuda, monkeypatch: pytest.MonkeyPatch, hand_over: Callable[..., None] | None
+) -> None:
+    rows = [batch.node_features["feat"] for batch in pipelines.homogeneous().with_seed(3)]
+    if hand_over is not None:
+        monkeypatch.setattr(stream_prefetch, "hand_over", hand_over)
+    with late_streams():
+        found = loaded()
+        assert (found == [part.sum(1).tolist() for part in rows]) == (hand_over is None)
+        if hand_over is not None:
+            forget_faults()
