@@ -60,7 +60,7 @@ def labor(hub: Hub, put: Any) -> Any:
     graph = put(hub.indptr), put(hub.indices), put(hub.seeds)
     many = put(hub.indptr), put(torch.arange(hub.edges)), put(hub.seeds)
     picks = [ops.labor_sample_neighbors(*given, FANOUT, KEYS) for given in (graph, many)]
-    return [*picks, ops.labor_sample_neighbors(*many, FANOUT, KEYS, replace=True)]
+    return [*picks, *(ops.labor_sample_neighbors(*given, FANOUT, KEYS, replace=True) for given in (graph, many))]
 
 
 def in_time(hub: Hub, put: Any) -> Any:

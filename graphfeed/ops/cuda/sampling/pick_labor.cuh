@@ -98,9 +98,11 @@ struct Rivals {
 
     __device__ u64 unit(i64 edge) const { return (u64)weight_of(cumulative, own, edge); }
 
-    // Since -log2(1 - x) >= x, no event comes before value >> 16: most edges need no logarithm.
+    // Since -log2(1 - x) >= x, no event comes before value >> 16: most edges need no logarithm. Those that do are asked
+    // here, where all threads are at work, and not by the one thread that enters them.
     __device__ bool may_enter(u64 value, u64 per, i64 edge, const Limit &limit) const {
-        return per != 0 && limit.admits(events ? value >> (64 - TIME_BITS) : value, per, edge);
+        if (per == 0 || !limit.admits(events ? value >> (64 - TIME_BITS) : value, per, edge)) return false;
+        return !events || limit.admits(waiting_time(value), per, edge);
     }
 };
 
