@@ -70,6 +70,6 @@ def compare(
         }
         for weights, own in times.items():
             ratio = own.over(times["uniform"])
-            goal = Goal(ratio, GOALS[replace]) if weights == "weighted" else None
+            goal = Goal(ratio, GOALS[replace]) if weights != "uniform" else None
             how = "with" if replace else "without"
             yield Row(f"{name}, {how} replacement, {weights}", "ns an edge", own, ratio, goal)

@@ -12,7 +12,7 @@ from tests.scripts import REPOSITORY, run
 NAMES = sorted(calls.calls())
 NOT_CALLED = {
     "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Found",
-    "HighDegreeIndex", "InducedEdges", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder",
+    "GuidedSums", "HighDegreeIndex", "InducedEdges", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder",
     "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "draw_unkeyed", "max_uva_threads",
 }  # fmt: skip
 """Constants, tuples of results, and what takes no arguments."""

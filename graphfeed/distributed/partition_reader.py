@@ -27,8 +27,8 @@ from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_o
 from graphfeed.distributed.peers import Peers
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey
+from graphfeed.storage.graph.attributes import check_attributes
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.graph_arrays import check_attributes
 
 
 @dataclass(frozen=True, eq=False)

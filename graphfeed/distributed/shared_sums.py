@@ -1,4 +1,4 @@
-"""The running sums of weights, which one rank of a machine makes for all, as they take 8 bytes per edge."""
+"""The running sums of weights, which one rank of a machine makes for all, as they take 8 to 12 bytes per edge."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -23,7 +23,13 @@ class GraphWithSharedSums(FusedCSCSamplingGraph):
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return an edge attribute as fixed-point running sums."""
-        return super().cumulative_weights(probs_name) if self._sums is None else self._sums.of(self, probs_name)
+        if self._sums is None:
+            return super().cumulative_weights(probs_name)
+        return self._sums.of(self, probs_name).cumulative
+
+    def guided_sums(self, probs_name: str) -> ops.GuidedSums:
+        """Return them with guides."""
+        return super().guided_sums(probs_name) if self._sums is None else self._sums.of(self, probs_name)
 
 
 class SharedSums:
@@ -47,18 +53,19 @@ class SharedSums:
         """Let other ranks ask for sums; return the name by which they do."""
         return self.peers.serve("sums of weights", self._answer, takes_long=True)
 
-    def of(self, graph: FusedCSCSamplingGraph, probs_name: str) -> torch.Tensor:
-        """Return the sums of an edge attribute; the first call waits for the rank that makes them."""
+    def of(self, graph: FusedCSCSamplingGraph, probs_name: str) -> ops.GuidedSums:
+        """Return the sums of an edge attribute with guides; the first call waits for the rank that makes them."""
         with self._lock:
             if probs_name not in self._blocks:
                 self._blocks[probs_name] = self._make(graph, probs_name)
-            return self._blocks[probs_name].tensors[0]
+            return ops.GuidedSums(*self._blocks[probs_name].tensors)
 
     def _make(self, graph: FusedCSCSamplingGraph, probs_name: str) -> SharedBlock:
         """Return a block with the sums."""
         weights = graph.edge_attribute(probs_name)
         if self.first == self.peers.rank:
-            return SharedBlock.create([ops.cumulate_weights(graph.csc_indptr, weights)])
+            sums = ops.cumulate_weights(graph.csc_indptr, weights)
+            return SharedBlock.create([sums, ops.guide_sums(graph.csc_indptr, sums)])
         future = self.peers.ask(self._name, {"probs_name": probs_name}, {self.first: {}})[self.first]
         block = open_place(self.peers.wait(self.first, future)[PLACE])[1]
         assert block is not None

@@ -102,6 +102,8 @@ def uses(graph_dtypes: Iterable[Dtypes] = GRAPH_DTYPES) -> Iterator[Callable[[],
     for weights in (torch.ones(3, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bool)):
         for indptr in (torch.tensor([0, 3]), torch.tensor([0, 3], dtype=torch.int32)):
             yield partial(ops.cumulate_weights, indptr, weights)
+    for indptr in (torch.tensor([0, 3]), torch.tensor([0, 3], dtype=torch.int32)):
+        yield partial(ops.guide_sums, indptr, torch.tensor([1, 2, 3]))
     yield from (call_permute, call_rows, call_disk, call_caches, call_records)
 
 

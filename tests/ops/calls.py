@@ -91,6 +91,7 @@ def sampling_calls() -> dict[str, Call]:
     one = {"fanouts": torch.tensor([2, 1]), "replace": False, "cumulative": sums, "types": TYPES, "num_types": 2}
     graph = {"indptr": INDPTR, "indices": INDICES, "seeds": SEEDS}
     hops = {**graph, "fanouts": [2, 3], "replace": False, "cumulative": sums}
+    guided = {**hops, "cumulative": ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums))}
     edges = ops.CachedEdgeValues(INDICES, INDICES[:4].clone(), torch.tensor([0, ops.NOT_CACHED, ops.NOT_CACHED]))
     return {
         "as_times": Call(ops.as_times, {"name": "times", "times": TIMES}),
@@ -106,6 +107,7 @@ def sampling_calls() -> dict[str, Call]:
                 "dtype": torch.int64,
             },
         ),
+        "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": sums}),
         "labor_sample_hops": Call(
             ops.labor_sample_hops,
             {**hops, "keys": PAIRS, "switch_threshold": 1 << 62, "index": index(), "cumulative": None},
@@ -126,7 +128,7 @@ def sampling_calls() -> dict[str, Call]:
             ops.read_edges,
             {"edges": edges, "offsets": torch.tensor([0, 2, 3, 3]), "positions": torch.tensor([1, 3, 9])},
         ),
-        "sample_hops": Call(ops.sample_hops, {**hops, "keys": KEYS}),
+        "sample_hops": Call(ops.sample_hops, {**guided, "keys": KEYS}),
         "sample_negatives": Call(
             ops.sample_negatives,
             {"pairs": torch.tensor([[0, 1], [2, 3]]), "negative_ratio": 2, "num_destinations": 6, "key": 1},

@@ -6,6 +6,7 @@ was drawn is in `graphfeed.ops.structure`; stages that draw are in `graphfeed.da
 
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
 from graphfeed.ops.sampling.draw_places import draw_places
+from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.labor_sample_hops import labor_sample_hops
 from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
@@ -37,12 +38,13 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
-    "NOT_CACHED", "CachedEdgeValues", "HighDegreeIndex", "Picks", "SampledHop", "TemporalGraph", "TimeOrder",
-    "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index", "cumulate_weights",
-    "draw_places", "group_by_type", "labor_sample_hops", "labor_sample_neighbors", "link_sources", "linked_order",
-    "order_by_time", "permute", "places_in_order", "random_walks", "read_edges", "sample_by_budget", "sample_hops",
-    "sample_negative_pairs", "sample_negatives", "sample_neighbors", "sample_new_hops", "temporal_labor_sample_hops",
-    "temporal_labor_sample_neighbors", "temporal_sample_hops", "temporal_sample_neighbors",
-    "typed_labor_sample_hops", "typed_sample_hops", "typed_temporal_labor_sample_hops", "typed_temporal_sample_hops",
+    "NOT_CACHED", "CachedEdgeValues", "GuidedSums", "HighDegreeIndex", "Picks", "SampledHop", "TemporalGraph",
+    "TimeOrder", "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index",
+    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "labor_sample_hops", "labor_sample_neighbors",
+    "link_sources", "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "read_edges",
+    "sample_by_budget", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
+    "sample_new_hops", "temporal_labor_sample_hops", "temporal_labor_sample_neighbors", "temporal_sample_hops",
+    "temporal_sample_neighbors", "typed_labor_sample_hops", "typed_sample_hops",
+    "typed_temporal_labor_sample_hops", "typed_temporal_sample_hops",
 ]
 # fmt: on

@@ -12,6 +12,7 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.sample_neighbors import NO_WEIGHTS, Picks, check_repeats, make_table, sample_neighbors
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.compact import compact
@@ -279,7 +280,7 @@ def sample_hops(
     keys: Sequence[int],
     *,
     replace: bool = False,
-    cumulative: torch.Tensor | None = None,
+    cumulative: torch.Tensor | GuidedSums | None = None,
 ) -> list[SampledHop] | None:
     """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
 
@@ -294,7 +295,7 @@ def sample_hops(
         fanouts: One number per hop, the seeds' own hop first.
         keys: The key of each hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
-        cumulative: Fixed-point weights, as `cumulate_weights` returns them.
+        cumulative: Fixed-point weights, as `cumulate_weights` returns them, perhaps with guides to them.
 
     Returns:
         A `SampledHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
@@ -304,11 +305,13 @@ def sample_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    graph = open_hops((indptr, indices, cumulative), seeds, fanouts, keys, "numbers", replace)
+    sums, guides = split_sums(cumulative)
+    graph = open_hops((indptr, indices, sums), seeds, fanouts, keys, "numbers", replace)
     if on_gpu(seeds):
-        sample = partial(sample_neighbors, indptr, replace=replace, cumulative=cumulative)
+        sample = partial(sample_neighbors, indptr, replace=replace, cumulative=sums)
         return stack_hops(sample, (indptr, indices), seeds, fanouts, keys)
     module = kernels("sampling.sample_hops", seeds, indptr=indptr, indices=indices)
+    graph = (*graph, *as_kernel_args(seeds, guides))
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)
     return run_hops(

@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.sample_hops import SampledHop, open_hops, run_hops
 from graphfeed.ops.sampling.sample_neighbors import make_table
 
@@ -19,7 +20,7 @@ def sample_new_hops(
     keys: Sequence[int],
     *,
     replace: bool = False,
-    cumulative: torch.Tensor | None = None,
+    cumulative: torch.Tensor | GuidedSums | None = None,
 ) -> list[SampledHop] | None:
     """Sample as `sample_hops`, but in each hop only the nodes that the hop before added; on the CPU.
 
@@ -32,7 +33,7 @@ def sample_new_hops(
         fanouts: One number per hop, the seeds' own hop first.
         keys: The key of each hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
-        cumulative: Fixed-point weights, as `cumulate_weights` returns them.
+        cumulative: Fixed-point weights, as `cumulate_weights` returns them, perhaps with guides to them.
 
     Returns:
         A `SampledHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
@@ -42,7 +43,9 @@ def sample_new_hops(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, or the arrays are not those of
             a graph.
     """
-    graph = open_hops((indptr, indices, cumulative), seeds, fanouts, keys, "numbers", replace)
+    sums, guides = split_sums(cumulative)
+    graph = open_hops((indptr, indices, sums), seeds, fanouts, keys, "numbers", replace)
+    graph = (*graph, *as_kernel_args(seeds, guides))
     module = kernels("sampling.sample_new_hops", seeds, indptr=indptr, indices=indices)
     table = make_table(min(max(fanouts), indices.numel())).numpy()
     hop_keys, hop_fanouts = np.array(keys, dtype=np.uint64), np.array(fanouts, dtype=np.int64)

@@ -8,6 +8,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.completed_future import CompletedFuture
 from graphfeed.storage.graph import temporal_hops, temporal_sampling, typed_sampling
+from graphfeed.storage.graph.edge_weights import weights_for
 from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.one_hop import (
@@ -53,12 +54,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 self.edge_attribute(name)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute the order of time, the running sums of weights or the index of large columns that a request needs."""
+        """Compute the order of time, the sums of weights or the index of large columns that a request needs."""
         if request.temporal is not None:
             for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
                 temporal_sampling.timed_columns(self, request, by_type=by_type)
         elif request.probs_name is not None:
-            self.cumulative_weights(request.probs_name)
+            weights_for(self, request)
         elif request.strategy == "labor" and not request.replace and request.deduplicate:
             self.high_degree_index()
 
@@ -271,11 +272,10 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 [int(fanout) for fanout in reversed(request.fanouts)],
                 keys,
                 replace=request.replace,
-                cumulative=None if request.probs_name is None else self.cumulative_weights(request.probs_name),
+                cumulative=weights_for(self, request),
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
-
         if type(self).sample_neighbors is not FusedCSCSamplingGraph.sample_neighbors:
             return super().sample_hops(seeds, request, keys)
         typed = typed_sampling.typed_sample_hops(self, seeds, request, keys)

@@ -15,6 +15,7 @@ from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock_alike
+from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
 from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
@@ -207,6 +208,19 @@ class GraphArrays(Shareable):
         assert sums is not None
         return sums
 
+    def guided_sums(self, probs_name: str) -> ops.GuidedSums:
+        """Return the running sums of an edge attribute with guides to them, made at the first call.
+
+        Guides take 4 bytes per edge. There are none on a GPU, and where draws don't need them (see `ops.guide_sums`).
+        """
+        weights, sums = self.edge_attribute(probs_name), self.cumulative_weights(probs_name)
+        if not sums.is_cpu:
+            return ops.GuidedSums(sums)
+        name = f"guides to the running sums of {probs_name}"
+        (guides,) = self.derived(name, (weights,), lambda: (ops.guide_sums(self.csc_indptr, sums),))
+        assert guides is not None
+        return ops.GuidedSums(sums, guides)
+
     def high_degree_index(self) -> ops.HighDegreeIndex | None:
         """Return an index of the largest columns, made at the first call.
 
@@ -327,18 +341,6 @@ def in_one_piece(name: str, values: Any) -> Any:
     return None if values is None else as_tensor(name, values).contiguous()
 
 
-def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Return attributes as tensors by name."""
-    return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
-
-
-def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
-    """Return an attribute by name, or raise an error that lists the names."""
-    if name not in attributes:
-        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
-    return attributes[name]
-
-
 def check_types(
     csc_indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -388,13 +390,3 @@ def check_types(
     if num_edges:
         ends = numbers_of(node_type_to_id, edge_type_to_id).ends
         ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
-
-
-def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
-    """Raise unless each attribute has one row per node or per edge."""
-    for name, values in attributes.items():
-        found = values.shape[0] if values.dim() else "no dimension"
-        if found != rows:
-            raise ValueError(
-                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {found}"
-            )

@@ -92,20 +92,6 @@ def test_types_of_another_dtype() -> None:
             fused_csc_sampling_graph(TYPED_INDPTR, TYPED_INDICES, **{**TYPES, name: TYPES[name].float()})
 
 
-def test_attributes_of_another_length() -> None:
-    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"):
-        fused_csc_sampling_graph(INDPTR, INDICES, edge_attributes={"w": torch.ones(5)})
-    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, one for each node, but has 9"):
-        fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": torch.ones(9)})
-    with pytest.raises(ValueError, match=r"node_attributes\['w'\] must have 5 rows, .*, but has no dimension"):
-        fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": torch.tensor(5)})
-    values: Any = ["a"] * 5
-    with pytest.raises(
-        TypeError, match=r"node_attributes\['w'\] must be a torch.Tensor, .* but is \['a', 'a', .* 5 in"
-    ):
-        fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"w": values})
-
-
 @pytest.mark.parametrize(
     ("error", "seeds", "message"),
     [

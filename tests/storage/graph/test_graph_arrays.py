@@ -35,17 +35,6 @@ def test_arrays_are_not_copied() -> None:
     assert graph.indices is INDICES
 
 
-def test_attributes_are_found_by_name() -> None:
-    weights, ages = torch.ones(9), torch.ones(5, 2)
-    graph = fused_csc_sampling_graph(INDPTR, INDICES, node_attributes={"age": ages}, edge_attributes={"w": weights})
-    assert graph.edge_attribute("w") is weights
-    assert graph.node_attribute("age") is ages
-    with pytest.raises(KeyError, match=r"Edge attribute age does not exist; the graph has \['w'\]"):
-        graph.edge_attribute("age")
-    with pytest.raises(KeyError, match=r"Node attribute w does not exist; the graph has \['age'\]"):
-        graph.node_attribute("w")
-
-
 def test_it_prints_its_sizes_alone() -> None:
     assert repr(make_graph()) == "FusedCSCSamplingGraph(num_nodes=5, num_edges=9)"
     sizes = "num_nodes=5, num_edges=6, node_types=['item', 'user'], edge_types=3"
@@ -136,24 +125,6 @@ def test_the_index_of_large_columns_lasts_until_the_edges_change(monkeypatch: py
     assert anew is not None
     assert anew.entries is not made.entries
     assert make_typed_graph().high_degree_index() is None
-
-
-def test_attributes_are_added_one_by_one_or_set_all() -> None:
-    graph, ages, weights = make_graph(), torch.ones(5), torch.ones(9)
-    graph.add_node_attribute("age", ages)
-    graph.add_edge_attribute("w", weights)
-    graph.add_edge_attribute("w", weights * 2)
-    assert list(graph.node_attributes) == ["age"]
-    assert graph.node_attributes["age"] is graph.node_attribute("age") is ages
-    assert_same(graph.edge_attribute("w"), weights * 2)
-    graph.edge_attributes = {"v": weights}
-    assert list(graph.edge_attributes) == ["v"]
-    graph.edge_attributes = None
-    assert dict(graph.edge_attributes) == {}
-    with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"):
-        graph.add_edge_attribute("w", ages)
-    with pytest.raises(TypeError, match="does not support item assignment"):
-        graph.node_attributes["age"] = torch.ones(3)  # type: ignore[index]
 
 
 def test_it_moves_to_a_device_as_another_graph() -> None:

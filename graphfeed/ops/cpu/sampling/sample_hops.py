@@ -11,7 +11,7 @@ import numpy as np
 from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch, without_refcount
 from graphfeed.ops.cpu.random import node_state, timed_state
 from graphfeed.ops.cpu.sampling.pick import count_picks, pick, pick_few, pick_many, weight_before
-from graphfeed.ops.cpu.sampling.weighted_picks import ROWS_AHEAD, fill_weighted
+from graphfeed.ops.cpu.sampling.weighted_picks import ROWS_AHEAD, fill_guided
 
 
 @device_function
@@ -100,15 +100,14 @@ def fill_plain(nodes, row_times, key, starts, degrees, rows, table, positions):
 
 
 @device_function
-def fill_hop(cumulative, row_times, fanout, replace, key, table, hop, out):
+def fill_hop(cumulative, guides, row_times, fanout, replace, key, table, hop, out):
     """Write the sampled edges of each node of a hop; two rows of one node at different times draw differently."""
     count, rows = out.node_counts[hop], column_starts(hop, out)
     nodes, bases, starts, degrees = out.nodes, out.bases, out.starts, out.degrees
     positions = out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]]
     if cumulative.size > 0:
         columns = nodes, bases, starts, degrees
-        types, fanouts = np.empty(0, np.uint8), np.full(1, fanout, np.int64)
-        fill_weighted(cumulative, types, row_times, fanouts, replace, key, table, columns, rows, positions)
+        fill_guided(cumulative, guides, row_times, fanout, replace, key, table, columns, rows, positions)
     elif not replace:
         fill_plain(nodes, row_times, key, starts, degrees, rows, table, positions)
     else:
@@ -166,7 +165,7 @@ def sample_hops(graph, fanouts, replace, keys, table, node_map, hop, out):
     written: the caller makes longer outputs and calls again.
 
     Args:
-        graph: `indptr`, `indices` and `cumulative`.
+        graph: `indptr`, `indices`, `cumulative` and `guides`.
         fanouts: One number per hop.
         replace: Whether an edge may be chosen more than once.
         keys: One per hop.
@@ -175,12 +174,12 @@ def sample_hops(graph, fanouts, replace, keys, table, node_map, hop, out):
         hop: The hop to begin with.
         out: The arrays of `HopArrays`.
     """
-    indptr, indices, cumulative = graph
+    indptr, indices, cumulative, guides = graph
     enter_seeds(node_map, hop, out)
     while hop < fanouts.size:
         if not (open_columns(indptr, hop, out) and count_hop(cumulative, fanouts[hop], replace, hop, out)):
             return hop
-        fill_hop(cumulative, out.times, fanouts[hop], replace, keys[hop], table, hop, out)
+        fill_hop(cumulative, guides, out.times, fanouts[hop], replace, keys[hop], table, hop, out)
         own = slice(out.edge_counts[hop], out.edge_counts[hop + 1])
         read_neighbors(indices, out.positions[own], out.neighbors[own])
         out.node_counts[hop + 1] = relabel(node_map, out.neighbors[own], out.nodes, out.node_counts[hop])

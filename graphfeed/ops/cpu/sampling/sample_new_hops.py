@@ -14,7 +14,7 @@ from graphfeed.ops.cpu.sampling.sample_hops import (
     relabel,
     reset_node_map,
 )
-from graphfeed.ops.cpu.sampling.weighted_picks import fill_weighted
+from graphfeed.ops.cpu.sampling.weighted_picks import fill_guided
 
 
 @device_function
@@ -34,7 +34,7 @@ def count_new(cumulative, fanout, replace, known, hop, out):
 
 
 @device_function
-def fill_new(cumulative, fanout, replace, key, table, known, hop, out):
+def fill_new(cumulative, guides, fanout, replace, key, table, known, hop, out):
     """Write the sampled edges of each new node."""
     count, rows = out.node_counts[hop], column_starts(hop, out)
     nodes, bases, starts, degrees = out.nodes, out.bases, out.starts, out.degrees
@@ -45,8 +45,7 @@ def fill_new(cumulative, fanout, replace, key, table, known, hop, out):
         return
     if cumulative.size > 0:
         columns = nodes[own], bases[own], starts[own], degrees[own]
-        types, fanouts = np.empty(0, np.uint8), np.full(1, fanout, np.int64)
-        fill_weighted(cumulative, types, out.times, fanouts, replace, key, table, columns, rows[known:], positions)
+        fill_guided(cumulative, guides, out.times, fanout, replace, key, table, columns, rows[known:], positions)
         return
     for row in range(known, count):
         at = np.int64(rows[row])
@@ -60,13 +59,13 @@ def fill_new(cumulative, fanout, replace, key, table, known, hop, out):
 @kernel
 def sample_new_hops(graph, fanouts, replace, keys, table, node_map, hop, out):
     """Do as the kernel `sample_hops`, but sample in each hop only the nodes that the hop before added."""
-    indptr, indices, cumulative = graph
+    indptr, indices, cumulative, guides = graph
     enter_seeds(node_map, hop, out)
     while hop < fanouts.size:
         known = out.node_counts[hop - 1] if hop > 0 else np.int64(0)
         if not (open_columns(indptr, hop, out) and count_new(cumulative, fanouts[hop], replace, known, hop, out)):
             return hop
-        fill_new(cumulative, fanouts[hop], replace, keys[hop], table, known, hop, out)
+        fill_new(cumulative, guides, fanouts[hop], replace, keys[hop], table, known, hop, out)
         own = slice(out.edge_counts[hop], out.edge_counts[hop + 1])
         read_neighbors(indices, out.positions[own], out.neighbors[own])
         out.node_counts[hop + 1] = relabel(node_map, out.neighbors[own], out.nodes, out.node_counts[hop])

@@ -1,5 +1,7 @@
 """Kernel of all hops of temporal sampling on a graph of one type, in one call without the interpreter lock."""
 
+import numpy as np
+
 from graphfeed.ops.cpu.jit import device_function, kernel
 from graphfeed.ops.cpu.sampling.sample_hops import column_starts, count_hop, fill_hop, open_columns
 from graphfeed.ops.cpu.sampling.temporal_eligibility import append_rows, restrict_columns
@@ -32,6 +34,7 @@ def temporal_sample_hops(graph, fanouts, replace, latest, window, keys, table, h
         out: The arrays of `HopArrays`.
     """
     indptr, indices, times, order, links, edge_times, cumulative = graph
+    guides = np.empty(0, np.int32)  # they guide to whole columns
     while hop < fanouts.size:
         if not open_columns(indptr, hop, out):
             return hop
@@ -42,7 +45,7 @@ def temporal_sample_hops(graph, fanouts, replace, latest, window, keys, table, h
         if latest:
             take_latest(out.starts, out.degrees, rows, out.positions[out.edge_counts[hop] : out.edge_counts[hop + 1]])
         else:
-            fill_hop(cumulative, out.times, fanouts[hop], replace, keys[hop], table, hop, out)
+            fill_hop(cumulative, guides, out.times, fanouts[hop], replace, keys[hop], table, hop, out)
         append_rows(indices, order, links, edge_times, rows, hop, out)
         hop += 1
     return hop

@@ -7,6 +7,9 @@ before it. So the draws of a block take each step together, and each prefetches 
     approach   read that sum; from how far it is off, guess again, and prefetch a window of sums there
     settle     count the sums of the window that the goal has passed, which gives the edge; outside of it, gallop
 
+Where few edges have most of the weight, such guesses are far off. Then there are guides (see `ops.guide_sums`), and
+what a draw aims at and reads is the guide of its goal's share, which says where the window begins.
+
 With `pick` for each segment, and sums on small pages, mini-batches take 2.7 times as long without replacement and 3
 times with it (ogbn-products shaped graph, fan-outs 15, 10 and 5, weights uniform in 0 to 1).
 """
@@ -44,6 +47,18 @@ def approach(cumulative, low, high, goal, place, density):
     """Return where the window of a goal begins, by the sum at a guessed place, and prefetch it."""
     missing = np.int64(np.float64(goal - cumulative[np.uintp(place)]) * density)
     start = max(min(place + missing - (WINDOW // 2 - 1), high - WINDOW), low)
+    prefetch(cumulative, np.intp(start))
+    prefetch(cumulative, np.intp(min(start + WINDOW - 1, high - 1)))
+    return start
+
+
+@always_inline
+def follow(cumulative, guides, low, high, place):
+    """Return where the window of a goal begins, by the guide of the share that it lies in, and prefetch it.
+
+    It begins in front of the guide's edge, so that its first sum is one that the goal has passed.
+    """
+    start = max(min(place + np.int64(guides[np.uintp(place)]) - 1, high - WINDOW), low)
     prefetch(cumulative, np.intp(start))
     prefetch(cumulative, np.intp(min(start + WINDOW - 1, high - 1)))
     return start
@@ -123,12 +138,13 @@ def measure(cumulative, segments, lefts, size):
 
 
 @device_function
-def draw_with_replacement(cumulative, queue, size, out):
+def draw_with_replacement(cumulative, guides, queue, size, out):
     """Write the edges of all draws of a block, in the order of the draws."""
     segments, (goals, guesses, owners, ats, _), lefts, _ = queue
     lows, highs, befores, states, places, counts = segments
     totals, densities = lefts
     measure(cumulative, segments, lefts, size)
+    guided = guides.size > 0
     own, number = np.int64(0), np.int64(0)
     while own < size:
         drawn = np.int64(0)
@@ -138,7 +154,10 @@ def draw_with_replacement(cumulative, queue, size, out):
             for draw in range(number, until):
                 target = draw_below(state, draw, total)
                 place = guess_place(low, high, target, density)
-                prefetch(cumulative, np.intp(place))
+                if guided:
+                    prefetch(guides, np.intp(place))
+                else:
+                    prefetch(cumulative, np.intp(place))
                 to = np.uintp(drawn + draw - number)
                 goals[to], guesses[to], owners[to], ats[to] = before + target, place, own, at + draw
             drawn, number = drawn + until - number, until
@@ -146,7 +165,10 @@ def draw_with_replacement(cumulative, queue, size, out):
                 own, number = own + 1, np.int64(0)
         for draw in range(drawn):
             row, of = np.uintp(draw), np.uintp(owners[draw])
-            guesses[row] = approach(cumulative, lows[of], highs[of], goals[row], guesses[row], densities[of])
+            if guided:
+                guesses[row] = follow(cumulative, guides, lows[of], highs[of], guesses[row])
+            else:
+                guesses[row] = approach(cumulative, lows[of], highs[of], goals[row], guesses[row], densities[of])
         for draw in range(drawn):
             row, of = np.uintp(draw), np.uintp(owners[draw])
             out[np.uintp(ats[row])] = settle(cumulative, lows[of], highs[of], goals[row], guesses[row])
@@ -175,7 +197,7 @@ def move_picks(marks, ranks, row, count, target, weight):
 
 
 @device_function
-def draw_without_replacement(cumulative, queue, size, out):
+def draw_without_replacement(cumulative, guides, queue, size, out):
     """Write the distinct edges of a block of segments, drawn one after the other, in ascending order.
 
     Targets are drawn in what is left of a segment once its picks are cut out. Of each pick, `marks` holds where it was
@@ -186,6 +208,7 @@ def draw_without_replacement(cumulative, queue, size, out):
     lows, highs, befores, states, places, counts = segments
     totals, densities = lefts
     measure(cumulative, segments, lefts, size)
+    guided = guides.size > 0
     most = np.int64(0)
     for own in range(size):
         most = max(most, counts[own])
@@ -199,13 +222,19 @@ def draw_without_replacement(cumulative, queue, size, out):
                 target = draw_below(states[row], number, totals[row])
                 skipped, rank = skip_picks(marks, weights, row, number, target)
                 place = guess_place(lows[row], highs[row], target + skipped, densities[row])
-                prefetch(cumulative, np.intp(place))
+                if guided:
+                    prefetch(guides, np.intp(place))
+                else:
+                    prefetch(cumulative, np.intp(place))
                 goals[row], guesses[row] = befores[row] + target + skipped, place
                 targets[row], skips[row], own_ranks[row] = target, skipped, rank
         for own in range(size):
             row = np.uintp(own)
             if number < counts[row]:
-                guesses[row] = approach(cumulative, lows[row], highs[row], goals[row], guesses[row], densities[row])
+                if guided:
+                    guesses[row] = follow(cumulative, guides, lows[row], highs[row], guesses[row])
+                else:
+                    guesses[row] = approach(cumulative, lows[row], highs[row], goals[row], guesses[row], densities[row])
         for own in range(size):
             row = np.uintp(own)
             if number < counts[row]:
@@ -224,16 +253,16 @@ def draw_without_replacement(cumulative, queue, size, out):
 
 
 @device_function
-def draw_queue(cumulative, queue, size, replace, out):
+def draw_queue(cumulative, guides, queue, size, replace, out):
     """Write the edges of the segments that wait."""
     if replace:
-        draw_with_replacement(cumulative, queue, size, out)
+        draw_with_replacement(cumulative, guides, queue, size, out)
     else:
-        draw_without_replacement(cumulative, queue, size, out)
+        draw_without_replacement(cumulative, guides, queue, size, out)
 
 
 @always_inline
-def enqueue(cumulative, queue, size, low, high, before, count, replace, fanout, state, out, at, table):
+def enqueue(cumulative, guides, queue, size, low, high, before, count, replace, fanout, state, out, at, table):
     """Do as `pick` for a segment with weights and picks, but let its draws wait; return how many segments wait then."""
     if not (replace and fanout > 0) and (fanout < 0 or count < fanout):
         take_eligible(cumulative, low, high, before, out, at)
@@ -247,7 +276,7 @@ def enqueue(cumulative, queue, size, low, high, before, count, replace, fanout, 
     lows[row], highs[row], befores[row], states[row], places[row], counts[row] = low, high, before, state, at, count
     if size + 1 < BLOCK:
         return size + 1
-    draw_queue(cumulative, queue, BLOCK, replace, out)
+    draw_queue(cumulative, guides, queue, BLOCK, replace, out)
     return 0
 
 
@@ -267,14 +296,23 @@ def fill_weighted(cumulative, types, row_times, fanouts, replace, key, table, co
         rows: Where each node's picks start in `out`.
         out: Written.
     """
-    draw_rows(cumulative, types, row_times, fanouts, replace, key, table, columns, rows, new_queue(), out)
+    guides, queue = np.empty(0, np.int32), new_queue()
+    draw_rows(cumulative, guides, types, row_times, fanouts, replace, key, table, columns, rows, queue, out)
 
 
 @device_function
-def draw_rows(cumulative, types, row_times, fanouts, replace, key, table, columns, rows, queue, out):
+def fill_guided(cumulative, guides, row_times, fanout, replace, key, table, columns, rows, out):
+    """Do so for one fan-out, by guides to whole columns unless they are empty."""
+    types, fanouts, queue = np.empty(0, np.uint8), np.full(1, fanout, np.int64), new_queue()
+    draw_rows(cumulative, guides, types, row_times, fanouts, replace, key, table, columns, rows, queue, out)
+
+
+@device_function
+def draw_rows(cumulative, guides, types, row_times, fanouts, replace, key, table, columns, rows, queue, out):
     """Do so; the caller keeps the arrays, so that none is counted in the loop."""
     nodes, bases, starts, degrees = columns
     cumulative, types, fanouts = without_refcount(cumulative), without_refcount(types), without_refcount(fanouts)
+    guides = without_refcount(guides)
     table, out, queue = without_refcount(table), without_refcount(out), uncounted_queue(queue)
     size, last, by_type = 0, rows.size - 2, fanouts.size > 1
     for row in range(last + 1):
@@ -288,6 +326,8 @@ def draw_rows(cumulative, types, row_times, fanouts, replace, key, table, column
             count = count_picks(cumulative, low, high, before, fanout, replace) if by_type else until - at
             if count > 0:
                 own = typed_state(state, types[low]) if by_type else state
-                size = enqueue(cumulative, queue, size, low, high, before, count, replace, fanout, own, out, at, table)
+                size = enqueue(
+                    cumulative, guides, queue, size, low, high, before, count, replace, fanout, own, out, at, table
+                )
             at, low = at + count, high
-    draw_queue(cumulative, queue, size, replace, out)
+    draw_queue(cumulative, guides, queue, size, replace, out)

@@ -1,0 +1,30 @@
+"""The attributes of nodes and edges."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor
+
+
+def as_attributes(domain: str, attributes: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return attributes as tensors by name."""
+    return {name: as_tensor(f"{domain}_attributes[{name!r}]", values) for name, values in attributes.items()}
+
+
+def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> torch.Tensor:
+    """Return an attribute by name, or raise an error that lists the names."""
+    if name not in attributes:
+        raise KeyError(f"{domain} attribute {name} does not exist; the graph has {sorted(attributes)}")
+    return attributes[name]
+
+
+def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
+    """Raise unless each attribute has one row per node or per edge."""
+    for name, values in attributes.items():
+        found = values.shape[0] if values.dim() else "no dimension"
+        if found != rows:
+            raise ValueError(
+                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {found}"
+            )
