@@ -2,12 +2,15 @@
 
 import copy
 
+import torch
+
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.distributed.joint_sampler import JointSubgraph
 from graphfeed.distributed.row_exchange import ONLY, RowExchange
+from graphfeed.storage.memory.tensor_tree import tensors_in
 
 FIRST_STEP = 1000
 """The steps of fetching follow those of sampling, one per hop."""
@@ -28,8 +31,8 @@ class JointFetcher(Transform):
     """Fetches the features of a joint mini-batch, in place of a fetcher with `cooperative=True`.
 
     Each rank reads the rows of the nodes that it owns, and sends them to the ranks that need them. `node_features` has
-    the rows of `input_nodes`, as without cooperation. The edges of a hop are its own on each rank, and so are their
-    features.
+    the rows of `input_nodes`, as without cooperation, on the device of these. The edges of a hop are its own on each
+    rank, and so are their features.
     """
 
     fetching: Fetching
@@ -44,9 +47,12 @@ class JointFetcher(Transform):
         if result.node_features is not None:
             # A name is a pair with the type, if the graph has types.
             typed = isinstance(exchange.owned, dict)
-            rows = [(name[0] if typed else ONLY, own) for name, own in result.node_features.items()]
+            # Ranks send from memory.
+            rows = [(name[0] if typed else ONLY, own.cpu()) for name, own in result.node_features.items()]
             found = exchange.trade(rows, FIRST_STEP + self.fetching.fetcher.position)
-            result.node_features = dict(zip(result.node_features, found, strict=True))
+            device = next((part.device for part in tensors_in(minibatch.input_nodes)), torch.device("cpu"))
+            moved = [part.to(device) for part in found]
+            result.node_features = dict(zip(result.node_features, moved, strict=True))
         return result
 
     def may_run_in_threads(self) -> bool:

@@ -18,6 +18,7 @@ from graphfeed.distributed.mailbox import Mailbox
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.distributed.row_exchange import RowExchange, plan_exchange
+from graphfeed.ops.random import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
@@ -102,8 +103,9 @@ class Team:
 class JointStep(SamplingGraph):
     """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
 
-    def __init__(self, team: Team, run: int, index: int) -> None:
-        self.graph, self._team, self._place = team.graph, team, (run, index)
+    def __init__(self, team: Team, run: int, key: Key) -> None:
+        self.graph, self._team, self._place = team.graph, team, (run, key.index)
+        self._draws = f"seed {key.seed} in epoch {key.epoch}"
         self.exchanges: list[RowExchange] = []
 
     @property
@@ -147,7 +149,7 @@ class JointStep(SamplingGraph):
     def meet(self, needed: ByType) -> RowExchange:
         """Tell the owners of nodes that this rank needs them."""
         team, tag = self._team, (*self._place, len(self.exchanges))
-        self.exchanges.append(plan_exchange(team.mailbox, tag, needed, self.num_nodes, team.owners_of))
+        self.exchanges.append(plan_exchange(team.mailbox, tag, needed, self.num_nodes, team.owners_of, self._draws))
         return self.exchanges[-1]
 
 
@@ -180,7 +182,7 @@ class JointSampler(Transform):
             raise ValueError("a joint mini-batch needs a key, but has none; begin with a DistributedItemSampler")
         # The mini-batches of all ranks together have the number that they have on a machine that makes them as one.
         joint = replace(key, index=key.index // self.team.world_size)
-        step = JointStep(self.team, self.run, joint.index)
+        step = JointStep(self.team, self.run, joint)
         given = copy.copy(minibatch)
         given.key = joint
         sampled = self.team.sample(given, step)

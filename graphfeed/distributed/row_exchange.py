@@ -84,6 +84,7 @@ def plan_exchange(
     needed: ByType,
     num_nodes: int | dict[str, int],
     owners_of: Callable[[str, torch.Tensor], torch.Tensor],
+    draws: str = "",
 ) -> RowExchange:
     """Tell the owners of some nodes that this rank needs them, and return what others need of it.
 
@@ -93,6 +94,7 @@ def plan_exchange(
         needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
         num_nodes: The number of nodes of the graph, by node type if it has types.
         owners_of: Returns the rank that owns each id of a node type.
+        draws: See `Mailbox.trade`.
 
     Raises:
         KeyError: The graph doesn't have a node type.
@@ -111,7 +113,7 @@ def plan_exchange(
         received[kind] = torch.bincount(owners, minlength=world_size).tolist()
         for rank, part in enumerate(torch.split(take_rows(wanted, orders[kind]), received[kind])):
             parts[rank][kind] = part
-    asked = mailbox.trade(tag, parts)
+    asked = mailbox.trade(tag, parts, draws)
     owned, routes = {}, {}
     for kind, size in sizes.items():
         wanted = torch.cat([part[kind] for part in asked])

@@ -38,6 +38,18 @@ def test_each_row_is_read_once_for_all_ranks() -> None:
     assert sum(READ) < sum(needed)
 
 
+@pytest.mark.parametrize("kind", ["plain", "typed"])
+def test_rows_lie_where_the_mini_batch_does(kind: str) -> None:
+    def work(rank: int, peers: Peers) -> set[str]:
+        fetch = joint_pipe(rank, peers, kind, "sample_neighbor")
+        assert isinstance(fetch, JointFetcher)
+        pipe = fetch.datapipe.transform(lambda batch: batch.to("meta"))
+        with gf.DataLoader(fetch.changed(datapipe=pipe), 0, seed=3) as loader:
+            return {rows.device.type for batch in loader for rows in batch.node_features.values()}
+
+    assert in_threads(2, work) == [{"meta"}] * 2
+
+
 def test_a_stage_that_replaced_the_outermost_hop_is_found() -> None:
     pipe = gf.ItemSampler(gf.ItemSet(3, names="seeds"), 3).sample_neighbor(plain(), [2])
     fetch = pipe.fetch_feature(gf.BasicFeatureStore({}), [])
