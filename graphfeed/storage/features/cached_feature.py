@@ -194,7 +194,7 @@ class CPUCachedFeature(CachedFeature):
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
-        if on_gpu(ids):
+        if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
         else:
             yield from super().read_async(ids)

@@ -94,7 +94,10 @@ class DiskBasedFeature(Feature):
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield once; the pool has begun to read the rows then, unless they go to a GPU."""
-        yield DeferredRead(lambda: self.read(ids)) if on_gpu(ids) else self._begin(ids, ahead=True)
+        if on_gpu(as_ids("index", ids)):
+            yield DeferredRead(lambda: self.read(ids))
+        else:
+            yield self._begin(ids, ahead=True)
 
     def read_into_memory(self) -> TorchBasedFeature:
         """Return a feature with all rows in memory."""

@@ -40,9 +40,8 @@ def test_a_file_and_a_cache_take_ids_as_array_likes(convert: Callable[[torch.Ten
     )
     for name in ("disk", "cache"):
         assert_same(store.read("node", None, name, convert(IDS)), ROWS[IDS])
-    feature = store["node", None, "cache"]
-    (pending,) = feature.read_async(convert(IDS))
-    assert_same(pending.wait(), ROWS[IDS])
+        (pending,) = store["node", None, name].read_async(convert(IDS))
+        assert_same(pending.wait(), ROWS[IDS])
 
 
 def test_an_array_is_not_copied() -> None:
