@@ -1,11 +1,19 @@
 """Packages that graphfeed can use but does not need."""
 
+import sys
+import threading
+import warnings
 from importlib import import_module
 from types import ModuleType
 
+from graphfeed.ops.forks import after_fork_in_child
+
+IMPORTED: dict[str, ModuleType] = {}
+LOCK = threading.RLock()
+
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
-    """Import a module whose package may be missing.
+    """Import a module whose package may be missing; what it warns of on import is not the caller's affair.
 
     Args:
         module: The name of the module.
@@ -15,10 +23,25 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
     Raises:
         ImportError: The package is not installed. Any other error of the import is raised unchanged.
     """
+    known = IMPORTED.get(module)
+    # What is in sys.modules alone may be half imported, by another thread.
+    if known is not None and sys.modules.get(module) is known:
+        return known
     try:
-        return import_module(module)
+        # All threads have the same filters of warnings: two that changed them at once would leave wrong ones behind.
+        with LOCK, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            IMPORTED[module] = found = import_module(module)
+            return found
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise ImportError(f"{purpose} needs {package}, which is not installed: {remedy}", name=package) from error
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global LOCK
+    LOCK = threading.RLock()

@@ -1,7 +1,5 @@
 """Sampled hops as what PyG's samplers return."""
 
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -24,13 +22,8 @@ REMEDY = "pip install 'graphfeed[pyg]'"
 
 
 def import_pyg(module: str, purpose: str) -> Any:
-    """Import a module of PyG; what other packages warn of on import is not the caller's affair."""
-    known = sys.modules.get(module)
-    if known is not None:
-        return known
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return import_optional(module, purpose, REMEDY)
+    """Import a module of PyG."""
+    return import_optional(module, purpose, REMEDY)
 
 
 class ToSamplerOutput(Transform):

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 
-from graphfeed.loader.transport.streams import side_stream
+from graphfeed.loader.transport.streams import SIDE_STREAMS
 from graphfeed.ops.backend import PACKAGES
 from tests.ops import emulated_runtime
 from tests.ops.emulated_cuda import EmulatedCuda, pretending
@@ -31,7 +31,7 @@ def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def late_streams() -> Iterator[list[tuple[Any, ...]]]:
     """Let `copy_to("meta")` find a device with streams; yields what is asked of them, in order."""
-    side_stream.cache_clear()
+    SIDE_STREAMS.clear()
     Stream.log.clear()
     Stream.made = 0
     with ExitStack() as stack:
@@ -40,4 +40,4 @@ def late_streams() -> Iterator[list[tuple[Any, ...]]]:
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", pin_memory))
         stack.enter_context(patch.dict(PACKAGES, {"meta": "cuda"}))
         yield Stream.log
-    side_stream.cache_clear()
+    SIDE_STREAMS.clear()

@@ -5,7 +5,6 @@ its work. And torch's allocator is told that the consuming stream uses the memor
 away while it is still being read.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -22,10 +21,14 @@ SPARSE_PARTS = {
 """The methods that return the dense tensors of which a sparse tensor consists."""
 
 
-@cache
-def side_stream(device: torch.device, name: str) -> torch.cuda.Stream:  # noqa: ARG001
+SIDE_STREAMS: dict[tuple[torch.device, str], torch.cuda.Stream] = {}
+
+
+def side_stream(device: torch.device, name: str) -> torch.cuda.Stream:
     """Return the stream of a name on a device; one per process, as the allocator keeps separate memory per stream."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    # Threads that come at once get the same. Otherwise one could wait for a stream that nobody works on.
+    key = device, name
+    return SIDE_STREAMS.get(key) or SIDE_STREAMS.setdefault(key, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
 def with_index(device: torch.device | str) -> torch.device:

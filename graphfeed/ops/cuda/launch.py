@@ -63,7 +63,7 @@ def as_argument(value: Any) -> Any:
                 f"a kernel on a GPU was given {value.numel()} values in the CPU's memory that are not page-locked; "
                 "page-lock them with pin_memory_(), or move them with .to(...)"
             )
-        return np.uint64(value.data_ptr() if value.numel() else 0)
+        return np.uint64(value.data_ptr())  # 0 for an empty one
     return value if isinstance(value, np.uint64) else np.int64(0 if value is None else value)
 
 

@@ -171,7 +171,8 @@ class CPUCachedFeature(CachedFeature):
     """A feature with a cache in memory; `cpu_cached_feature` makes one.
 
     With ids on a GPU, rows are returned there. They pass through page-locked memory of a fixed size: while some of them
-    are copied on the current stream, the next ones are looked up and read. Only a row of more than 4 MiB is put
+    are copied on the current stream, the next ones are looked up and read. Each such part of 4 MiB counts as a query of
+    its own in `miss_rate`, and a row that two parts in a row lack is read twice. Only a row of more than 4 MiB is put
     together in other memory first.
 
     Example:

@@ -142,13 +142,13 @@ class DiskBasedFeature(Feature):
             out = buffers.empty(tuple(self._shape), self._dtype)
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
             return self._start_tasks(out, tasks, ahead)
-        ids = self._checked(as_ids("index", ids))
+        ids = self._checked(ids)
         return self._begin_rows(ids, buffers.empty((ids.numel(), *self.size()), self._dtype), ahead)
 
     def _checked(self, ids: torch.Tensor) -> torch.Tensor:
         """Return ids on the CPU, or raise if they are not those of rows."""
+        ids = as_ids("index", ids).cpu()
         check_vector("index", ids)
-        ids = ids.cpu()
         check_ids("index", ids, self.count(), IndexError)
         return ids
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -159,7 +159,10 @@ def do_nothing() -> None:
     """Stand for waiting where there is nothing to wait for."""
 
 
-@cache
-def staging(device: torch.device) -> Staging:  # noqa: ARG001
+STAGING: dict[torch.device, Staging] = {}
+
+
+def staging(device: torch.device) -> Staging:
     """Return the blocks that the threads of this process share for a GPU; events belong to one device."""
-    return Staging()
+    # Threads that come at once get the same.
+    return STAGING.get(device) or STAGING.setdefault(device, Staging())

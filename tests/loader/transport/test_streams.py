@@ -5,6 +5,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.loader.transport.streams import hand_over, parts_on_streams, side_stream, with_index
+from tests.at_once import by_two_threads
 from tests.loader.late_streams import CALLER, Stream, late_streams
 from tests.ops.emulated_cuda import Pretended
 
@@ -71,6 +72,13 @@ def test_a_device_has_one_stream_of_a_name() -> None:
         first, second = torch.device("meta", 0), torch.device("meta", 1)
         assert side_stream(first, "copy") is side_stream(torch.device("meta:0"), "copy")
         assert len({id(side_stream(device, name)) for device in (first, second) for name in ("copy", "graph")}) == 4
+
+
+def test_threads_that_come_at_once_get_the_same_stream() -> None:
+    with late_streams():
+        first, second = by_two_threads(lambda: side_stream(torch.device("meta", 0), "copy"), torch.cuda, "Stream")
+        assert first is second
+        assert side_stream(torch.device("meta", 0), "copy") is first
 
 
 def test_a_device_without_a_number_is_the_thread_s_current_one(monkeypatch: pytest.MonkeyPatch) -> None:

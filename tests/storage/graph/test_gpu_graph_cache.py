@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import ops
+from graphfeed.storage.graph import gpu_graph_cache
 from graphfeed.storage.graph.gpu_graph_cache import CACHES, GPUGraphCache, gpu_cache_for
 from graphfeed.storage.graph.one_hop import EdgeArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
+from tests.at_once import by_two_threads
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
 
@@ -182,6 +184,19 @@ def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: C
         del own
         gc.collect()
         assert gone() is None
+
+
+def test_threads_that_come_at_once_make_one_cache(cuda: Cuda) -> None:
+    with pinned_memory(cuda) as put:
+        own, seeds = graph(put), cuda.put(torch.arange(3))
+
+        def find() -> Any:
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+                return gpu_cache_for(own, seeds, request_of(10))
+
+        first, second = by_two_threads(find, gpu_graph_cache, "GPUGraphCache", 0.2)
+        assert first is second is not None
 
 
 def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import graphfeed as gf
 from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
+from tests.at_once import by_two_threads
 from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
 from tests.ops.late_work import put_off
@@ -137,26 +139,29 @@ def test_nothing_waits_in_memory_that_is_not_page_locked(
     assert len(on_late_stream(run)) == 1
 
 
-def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache", CACHES)
+def test_rows_without_values_need_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
     use(monkeypatch, block_bytes=64, num_blocks=1)
     np.save(tmp_path / "none.npy", np.zeros((5, 0), np.float32))
     empty = gf.DiskBasedFeature(tmp_path / "none.npy")
-    found = on_late_stream(lambda: empty.read(EmulatedCuda().put(torch.tensor([4, 0, 1]))).cpu())
+    found = on_late_stream(lambda: CACHES[cache](empty).read(EmulatedCuda().put(torch.tensor([4, 0, 1]))).cpu())
     assert found.shape == (3, 0)
 
 
-def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache", ["none", "cpu"])
+def test_threads_share_few_blocks(feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str) -> None:
     monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
     use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
     found: dict[int, torch.Tensor] = {}
 
     def run() -> None:
-        feature.read(EmulatedCuda().put(INDEX))  # makes the blocks
+        own = CACHES[cache](feature)
+        own.read(EmulatedCuda().put(INDEX))  # makes the blocks
 
         def read(number: int) -> None:
             torch.cuda.set_device(0)
             with torch.cuda.stream(Stream(DEVICE)):  # type: ignore[arg-type]
-                found[number] = feature.read(EmulatedCuda().put(INDEX)).cpu()
+                found[number] = own.read(EmulatedCuda().put(INDEX)).cpu()
 
         threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -200,6 +205,7 @@ def break_block(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(module, "Block", fail)
 
 
+@pytest.mark.parametrize("cache", ["none", "cpu"])
 @pytest.mark.parametrize(
     ("used", "broken"),
     [
@@ -210,14 +216,16 @@ def break_block(patch: pytest.MonkeyPatch) -> None:
 def test_after_any_failure_all_blocks_are_free_again(
     feature: gf.DiskBasedFeature,
     monkeypatch: pytest.MonkeyPatch,
+    cache: str,
     used: bool,
     broken: Callable[[pytest.MonkeyPatch], None],
 ) -> None:
     monkeypatch.setattr(module, "TAKE_TIMEOUT_SECONDS", 5)
     made = use(monkeypatch, block_bytes=32 * 16, num_blocks=2)
+    own = CACHES[cache](feature)
 
     def read() -> torch.Tensor:
-        return feature.read(EmulatedCuda().put(INDEX)).cpu()
+        return own.read(EmulatedCuda().put(INDEX)).cpu()
 
     def run() -> torch.Tensor:
         if used:
@@ -258,24 +266,80 @@ def test_a_block_that_a_failed_read_still_writes_into_is_used_by_nobody_else(mon
     assert len(late) == 2
 
 
+def make_pipe(own: gf.Feature, device: str) -> gf.Datapipe:
+    graph = gf.from_coo((torch.arange(3000) % 1000, torch.arange(3000) * 7 % 1000), num_nodes=1000)
+    store = gf.BasicFeatureStore({("node", None, "feat"): own})
+    pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(60, names="seeds"), batch_size=20, shuffle=True)
+    return pipe.sample_neighbor(graph, fanouts=[3]).copy_to(device).fetch_feature(store, node_feature_keys=["feat"])
+
+
+def batches(own: gf.Feature, device: str) -> list[torch.Tensor]:
+    with gf.DataLoader(make_pipe(own, device), num_workers=2, seed=0) as loader:
+        assert ("StreamPrefetch" in loader.explain()) == (device != "cpu")
+        return [batch.node_features["feat"].cpu() for batch in loader]
+
+
 @pytest.mark.parametrize("cache", CACHES)
 def test_the_loader_reads_ahead_of_the_step_and_gives_the_same_mini_batches(
     feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
     use(monkeypatch, block_bytes=16 * 16, num_blocks=2)
-    graph = gf.from_coo((torch.arange(3000) % 1000, torch.arange(3000) * 7 % 1000), num_nodes=1000)
-
-    def batches(device: str) -> list[torch.Tensor]:
-        own = feature if device == "cpu" else CACHES[cache](feature)
-        store = gf.BasicFeatureStore({("node", None, "feat"): own})
-        pipe: gf.Datapipe = gf.ItemSampler(gf.ItemSet(60, names="seeds"), batch_size=20, shuffle=True)
-        pipe = pipe.sample_neighbor(graph, fanouts=[3]).copy_to(device)
-        pipe = pipe.fetch_feature(store, node_feature_keys=["feat"])
-        with gf.DataLoader(pipe, num_workers=2, seed=0) as loader:
-            assert ("StreamPrefetch" in loader.explain()) == (device != "cpu")
-            return [batch.node_features["feat"].cpu() for batch in loader]
-
-    expected = batches("cpu")
-    found = on_late_stream(lambda: batches("meta"))
+    expected = batches(feature, "cpu")
+    found = on_late_stream(lambda: batches(CACHES[cache](feature), "meta"))
     assert len(found) == len(expected) == 3
     assert all(torch.equal(mine, its) for mine, its in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("cache", ["none", "gpu and cpu"])
+def test_a_loop_that_is_left_early_leaves_all_blocks_free(
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    made = use(monkeypatch, block_bytes=4 * 16, num_blocks=2)
+
+    def run() -> list[torch.Tensor]:
+        own = CACHES[cache](feature)
+        with gf.DataLoader(make_pipe(own, "meta"), num_workers=2, seed=0) as loader:
+            next(iter(loader))
+        assert made[0]._free.qsize() == 2
+        return batches(own, "meta")
+
+    found = on_late_stream(run)
+    assert all(torch.equal(mine, its) for mine, its in zip(found, batches(feature, "cpu"), strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_ids_may_be_few_or_repeat_and_be_any_whole_numbers(
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    def run(make: Callable[[gf.DiskBasedFeature], gf.Feature]) -> None:
+        own = make(feature)
+        for ids in ([], [7], [7, 3, 7, 7], [5] * 9):
+            index = torch.tensor(ids, dtype=dtype)
+            rows = own.read(EmulatedCuda().put(index))
+            assert not rows.is_cpu
+            assert torch.equal(rows.cpu(), ROWS[index.long()])
+
+    for block_bytes, make in product([4 * 16, 6], CACHES.values()):
+        use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
+        on_late_stream(partial(run, make))
+
+
+def test_features_of_several_dtypes_that_share_a_cache_reach_a_gpu(
+    feature: gf.DiskBasedFeature, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, block_bytes=64 * 16, num_blocks=2)
+    pairs = torch.arange(2000).reshape(1000, 2)
+    shared = gf.cpu_cached_feature({"disk": feature, "memory": gf.TorchBasedFeature(pairs)}, 100 * 50)
+
+    def read(name: str) -> torch.Tensor:
+        return shared[name].read(EmulatedCuda().put(INDEX)).cpu()
+
+    for _ in range(2):
+        assert torch.equal(on_late_stream(lambda: read("disk")), ROWS[INDEX])
+        assert torch.equal(on_late_stream(lambda: read("memory")), pairs[INDEX])
+
+
+def test_threads_that_come_at_once_share_the_blocks_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STAGING", {})
+    first, second = by_two_threads(lambda: module.staging(DEVICE), module, "Staging")
+    assert first is second is module.staging(DEVICE)
