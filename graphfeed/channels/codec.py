@@ -12,7 +12,9 @@ from graphfeed.storage.memory.shared import from_bytes
 SampleMessage = dict[str, torch.Tensor]
 """How a sample is sent: tensors by name."""
 
-DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+NAMED = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+DTYPES = {name: value for name, value in NAMED.items() if not name.startswith("q")}
+"""By name, without the quantized ones: a tensor of these needs more than its bytes."""
 DTYPE_NAMES = {value: str(value).removeprefix("torch.") for value in DTYPES.values()}
 
 

@@ -10,22 +10,29 @@ def make_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
 
     Raises:
         TypeError: They are no bytes.
-        ValueError: They are no certificate and key, or do not belong together.
+        ValueError: They are no certificate and key, or do not belong together; or the key is encrypted.
     """
     for name, content in (("certificate", certificate), ("key", key)):
         if not isinstance(content, bytes):
-            raise TypeError(f"tls must be a certificate chain and its key as bytes, but the {name} is {content!r}")
+            raise TypeError(
+                f"tls must be a certificate chain and its key as bytes, but the {name} is a {type(content).__name__}"
+            )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         for name, content in (("certificate", certificate), ("key", key)):
             (Path(folder) / name).write_bytes(content)
         try:
-            context.load_cert_chain(f"{folder}/certificate", f"{folder}/key")
+            context.load_cert_chain(f"{folder}/certificate", f"{folder}/key", refuse_password)
         except ssl.SSLError as error:
             raise ValueError(
                 f"tls must be a certificate chain and the private key of its first certificate, both as PEM: {error}"
             ) from error
     return context
+
+
+def refuse_password() -> str:
+    """Refuse to decrypt a key; without this, the password would be asked for on the terminal."""
+    raise ValueError("the private key of tls is encrypted; give it decrypted, as openssl pkey writes it")
 
 
 def check_root_certificates(content: bytes) -> None:
@@ -40,6 +47,7 @@ def check_root_certificates(content: bytes) -> None:
             f"tls_root_certs must be certificates as bytes, such as Path('chain.pem').read_bytes(), but is {content!r}"
         )
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii"))
+        # Bundles have the names of authorities as comments, in any encoding.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"tls_root_certs must be certificates as PEM: {error}") from error

@@ -18,6 +18,7 @@ from graphfeed.datapipes.datapipe import Datapipe, Ranked
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.buffers import POOL
 from graphfeed.ops.optional import import_optional
 from graphfeed.storage.memory.memory_map import Bytes
@@ -203,7 +204,7 @@ def from_batch(batch: Any) -> tuple[str, Any]:
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError("what came is no answer of a sampling server") from error
     if version != FORMAT:
-        raise ValueError(OTHER_FORMAT.format(there=version, here=FORMAT))
+        raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
     rows = read_table(table.tobytes())
     if [size for *_, size in rows] != [part.size for part in parts]:
         raise ValueError("what came is no answer of a sampling server: its tensors have other sizes than it says")
@@ -211,7 +212,20 @@ def from_batch(batch: Any) -> tuple[str, Any]:
         name: from_bytes(copy_pooled(part), dtype, shape)
         for (name, dtype, shape, _), part in zip(rows, parts, strict=True)
     }
-    return kind, unpack_minibatch(tree, tensors)
+    value = unpack_minibatch(tree, tensors)
+    if not is_answer(kind, value):
+        raise ValueError(f"what came is no answer of a sampling server: it says that a mini-batch was {brief(kind)}")
+    return kind, value
+
+
+def is_answer(kind: Any, value: Any) -> bool:
+    """Tell whether a value that came from elsewhere is what goes with the kind of its answer."""
+    if kind == REFUSED:
+        return isinstance(value, str)
+    if kind == FAILED:
+        is_told = isinstance(value, list) and len(value) == 3 and isinstance(value[1], list)
+        return is_told and all(isinstance(text, str) for text in (value[0], *value[1], value[2]))
+    return bool(kind == MADE)
 
 
 def pieces_of(batch: Any) -> list[Bytes]:
@@ -220,11 +234,14 @@ def pieces_of(batch: Any) -> list[Bytes]:
     Raises:
         ValueError: It is no answer of a sampling server, or one of another release.
     """
+    if batch is None:
+        raise ValueError("what came is no answer of a sampling server: it has no data")
     if b"tensors" in (batch.schema.metadata or {}):
         raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
     columns = batch.columns
     if len(columns) != 1 or str(columns[0].type) != "binary_view":
-        raise ValueError(f"what came is no answer of a sampling server, but {batch.schema}")
+        names = brief(batch.schema.names)
+        raise ValueError(f"what came is no answer of a sampling server: its columns are {names}")
     pieces = columns[0].buffers()[2:]
     if len(pieces) < 2:
         raise ValueError(f"what came is no answer of a sampling server: it has {len(pieces)} buffers")

@@ -20,8 +20,10 @@ RECEIVED_TIMES = 4
 """Columns are chosen once so many times the cache's bytes of edges have come from other ranks."""
 LONGEST_SHARE = 16
 """A column that takes more than one part in so many of the room is not kept."""
-COMPUTED = {"running sums": 8, "order of time": 32}
-"""What sampling by weights, and in time, computes of each edge, and the bytes that it takes at most."""
+SUM_BYTES, ORDER_BYTES = 8, 32
+"""What sampling computes of each edge at most: for each attribute with weights, and for each pair of times."""
+NODES = "node attribute "
+"""What the names of the nodes' attributes begin with."""
 
 
 class Kept(NamedTuple):
@@ -33,6 +35,8 @@ class Kept(NamedTuple):
     """Whether the column of a node is among them; it may have no edges."""
     names: frozenset[str]
     """What there may be of each edge; see `needs_of`."""
+    sources: dict[str, torch.Tensor]
+    """The arrays of this rank's part when they were fetched, by name."""
 
 
 class HotColumns:
@@ -40,6 +44,9 @@ class HotColumns:
 
     The columns are chosen once: those of which the most edges were received, for the bytes that they take. All threads
     sample from them without a lock after that.
+
+    A request for an attribute that was replaced since then, as all ranks must do alike, goes to the owners. Edits in
+    place are not seen.
 
     Args:
         here: The columns that this rank can read without.
@@ -60,7 +67,8 @@ class HotColumns:
         self._here = here
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._names: set[str] = set()
+        self._needs: dict[str, int] = {}
+        """What was asked for so far; see `needs_of`."""
         self._counts: torch.Tensor | None = None
         self._received = 0
         self._kept: Kept | None = None
@@ -78,7 +86,10 @@ class HotColumns:
         """Return the columns, and which of some nodes have theirs among them; None where a request can't use them."""
         kept = self._kept
         # A fork learns from the peers that it can't reach other ranks.
-        if kept is None or not needs_of(self._here.part.columns, request) <= kept.names or os.getpid() != self._process:
+        if kept is None or os.getpid() != self._process:
+            return None
+        needs, sources = needs_of(self._here.part.columns, request).keys(), sources_of(self._here.part.columns)
+        if not needs <= kept.names or any(sources.get(name) is not kept.sources.get(name) for name in needs):
             return None
         return kept.columns, take_rows(kept.is_kept, ids)
 
@@ -120,7 +131,7 @@ class HotColumns:
             if self._counts is None:
                 self._counts = torch.zeros(self._here.part.columns.total_num_nodes, dtype=torch.int64)
             self._counts.index_add_(0, take_rows(ids, away).long(), edges)
-            self._names |= needs_of(self._here.part.columns, request)
+            self._needs |= needs_of(self._here.part.columns, request)
             self._received += int(edges.sum()) * self._bytes_on_the_way()
             if self._received < RECEIVED_TIMES * self.max_size_in_bytes:
                 return
@@ -153,15 +164,16 @@ class HotColumns:
     def _edge_bytes(self) -> int:
         """Return the bytes of an edge that is kept, with what sampling computes of it."""
         stored = sum(rows.new_empty((1, *rows.shape[1:])).nbytes for rows in self._arrays().values())
-        return stored + sum(COMPUTED.get(name, 0) for name in self._names)
+        return stored + sum(self._needs.values())
 
     def _arrays(self) -> dict[str, torch.Tensor]:
         """Return those of this rank's arrays of edges that are kept of other ranks."""
-        return {name: rows for name, rows in edge_arrays(self._here.part.columns).items() if name in self._names}
+        return {name: rows for name, rows in edge_arrays(self._here.part.columns).items() if name in self._needs}
 
     def _fetch(self, ids: torch.Tensor, degrees: torch.Tensor) -> Kept:
         """Return columns, after asking their owners for them."""
         here, own = self._here, self._here.part.columns
+        sources = sources_of(own)
         counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
         counts[ids] = degrees
         indptr = starts_of(counts)
@@ -186,17 +198,41 @@ class HotColumns:
         )
         is_kept = torch.zeros(own.total_num_nodes, dtype=torch.bool)
         is_kept[ids] = True
-        return Kept(graph, is_kept, frozenset(self._names))
+        return Kept(graph, is_kept, frozenset(self._needs), sources)
 
 
-def needs_of(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> set[str]:
-    """Return the names of the arrays of edges that a request reads, and of what it computes of them."""
-    sums, order = COMPUTED
-    needs = {INDICES, IDS} if columns.type_per_edge is None else {INDICES, IDS, TYPES}
-    if request.probs_name is not None:
-        needs |= {f"{ATTRIBUTE}{request.probs_name}", sums}
-    if request.temporal is not None:
-        needs.add(order)
-        if request.temporal.edge_timestamp_attr_name is not None:
-            needs.add(f"{ATTRIBUTE}{request.temporal.edge_timestamp_attr_name}")
+def sources_of(columns: FusedCSCSamplingGraph) -> dict[str, torch.Tensor]:
+    """Return the arrays that sampling reads, by the names that `needs_of` gives them."""
+    types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
+    edges = {f"{ATTRIBUTE}{name}": rows for name, rows in columns.edge_attributes.items()}
+    nodes = {f"{NODES}{name}": rows for name, rows in columns.node_attributes.items()}
+    return {INDICES: columns.indices, **types, **edges, **nodes}
+
+
+def needs_of(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[str, int]:
+    """Return the names of the arrays that a request reads, and of what is computed of the edges for it.
+
+    Args:
+        columns: The graph.
+        request: How nodes are sampled.
+
+    Returns:
+        By name, the bytes per edge that come on top of the graph's own arrays.
+    """
+    needs = {INDICES: 0, IDS: 0} if columns.type_per_edge is None else {INDICES: 0, IDS: 0, TYPES: 0}
+    weights, query = request.probs_name, request.temporal
+    if weights is not None:
+        needs[f"{ATTRIBUTE}{weights}"] = 0
+    if weights is not None and query is None:
+        needs[f"running sums of {weights}"] = SUM_BYTES
+    if query is not None:
+        names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
+        times = zip((NODES, ATTRIBUTE), names, strict=True)
+        needs |= {f"{prefix}{name}": 0 for prefix, name in times if name is not None}
+        # Edges are in one order for fan-outs per edge type, and in another for one number.
+        for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
+            order = f"order by {names}{' within types' if by_type else ''}"
+            needs[order] = ORDER_BYTES
+            if weights is not None:
+                needs[f"running sums of {weights} in {order}"] = SUM_BYTES
     return needs

@@ -8,7 +8,7 @@ from typing import Any
 from torch import distributed
 
 from graphfeed.distributed.bounded_call import call_within
-from graphfeed.distributed.meeting_point import STRANGER, USES, MeetingPoint, meet, store_of_group, two_jobs
+from graphfeed.distributed.meeting_point import STRANGER, USES, MeetingPoint, clone, meet, store_of_group, two_jobs
 
 NUMBERS = count()
 WATCH_SECONDS = 30.0
@@ -33,13 +33,8 @@ class Meeting:
         self.at = "" if point is None else point.at
         self.store: Any = None
         self._next_look = self._last_look = 0.0
-        if point is None:
-            # A connection of its own: a thread that waits for a key of another rank holds it meanwhile.
-            default = distributed.distributed_c10d._get_default_store()
-            own = default.clone() if hasattr(default, "clone") else default
-            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{next(NUMBERS)}", own)
-        else:
-            self._use, self._group = next(USES[point.place]), store_of_group(point)
+        self._group = distributed.distributed_c10d._get_default_store() if point is None else store_of_group(point)
+        self._use = next(NUMBERS if point is None else USES[point.place])
 
     def gather(self, seconds: float) -> tuple[list[str], list[str]]:
         """Wait for all ranks, and return what `meet` does.
@@ -50,11 +45,17 @@ class Meeting:
             TimeoutError: A rank did not come within so many seconds.
             ConnectionAbortedError: The program of this rank failed meanwhile.
         """
-        if self.point is not None:
-            self.store = self.point.open_store(seconds, self._use, self._group)
-        come = partial(meet, self.store, self.rank, self.world_size, seconds, self.at)
         # A store whose process is frozen never answers.
-        found = call_within(seconds + PATIENCE_SECONDS, come, f"the store of rank 0 did not answer for {seconds:g} s")
+        text = f"the store of rank 0 did not answer for {seconds:g} s"
+        # A thread that waits for a key of another rank holds its connection meanwhile.
+        own = call_within(seconds + PATIENCE_SECONDS, partial(clone, self._group), text)
+        self._group = None
+        if self.point is None:
+            self.store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{self._use}", own)
+        else:
+            self.store = self.point.open_store(seconds, self._use, own)
+        come = partial(meet, self.store, self.rank, self.world_size, seconds, self.at)
+        found = call_within(seconds + PATIENCE_SECONDS, come, text)
         if self.at and self.rank == 0:
             self._next_look = time.monotonic()
             self._last_look = self._next_look + WATCH_SECONDS

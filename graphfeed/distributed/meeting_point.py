@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,8 +27,8 @@ Place: TypeAlias = tuple[str, int, int, int]
 OTHER_PORT = "choose another port, or give the job a name of its own (group_name, or MeetingPoint's job)"
 LAUNCHED = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 """What launchers set to the same text on all ranks of a job."""
-STORES: dict[Place, Any] = {}
-"""The connections of this process. They stay open, so that ranks can meet again at the same address."""
+LISTENING: dict[Place, Any] = {}
+"""The stores of which this process is rank 0. They stay open, so that ranks can meet again at the same address."""
 OPENING = threading.Lock()
 USES: defaultdict[Place, Iterator[int]] = defaultdict(count)
 """Counts how often ranks met at an address."""
@@ -64,7 +65,7 @@ class MeetingPoint(NamedTuple):
         return ", ".join([f"{self.job!r} of {self.world_size} ranks", *launched])
 
     def open_store(self, seconds: float, use: int = 0, group: Any = None) -> Any:
-        """Listen as rank 0, or connect to it, and return the store that the ranks share.
+        """Listen as rank 0, or connect to it, and return a connection of its own to the store that the ranks share.
 
         Args:
             seconds: How long to wait for rank 0.
@@ -85,18 +86,19 @@ class MeetingPoint(NamedTuple):
             if time.monotonic() > give_up:
                 raise TimeoutError(missing)
             time.sleep(0.1)
-        drawn = "" if group is None else group.compare_set("graphfeed/group", "", secrets.token_hex(8)).decode()
-        job = Job(self.describe_job(), drawn, f"{describe_process()} {secrets.token_hex(4)}")
+        job = Job(self.describe_job(), draw_id(group, seconds), f"{describe_process()} {secrets.token_hex(4)}")
         try:
             with OPENING:
-                if self.place not in STORES:
-                    STORES[self.place] = self._connect(self.rank == 0, max(1.0, give_up - time.monotonic()), missing)
+                if self.rank == 0 and self.place not in LISTENING:
+                    LISTENING[self.place] = self._connect(True, max(1.0, give_up - time.monotonic()), missing)
+            # A connection of its own: a thread that waits for a key of another rank holds it meanwhile.
+            own = self._connect(False, max(1.0, give_up - time.monotonic()), missing)
         except RuntimeError as error:
             if self.rank == 0:
                 self._warn_others(job)
                 raise OSError(f"rank 0 can't listen at {self.at}: {error}; choose another port") from error
             raise TimeoutError(missing) from error
-        store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{use}", STORES[self.place])
+        store = distributed.distributed_c10d.PrefixStore(f"graphfeed/{use}", own)
         if self.rank == 0:
             # Where rank 0 listens at another address of the machine than this one, somebody else may listen here.
             found = Job.read(store.compare_set("job", "", job.write()))
@@ -156,6 +158,25 @@ class Job(NamedTuple):
     def may_be(self, other: "Job") -> bool:
         """Tell whether two ranks may be of the same job; only the id of a process group is proof."""
         return self.name == other.name and ("" in (self.group, other.group) or self.group == other.group)
+
+
+def draw_id(group: Any, seconds: float) -> str:
+    """Return the id that the ranks of a process group draw in its store; an empty one without a group.
+
+    Raises:
+        TimeoutError: The store does not answer within some seconds.
+    """
+    if group is None:
+        return ""
+    draw = partial(group.compare_set, "graphfeed/group", "", secrets.token_hex(8))
+    text = f"the store of the process group did not answer for {seconds:g} s"
+    found: bytes = call_within(seconds, draw, text)
+    return found.decode()
+
+
+def clone(store: Any) -> Any:
+    """Return another connection to a store; the store itself where its kind has no connections, and None for None."""
+    return store.clone() if hasattr(store, "clone") else store
 
 
 def store_of_group(meeting: MeetingPoint) -> Any:

@@ -82,7 +82,7 @@ def unpack_minibatch(tree: Tree, tensors: dict[str, torch.Tensor]) -> Any:
     """
     try:
         return unpack(tree, tensors)
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"what came is no mini-batch: {type(error).__name__}: {error}") from error
 
 

@@ -279,7 +279,8 @@ class PartitionedGraph(SamplingGraph):
             pick = pick_neighbors(columns, fanouts, request, draws)
         else:
             pick = pick_in_time(columns, questions["times"], questions.get("windows"), fanouts, draws, request)
-        offsets, positions = pick(ids, EdgeArrays.of(columns, request.probs_name), len(self.edge_types) or 1)
+        probs_name = request.probs_name if request.temporal is None else None  # in time, sums are in another order
+        offsets, positions = pick(ids, EdgeArrays.of(columns, probs_name), len(self.edge_types) or 1)
         if columns.type_per_edge is not None:
             positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
         return {COUNTS: offsets.diff().int(), **edges_at(columns, positions, request)}

@@ -78,9 +78,9 @@ class Peers:
         start_timeout: How many seconds late another rank may be at the start.
         share_memory: Whether ranks on the same machine read each other's parts in shared memory, where nothing is sent.
             The columns of their parts are put together there once, for as much memory as those take; rows of features
-            stay single. The order of time, where edges don't have it already, each rank makes for itself, in 8 bytes
-            per edge of the whole graph. Without this, or where memory lacks for the columns, such ranks ask each other
-            as distant ones do.
+            stay single. The order of time, where edges don't have it already, each rank makes for itself, in 8 to 32
+            bytes per edge of the whole graph. Without this, or where memory lacks for the columns, such ranks ask each
+            other as distant ones do.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
 
     Raises:

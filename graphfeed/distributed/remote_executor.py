@@ -26,6 +26,7 @@ from graphfeed.distributed.flight import (
 )
 from graphfeed.loader.executors.remote_error import RemoteError
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.ops.optional import import_optional
 
 REST_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""
@@ -57,6 +58,7 @@ class RemoteServer:
         """How often it was lost since it last answered."""
         self.rests_until = 0.0
         self.flight = import_flight()
+        self.arrow = import_optional("pyarrow", "a sampling server", "")
         self.client: Any = None
         self.connecting = threading.Lock()
 
@@ -66,12 +68,12 @@ class RemoteServer:
         Raises:
             LostServerError: The server is gone, or did not answer in time.
             PermissionError: It does not accept the token.
-            ValueError: What answers is no sampling server.
+            ValueError: What answers is no sampling server, or one of another release.
         """
         flight = self.flight
         options = flight.FlightCallOptions(timeout=self.timeout, headers=self.headers)
         try:
-            batch = self.connect().do_get(flight.Ticket(ticket), options).read_chunk().data
+            return from_batch(self.connect().do_get(flight.Ticket(ticket), options).read_chunk().data)
         except flight.FlightUnauthenticatedError as error:
             raise PermissionError(f"the sampling server {self.address} does not accept the token") from error
         except flight.FlightTimedOutError as error:
@@ -80,7 +82,8 @@ class RemoteServer:
             text = str(error).partition(". gRPC client debug context")[0] or repr(error)
             asked = "without TLS" if self.tls_root_certs is None else "over TLS"
             raise LostServerError(f"{text} (asked {asked})") from error
-        return from_batch(batch)
+        except (ValueError, self.arrow.ArrowException) as error:
+            raise ValueError(f"the answer of the sampling server {self.address} can't be read: {error}") from error
 
     def connect(self) -> Any:
         """Return the client of this process.

@@ -35,7 +35,7 @@ from graphfeed.distributed.flight import (
 from graphfeed.distributed.health_endpoint import HealthEndpoint
 from graphfeed.distributed.server_metrics import ServerMetrics
 from graphfeed.loader.executors.process_executor import available_cores
-from graphfeed.loader.executors.remote_error import summarise
+from graphfeed.loader.executors.remote_error import notes_of, summarise
 from graphfeed.loader.executors.worker_task import WorkerTask
 from graphfeed.loader.fingerprint import find_difference
 from graphfeed.loader.plan import make_plan
@@ -202,7 +202,7 @@ class SamplingServer:
             except Exception as error:
                 self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
                 text = "".join(traceback.format_exception(error))
-                return to_batch(FAILED, [summarise(error), list(getattr(error, "__notes__", ())), text])
+                return to_batch(FAILED, [summarise(error), notes_of(error), text])
             finally:
                 self._slots.release()
             self.metrics.count_made(answer.nbytes)

@@ -7,8 +7,9 @@ import argparse
 import os
 import signal
 import sys
-import threading
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from runpy import run_path
 from typing import Any
 
@@ -50,12 +51,15 @@ def run(options: Any) -> None:
     pipe = run_path(options.pipeline).get("pipe")
     if not isinstance(pipe, Datapipe):
         raise ValueError(f"{options.pipeline} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
-    ended = threading.Event()
+    came: list[int] = []
+    # Not an Event: a signal may come while the main thread holds its lock.
+    told: SimpleQueue[int] = SimpleQueue()
 
     def end(number: int, _: object) -> None:
-        if ended.is_set():
+        if came:
             os._exit(128 + number)
-        ended.set()
+        came.append(number)
+        told.put(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
@@ -72,8 +76,9 @@ def run(options: Any) -> None:
         say(f"serving {pipe!r} at {server.address}")
         if health is not None:
             say(f"health and metrics at {server.serve_health(health[0].strip('[]'), health[1])}")
-        while not ended.wait(1):  # the system may give a signal to another thread, which does not wake this one
-            pass
+        while not came:
+            with suppress(Empty):
+                told.get(timeout=1)  # the system may give a signal to another thread, which does not wake this one
         say(f"stopped after {server.num_made} mini-batches")
 
 

@@ -72,7 +72,7 @@ class ServerMetrics:
         with self.lock:
             rows: list[tuple[str, str, str, dict[str, float]]] = [
                 ("minibatches_total", "counter", "Mini-batches made.", {"": self.num_made}),
-                ("sent_bytes_total", "counter", "Bytes of the tensors in them.", {"": self.sent_bytes}),
+                ("sent_bytes_total", "counter", "Bytes of the answers with them.", {"": self.sent_bytes}),
                 ("requests_in_flight", "gauge", "Requests that wait or are at work.", {"": self.in_flight}),
                 (
                     "errors_total",

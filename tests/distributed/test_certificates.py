@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +36,25 @@ def test_a_server_does_not_start_with_the_key_of_another_certificate(pairs: list
     pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match="tls must be a certificate chain"):
         SamplingServer(pipelines.shuffled(), token=TOKEN, tls=(pairs[0][0], pairs[1][1]))
+
+
+def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password(
+    pairs: list[tuple[bytes, bytes]], tmp_path: Path
+) -> None:
+    certificate, key = pairs[0]
+    (tmp_path / "key.pem").write_bytes(key)
+    command = ["openssl", "pkey", "-in", str(tmp_path / "key.pem"), "-aes256", "-passout", "pass:word"]
+    encrypted = subprocess.run(command, capture_output=True, check=True).stdout
+    assert b"ENCRYPTED" in encrypted
+    with pytest.raises(ValueError, match="the private key of tls is encrypted"):
+        make_context(certificate, encrypted)
+
+
+def test_a_key_that_is_given_as_text_is_not_shown() -> None:
+    with pytest.raises(TypeError, match=r"as bytes, but the key is a str$"):
+        make_context(b"", "a secret")  # type: ignore[arg-type]
+
+
+def test_certificates_may_have_comments_in_any_encoding(pairs: list[tuple[bytes, bytes]]) -> None:
+    for comment in ("# Főtanúsítvány\n".encode(), b"# F\xf5tan\xfas\xedtv\xe1ny\n"):
+        check_root_certificates(comment + pairs[0][0])

@@ -9,9 +9,11 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed.flight import (
+    FAILED,
     FORMAT,
     LARGEST_TICKET,
     MADE,
+    REFUSED,
     check_token,
     describe_cut,
     from_batch,
@@ -174,6 +176,7 @@ def test_an_answer_by_hand_is_read() -> None:
     "batch",
     [
         column_of(arrow.array([1])),
+        arrow.record_batch([arrow.nulls(1)] * 1000, names=["a" * 1000] * 1000),
         column_of(arrow.array([b"1"])),
         column_of(arrow.array([b"1"], arrow.binary_view())),
         column_of(*2 * [answer_of(HEAD, TABLE, bytes(8), bytes(4)).column(0)]),
@@ -181,6 +184,14 @@ def test_an_answer_by_hand_is_read() -> None:
         answer_of(b"\xff", TABLE, bytes(8), bytes(4)),
         answer_of(b"[" * 100_000, TABLE, bytes(8), bytes(4)),
         answer_of([FORMAT, MADE], TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, "else", None], []),
+        answer_of([FORMAT, [MADE], None], []),
+        answer_of([FORMAT, REFUSED, None], []),
+        answer_of([FORMAT, FAILED, None], []),
+        answer_of([FORMAT, FAILED, ["list", "error", "note", "text"]], []),
+        answer_of([FORMAT, FAILED, ["list", "error", ["list", 1], "text"]], []),
+        answer_of([FORMAT, FAILED, ["list", "error", ["list"]]], []),
+        None,
         answer_of([FORMAT, MADE, ["tensor", "2"]], TABLE, bytes(8), bytes(4)),
         answer_of([FORMAT, MADE, ["tensor", []]], TABLE, bytes(8), bytes(4)),
         answer_of(HEAD, b"", bytes(8), bytes(4)),
@@ -202,8 +213,24 @@ def test_an_answer_by_hand_is_read() -> None:
     ],
 )
 def test_an_answer_that_does_not_fit_together_is_refused(batch: Any) -> None:
-    with pytest.raises(ValueError, match="what came is no"):
+    with pytest.raises(ValueError, match="what came is no") as caught:
         from_batch(batch)
+    assert len(str(caught.value)) < 500
+
+
+def test_tensors_of_each_dtype_are_read_and_quantized_ones_refused() -> None:
+    known = {
+        str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)
+    }
+    assert len(known) > 20
+    for name, dtype in known.items():
+        batch = answer_of(HEAD, [["0", name, [2]], TABLE[1]], bytes(2 * dtype.itemsize), bytes(4))
+        if name.startswith("q"):
+            with pytest.raises(ValueError, match="its header describes no tensors"):
+                from_batch(batch)
+        else:
+            found = from_batch(batch)[1][0]
+            assert (found.dtype, found.shape) == (dtype, (2,))
 
 
 def test_an_answer_in_another_format_is_refused_by_its_format() -> None:

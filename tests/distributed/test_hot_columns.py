@@ -1,3 +1,6 @@
+import os
+import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import matrix
 from tests.distributed.joint import in_threads
+from tests.forked import in_child
 
 LEAST = 9 * golden_pipelines.NUM_NODES + 8
 """What it takes to find columns."""
@@ -27,6 +31,20 @@ def part_of(rank: int, world_size: int) -> Any:
 def in_two_ranks(size: int, work: Callable[[PartitionedGraph], Any]) -> list[Any]:
     """Return what a function of a rank's graph returns, where ranks keep columns of each other."""
     return in_threads(2, lambda rank, peers: work(PartitionedGraph(part_of(rank, 2), peers, size)), share_memory=False)
+
+
+def cut_again(whole: gf.FusedCSCSamplingGraph, graph: PartitionedGraph) -> gf.FusedCSCSamplingGraph:
+    """Return the columns of another graph that a rank owns."""
+    return cut_graph(whole, graph.part.book, graph.part.number).columns
+
+
+def held_by(graph: PartitionedGraph) -> int:
+    """Return the bytes of the columns that a rank keeps, with what was computed of them."""
+    assert graph._hot._kept is not None
+    columns, is_kept, *_ = graph._hot._kept
+    shared = [tensor.data_ptr() for tensor in graph.part.columns.node_attributes.values()]
+    held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors_in([vars(columns), is_kept])}
+    return sum(size for place, size in held.items() if place not in shared)
 
 
 def epoch(graph: gf.SamplingGraph, num_workers: int = 0, **options: Any) -> list[Any]:
@@ -78,11 +96,7 @@ def test_columns_and_what_is_computed_of_them_fit_into_the_bytes(monkeypatch: py
             pipe = pipe.sample_neighbor(graph, [5, 4], prob_name="weight" if sample == "weighted" else None)
         with gf.DataLoader(pipe, 0, seed=3) as loader:
             list(loader)
-        assert graph._hot._kept is not None
-        columns, is_kept, _ = graph._hot._kept
-        shared = [tensor.data_ptr() for tensor in graph.part.columns.node_attributes.values()]
-        held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors_in([vars(columns), is_kept])}
-        return sum(size for place, size in held.items() if place not in shared)
+        return held_by(graph)
 
     for held in in_two_ranks(size, work):
         assert LEAST + 10_000 < held <= size
@@ -110,7 +124,7 @@ def test_columns_are_chosen_by_what_was_received_for_their_bytes_and_long_ones_n
     graph = PartitionedGraph(cut_graph(whole, torch.zeros(6, dtype=torch.int32), 0))
     monkeypatch.setattr(hot_columns, "LONGEST_SHARE", 2)
     hot = HotColumns(graph._here, 8 * 7 + 6 + 16 * 5)
-    hot._names |= hot_columns.needs_of(whole, gf.SamplingRequest([torch.tensor([2])]))
+    hot._needs |= hot_columns.needs_of(whole, gf.SamplingRequest([torch.tensor([2])]))
     assert [part.tolist() for part in hot._choose(torch.tensor([5, 3, 10_000, 1, 4, 0]))] == [[0, 3, 4], [2, 0, 2]]
 
 
@@ -123,3 +137,89 @@ def test_a_cache_without_room_for_an_edge_is_refused() -> None:
     graph = PartitionedGraph(part, Peers(), LEAST + 100)
     assert repr(graph).endswith(f"part 0 of 1, cache of {LEAST + 100} bytes)")
     assert "cache" not in repr(PartitionedGraph(part))
+
+
+@pytest.mark.slow
+def test_columns_that_several_samplers_read_fit_into_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_columns, "RECEIVED_TIMES", 1 << 40)
+    size, both = LEAST + 40_000, threading.Barrier(2, timeout=60)
+
+    def work(graph: PartitionedGraph) -> int:
+        def run() -> None:
+            for weight in ("weight", "mask"):
+                epoch(graph, prob_name=weight)
+            for domain in ("node", "edge"):
+                given: dict[str, Any] = {f"{domain}_timestamp_attr_name": "time"}
+                pipe = golden_pipelines.nodes().temporal_sample_neighbor(graph, [5, 4], prob_name="weight", **given)
+                assert sum(1 for _ in gf.DataLoader(pipe, 0, seed=3))
+
+        run()
+        both.wait()
+        monkeypatch.setattr(hot_columns, "RECEIVED_TIMES", 0)
+        run()
+        return held_by(graph)
+
+    for held in in_two_ranks(size, work):
+        assert LEAST < held <= size
+
+
+@pytest.mark.parametrize("domain", ["edge", "node"])
+def test_attributes_that_were_replaced_are_read_by_their_owners(monkeypatch: pytest.MonkeyPatch, domain: str) -> None:
+    monkeypatch.setattr(hot_columns, "RECEIVED_TIMES", 0)
+    old = golden_pipelines.untyped()
+    new = gf.FusedCSCSamplingGraph(**old.fields())
+    times = old.edge_attribute("time") if domain == "edge" else old.node_attribute("time")
+    (new.add_edge_attribute if domain == "edge" else new.add_node_attribute)("time", 99 - times)
+    both = threading.Barrier(2, timeout=60)
+
+    def timed_epoch(graph: gf.SamplingGraph) -> list[Any]:
+        given: dict[str, Any] = {f"{domain}_timestamp_attr_name": "time"}
+        pipe = golden_pipelines.nodes().temporal_sample_neighbor(graph, [5, 4], **given)
+        with gf.DataLoader(pipe, 0, seed=3) as loader:
+            return list(loader)
+
+    expected = timed_epoch(old), timed_epoch(new), epoch(old)
+
+    def work(graph: PartitionedGraph) -> list[int]:
+        assert_same(timed_epoch(graph), expected[0])
+        hits = [graph._hot.hits]
+        both.wait()
+        columns, replaced = graph.part.columns, cut_again(new, graph)
+        if domain == "edge":
+            columns.add_edge_attribute("time", replaced.edge_attribute("time"))
+        else:
+            columns.add_node_attribute("time", replaced.node_attribute("time"))
+        both.wait()
+        assert_same(timed_epoch(graph), expected[1])
+        hits.append(graph._hot.hits)
+        assert_same(epoch(graph), expected[2])
+        return [*hits, graph._hot.hits]
+
+    for before, replaced, unread in in_two_ranks(1_000_000, work):
+        assert 0 < before == replaced < unread
+
+
+def test_kept_columns_reach_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hot_columns, "RECEIVED_TIMES", 0)
+    both = threading.Barrier(2, timeout=60)
+
+    def work(graph: PartitionedGraph) -> list[str]:
+        epoch(graph)
+        assert graph._hot._kept is not None
+        ids = graph._hot._kept.is_kept.nonzero()[:, 0]
+        misses = graph._hot.misses
+
+        def sample() -> Any:
+            return graph.sample_neighbors(ids, torch.tensor([3]), key=5).original_edge_ids
+
+        wanted = sample()
+        both.wait()
+        in_fork, pickled = in_child(sample), in_child(lambda: pickle.dumps(graph))
+        both.wait()
+        assert torch.equal(sample(), wanted)
+        assert graph._hot.misses == misses
+        return [in_fork, pickled]
+
+    for in_fork, pickled in in_two_ranks(1_000_000, work):
+        assert in_fork.startswith(f"RuntimeError: a fork of process {os.getpid()} can't reach other ranks")
+        assert pickled.startswith("TypeError: a PartitionedGraph can't be sent to another process")

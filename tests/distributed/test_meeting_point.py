@@ -4,6 +4,7 @@ import re
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from torch import distributed
@@ -20,6 +21,23 @@ def test_ranks_get_the_same_store() -> None:
         first, second = (future.result() for future in futures)
     first.set("word", "from rank 0")
     assert second.get("word") == b"from rank 0"
+
+
+def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() -> None:
+    # Gloo waits for keys of other ranks, and these set them only if their own threads are not held.
+    port = free_port()
+    places = [(rank, use) for use in range(2) for rank in range(2)]
+    stores = {place: MeetingPoint("127.0.0.1", port, place[0], 2).open_store(30, place[1]) for place in places}
+    for rank in range(2):
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(stores[rank, 0].wait, [f"word for {rank}"], timedelta(seconds=20))
+            with pytest.raises(TimeoutError):
+                waiting.result(0.1)
+            begun = time.monotonic()
+            stores[rank, 1].set("another word", "")
+            assert time.monotonic() - begun < 10
+            stores[1 - rank, 0].set(f"word for {rank}", "")
+            waiting.result()
 
 
 def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:

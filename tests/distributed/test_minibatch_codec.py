@@ -51,7 +51,18 @@ def test_what_cannot_be_sent_is_named_by_its_place(value: Any) -> None:
 
 @pytest.mark.parametrize(
     "tree",
-    [["nothing"], [], ["tensor"], ["tensor", "missing"], ["Key", 1], ["dict", [1]], ["MiniBatch", 3], [["list"]], DEEP],
+    [
+        ["nothing"],
+        [],
+        ["tensor"],
+        ["tensor", "missing"],
+        ["Key", 1],
+        ["Key", float("inf"), 0, 0],
+        ["dict", [1]],
+        ["MiniBatch", 3],
+        [["list"]],
+        DEEP,
+    ],
 )
 def test_what_is_no_mini_batch_is_refused(tree: Any) -> None:
     with pytest.raises(ValueError, match="what came is no mini-batch"):

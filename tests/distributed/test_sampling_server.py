@@ -1,17 +1,20 @@
 """A server in this process: who is answered, what is refused, and what errors say."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
 from graphfeed.distributed import SamplingServer, sampling_server
-from graphfeed.distributed.flight import import_flight, write_question
+from graphfeed.distributed.flight import import_flight, pieces_of, to_batch, write_question
+from graphfeed.ops.optional import import_optional
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import make_certificate
@@ -28,7 +31,9 @@ class Fails(gf.Transform):
     def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
         assert minibatch.key is not None
         if minibatch.key.index == 2:
-            raise ValueError("there is no " + "x" * 20_000)
+            error = ValueError("there is no " + "x" * 20_000)
+            error.__notes__ = ["a note", 3]  # type: ignore[list-item]  # as programs may
+            raise error
         return minibatch
 
 
@@ -105,6 +110,30 @@ def test_readers_of_another_format_are_told_so(server: SamplingServer, headers: 
             client.do_get(flight.Ticket(write_question((0, 1))), options).read_chunk()
 
 
+def test_the_server_whose_answer_cannot_be_read_is_named(
+    server: SamplingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = import_optional("pyarrow", "", "").record_batch({"a": [1]})
+    monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
+    error = f"the answer of the sampling server {server.address} can't be read: what came is no answer"
+    with pytest.raises(ValueError, match=re.escape(error)):
+        read(pipelines.shuffled(), server)
+
+
+def test_the_bytes_of_whole_answers_are_counted(server: SamplingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def make(kind: str, value: Any) -> Any:
+        sent.append(to_batch(kind, value))
+        return sent[-1]
+
+    monkeypatch.setattr(sampling_server, "to_batch", make)
+    before = server.metrics.sent_bytes
+    read(pipelines.shuffled(), server)
+    sizes = [sum(piece.size for piece in pieces_of(batch)) for batch in sent]
+    assert sum(sizes) <= server.metrics.sent_bytes - before <= sum(sizes) + 100 * len(sizes)
+
+
 def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
     events: list[str] = []
     server.on_event = events.append
@@ -123,6 +152,7 @@ def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None
             made.extend(digests(loader))
     notes = " ".join(caught.value.__notes__)
     assert "in Fails, stage 4, mini-batch 2 of epoch 0" in notes
+    assert "a note" in notes
     assert f"on the sampling server {server.address}" in notes
     assert "Traceback" in str(caught.value.__cause__)
 

@@ -28,6 +28,35 @@ sys.exit(main({arguments}))
 """
 
 
+BETWEEN = """
+import signal, sys, threading
+from graphfeed.distributed import serve_command
+from graphfeed.__main__ import main
+
+def step(frame, event, _):
+    waiting = frame.f_locals.get("self")
+    if event == "line" and frame.f_code is threading.Event.wait.__code__ and waiting._cond._lock.locked():
+        sys.settrace(None)
+        frame.f_trace = None
+        signal.raise_signal(signal.SIGTERM)
+    return step
+
+def trace(frame, event, _):
+    return step if frame.f_back is not None and frame.f_back.f_code is serve_command.run.__code__ else None
+
+def interrupt():
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        time.sleep(0.05)
+    time.sleep(1)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+import time
+threading.Thread(target=interrupt, daemon=True).start()
+sys.settrace(trace)
+sys.exit(main({arguments}))
+"""
+
+
 @pytest.mark.slow
 def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None:
     with servers(tmp_path, 1) as (server,):
@@ -46,8 +75,9 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_signal_that_the_system_gives_to_another_thread_ends_it(tmp_path: Path) -> None:
-    program = start_program(INTERRUPTED.format(arguments=arguments(tmp_path, "homogeneous")))
+@pytest.mark.parametrize("text", [INTERRUPTED, BETWEEN], ids=["to another thread", "between two steps of a wait"])
+def test_a_signal_ends_it_whenever_it_comes(tmp_path: Path, text: str) -> None:
+    program = start_program(text.format(arguments=arguments(tmp_path, "homogeneous")))
     try:
         assert program.wait(20), program.printed()
     finally:

@@ -15,6 +15,7 @@ def test_the_text_has_a_line_for_each_count() -> None:
         lines = metrics.text().splitlines()
     assert "graphfeed_minibatches_total 2" in lines
     assert "graphfeed_sent_bytes_total 120" in lines
+    assert "# HELP graphfeed_sent_bytes_total Bytes of the answers with them." in lines
     assert "graphfeed_requests_in_flight 1" in lines
     assert 'graphfeed_errors_total{kind="refused"} 1' in lines
     assert 'graphfeed_errors_total{kind="failed"} 0' in lines

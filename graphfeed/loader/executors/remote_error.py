@@ -27,12 +27,11 @@ class RemoteError:
     def of(cls, error: BaseException) -> "RemoteError":
         """Pack an exception."""
         text = "".join(traceback.format_exception(error))
-        notes = tuple(note for note in getattr(error, "__notes__", ()) if isinstance(note, str))
         try:
             pickled = pickle.dumps(error)
         except Exception:
             pickled = b""
-        return cls(pickled, summarise(error), notes, text)
+        return cls(pickled, summarise(error), tuple(notes_of(error)), text)
 
     def unpack(self) -> BaseException:
         """Return the exception, with the traceback of its process as its cause. Never raises.
@@ -50,6 +49,12 @@ class RemoteError:
             error.__notes__ = list(self.notes)
         error.__cause__ = RemoteTraceback(self.text)
         return error
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an exception, whatever else a program has set in their place."""
+    notes = getattr(error, "__notes__", None)
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def summarise(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.random import fold
 from graphfeed.storage.graph.assign_ldg import assign_by_ldg
@@ -14,6 +15,7 @@ from graphfeed.storage.graph.sampled_subgraph import ByType
 
 METHODS = ("hash", "range", "ldg", "metis")
 """The names of the methods."""
+MOST_PARTS = torch.iinfo(torch.int32).max
 
 
 def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0) -> ByType:
@@ -36,7 +38,7 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
 
     Raises:
         ImportError: "metis" without pymetis.
-        ValueError: An unknown method, or fewer than one part.
+        ValueError: An unknown method, fewer than one part, or more than int32 can number.
 
     Example:
         >>> from graphfeed import from_coo
@@ -44,6 +46,8 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
         tensor([0, 0, 1, 1], dtype=torch.int32)
     """
     check_count("num_parts", num_parts, 1)
+    if num_parts > MOST_PARTS:
+        raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
     sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}

@@ -34,7 +34,7 @@ def ldg_memory(num_nodes: int, num_parts: int) -> int:
         >>> ldg_memory(num_nodes=111_000_000, num_parts=8) / 2**20 < 500
         True
     """
-    scores = max(BLOCK_SCORES, num_parts)
+    scores = max(BLOCK_SCORES, min(num_parts, num_nodes))
     return 4 * num_nodes + 64 * scores + 64 * BLOCK_EDGES + (1 << 20)
 
 
@@ -59,8 +59,10 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
     indptr, indices = graph.csc_indptr.cpu().numpy(), graph.indices.cpu().numpy()
     offsets = [0, graph.total_num_nodes] if graph.node_type_offset is None else graph.first_ids()
     parts = np.full(graph.total_num_nodes, -1, dtype=np.int32)
+    # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
+    filled = min(num_parts, max(graph.total_num_nodes, 1))
     # One slot more, for nodes that have no part yet.
-    loads = np.zeros((len(offsets) - 1, num_parts + 1), dtype=np.int64)
+    loads = np.zeros((len(offsets) - 1, filled + 1), dtype=np.int64)
     with progress_bar("assigning nodes", PASSES * indices.size, "edge") as progress:
         for _ in range(PASSES):
             moved = 0
@@ -68,10 +70,10 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
                 limit = int(np.ceil((last - first) / num_parts * (1 + SLACK)))
                 for start, stop in blocks(first, last, num_parts):
                     before = parts[start:stop].copy()
-                    loads[kind] -= np.bincount(before + 1, minlength=num_parts + 1)
-                    neighbors = count_neighbors(indptr[start : stop + 1], indices, parts, num_parts)
+                    loads[kind] -= np.bincount(before + 1, minlength=filled + 1)
+                    neighbors = count_neighbors(indptr[start : stop + 1], indices, parts, filled)
                     parts[start:stop] = place(neighbors, loads[kind, 1:], limit)
-                    loads[kind] += np.bincount(parts[start:stop] + 1, minlength=num_parts + 1)
+                    loads[kind] += np.bincount(parts[start:stop] + 1, minlength=filled + 1)
                     moved += int(np.count_nonzero(parts[start:stop] != before))
                     progress.update(int(indptr[stop] - indptr[start]))
             if moved <= SETTLED * parts.size:

@@ -78,6 +78,8 @@ def test_wrong_arguments_are_refused() -> None:
         assign_nodes(graphs.plain(), 2, "metric")
     with pytest.raises(ValueError, match="num_parts must be 1 or more, but is 0"):
         assign_nodes(graphs.plain(), 0)
+    with pytest.raises(ValueError, match="num_parts must be at most 2147483647, as parts are int32, but is 2147483648"):
+        assign_nodes(graphs.plain(), 1 << 31, "hash")
     with pytest.raises(TypeError, match="num_parts"):
         assign_nodes(graphs.plain(), 2.0)  # type: ignore[arg-type]
 

@@ -72,3 +72,16 @@ def test_the_emptiest_parts_are_filled_to_one_level(loads: list[int], count: int
         expected[expected.index(min(expected))] += 1
     found = np.array(loads) + fill(np.array(loads), count)
     assert sorted(found.tolist()) == sorted(expected)
+
+
+def test_parts_that_stay_empty_take_neither_memory_nor_nodes() -> None:
+    for graph in (graphs.plain(), graphs.typed()):
+        few = assign_by_ldg(graph, 2 * graph.total_num_nodes)
+        tracemalloc.start()
+        try:
+            assert_same(assign_by_ldg(graph, 1 << 21), few)
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+        assert_same(assign_by_ldg(graph, 1 << 31), few)
+        assert int(few.max()) < graph.total_num_nodes
