@@ -13,7 +13,7 @@ from graphfeed.ops.sampling.weights import cut_columns, ensure_cumulative
 
 NO_GUIDES = torch.empty(0, dtype=torch.int32)
 MISSED = 8
-"""Guides are kept if one draw of so many, or more, would first look in the wrong place without them."""
+"""Guides are kept if more than one draw of so many would first look in the wrong place without them."""
 
 
 class GuidedSums(NamedTuple):
@@ -44,6 +44,7 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
         int32, one per edge. Empty if draws find their edges without them, as where weights are nearly equal.
 
     Raises:
+        TypeError: The weights are not int64.
         ValueError: The arrays are not column starts and running sums.
     """
     check_vector("cumulative", cumulative, (torch.int64,))

@@ -113,6 +113,9 @@ class Outputs:
                     f"hop {hop} would have {count // 2} {name}, too many for {array.dtype}; take smaller fanouts, or "
                     "make the graph with int64"
                 )
+        # No more room than the dtypes can count, so that whatever is too much comes here.
+        most_edges, most_nodes = (int(np.iinfo(array.dtype).max) for array in (old.indptr, old.neighbors))
+        edges, nodes = min(edges, most_edges), min(nodes, most_nodes)
         sizes = {"positions": edges, "neighbors": edges, "nodes": nodes, "starts": columns, "degrees": columns}
         sizes["indptr"] = old.node_counts.size * (columns + 1)
         if old.times.size:

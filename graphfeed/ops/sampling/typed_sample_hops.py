@@ -16,6 +16,9 @@ from graphfeed.ops.sampling.sample_neighbors import MOST_REPEATED, NO_WEIGHTS, c
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_joined
 
+MOST_ROWS = 1 << 24
+"""In time, node types have room for about so many rows together at first, and fewer where the fan-outs allow fewer."""
+
 
 class TypedGraph(NamedTuple):
     """A graph whose nodes and edges have types; all node types in one id space, one after the other."""
@@ -133,7 +136,8 @@ class TypedOutputs:
         counts = np.array([part.size for part in seeds], dtype=np.int64)
         most = np.minimum(np.diff(graph.first_ids.numpy()), edges)
         if in_time:
-            most = np.where(np.isin(np.arange(counts.size), graph.ends[:, 0].numpy()), edges, 0)
+            is_source = np.isin(np.arange(counts.size), graph.ends[:, 0].numpy())
+            most = np.where(is_source, min(edges, MOST_ROWS // max(int(is_source.sum()), 1)), 0)
         firsts = np.concatenate([np.zeros(1, np.int64), (counts + most).cumsum()])
         known = np.zeros((num_hops + 1, counts.size), dtype=np.int64)
         known[0] = counts
@@ -183,6 +187,9 @@ class TypedOutputs:
                     f"hop {hop} would have {count} {name}, too many for {array.dtype}; take smaller fanouts, or make "
                     "the graph with int64"
                 )
+        # No more room than the dtypes can count, so that whatever is too much comes here.
+        most_edges, most_rows = (int(np.iinfo(array.dtype).max) for array in (old.indptr, old.neighbors))
+        picks, edges = min(picks, most_edges), min(edges, most_edges)
         sizes = {"ids": columns, "starts": columns, "degrees": columns, "offsets": columns + 1}
         sizes |= {"picks": picks, "kinds": picks, "positions": edges, "neighbors": edges, "indptr": rows}
         in_time = [name for name in ("limits", "window_starts") if getattr(old, name).size]
@@ -191,7 +198,8 @@ class TypedOutputs:
         self.arrays = old._replace(**({"bases": grown["starts"]} | grown))
         room = np.diff(old.firsts)
         if (old.known[hop + 1] > room).any():
-            firsts = np.concatenate([np.zeros(1, np.int64), np.maximum(room, 2 * old.known[hop + 1]).cumsum()])
+            room = np.maximum(room, np.minimum(2 * old.known[hop + 1], most_rows))
+            firsts = np.concatenate([np.zeros(1, np.int64), room.cumsum()])
             self.arrays = self.arrays._replace(firsts=firsts)
             counts = old.known[hop].tolist()
             for name, values in (("nodes", old.nodes), ("times", old.times), ("windows", old.windows)):

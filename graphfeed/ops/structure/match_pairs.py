@@ -67,5 +67,6 @@ def match_pairs(
     arrays = (part.contiguous() for part in (indptr, indices, ids, destinations, pairs.to(torch.int64), *tables, out))
     found = module.match_pairs(*as_kernel_args(indices, *arrays))
     places = out[: int(found)].clone()
-    trust(("places", indices.numel()), (places,))  # `delete_rows` need not check them, for each array of an edge
+    if not places.is_inference():  # else nobody would notice that they were edited
+        trust(("places", indices.numel()), (places,))  # `delete_rows` need not check them, for each array of an edge
     return places

@@ -28,8 +28,8 @@ def temporal_sample_hops(
 ) -> list[SampledSubgraph]:
     """Sample all hops, in one call that releases the GIL if there is a kernel for them.
 
-    With nodes of its own for each seed, hop after hop; and without types also with a window per seed, or with a window
-    where both nodes and edges have times.
+    There is none where each seed has nodes of its own. For a graph without types, there is none with a window per seed
+    either, nor with any window where both nodes and edges have times.
     """
     query = query_of(request)
     typed = typed_temporal_sample_hops(graph, seeds, seeds_timestamp, request, keys)

@@ -215,7 +215,8 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     Timestamps are integers, one per node or per edge, and become int64. The order costs no memory if the edges are in
     it already, as in a graph made of an edge list that is sorted by time, and only the edges have times, in int64.
     Otherwise it takes 8 bytes per edge, and 8 more if the edges are not in order. With weights, edges that are not in
-    order take 8 more, and so does a time window where both nodes and edges have times.
+    order take 8 more, and so does a time window where both nodes and edges have times, or an inclusive query whose hops
+    go by the times of edges.
 
     Args:
         graph: The graph.

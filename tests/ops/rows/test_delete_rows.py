@@ -61,6 +61,15 @@ def test_places_of_edges_are_checked_only_where_somebody_has_changed_them(monkey
         delete_rows(sources, places)
 
 
+def test_places_of_edges_are_checked_where_nobody_counts_their_changes() -> None:
+    indptr, sources = torch.tensor([0, 2, 3]), torch.tensor([5, 7, 5])
+    with torch.inference_mode():
+        places = match_pairs(indptr, sources, torch.tensor([1, 2]), torch.tensor([[7, 1]]))
+        places[0] = 9
+        with pytest.raises(IndexError, match=r"places must lie in 0 .. 2, but hold 9"):
+            delete_from_columns(indptr, places)
+
+
 def test_what_does_not_fit_is_named() -> None:
     values = torch.arange(3)
     for wrong, found in (([3], 3), ([-1, 0], -1)):

@@ -4,6 +4,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -104,6 +105,20 @@ def test_outputs_that_grow_give_the_same(short_outputs: None) -> None:
     seeds = torch.randint(0, NUM_NODES, (300,))
     layers = ops.sample_hops(*graph, seeds, [5, -1, 3], [1, 2, 3])
     assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, [5, -1, 3], [1, 2, 3]))
+
+
+def test_outputs_get_no_more_room_than_their_dtypes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def note(array: Any, size: int) -> Any:
+        sizes.append(size)
+        return array
+
+    monkeypatch.setattr(MODULE, "enlarge", note)
+    outputs = MODULE.Outputs(np.zeros(1, np.int32), np.int32, 1, 4, 4)
+    outputs.arrays.edge_counts[1] = 3 << 29
+    outputs.grow(0)
+    assert max(sizes) == 2**31 - 1
 
 
 def test_maps_are_clean_afterwards(short_outputs: None) -> None:

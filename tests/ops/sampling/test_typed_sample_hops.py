@@ -5,6 +5,7 @@ from importlib import import_module
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,6 +17,8 @@ from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
 
 FIRST_EDGES = import_module("graphfeed.ops.sampling.sample_hops"), "FIRST_EDGES"
+MODULE = import_module("graphfeed.ops.sampling.typed_sample_hops")
+NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,34 @@ def random_graph(num_nodes: int = 600) -> ops.TypedGraph:
 
 SEEDS = [torch.arange(0, 300, 7), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)]
 HOPS = [torch.tensor([4]), torch.tensor([1, 2, 3, 0, -1])]
+
+
+def room_for(num_types: int, edges: int) -> Any:
+    """Return room in time for the edges of one hop, from each of some node types to the first, without seeds."""
+    none, kinds = torch.empty(0, dtype=torch.int32), torch.arange(num_types)
+    ends = torch.stack([kinds, torch.zeros_like(kinds)], dim=1)
+    graph = ops.TypedGraph(none, none, none, torch.arange(num_types + 1), ends, kinds)
+    return MODULE.TypedOutputs([none.numpy()] * num_types, graph, 1, (edges, 1), (NOTHING, NOTHING))
+
+
+def test_many_node_types_have_no_more_room_in_time_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "MOST_ROWS", 1000)
+    assert room_for(2, 400).arrays.nodes.size == 800
+    assert room_for(40, 400).arrays.nodes.size == 1000
+
+
+def test_outputs_get_no_more_room_than_their_dtypes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs, sizes = room_for(1, 4), list[int]()
+
+    def note(given: Any, size: int) -> Any:
+        sizes.append(size)
+        return given
+
+    outputs.arrays.needs[2] = outputs.arrays.known[1] = 3 << 29
+    monkeypatch.setattr(MODULE, "enlarge", note)
+    monkeypatch.setattr(buffers.POOL, "empty", lambda size, dtype: note(np.empty(0, dtype), size))
+    outputs.grow(0)
+    assert max(sizes) == outputs.arrays.firsts[-1] == 2**31 - 1
 
 
 def test_maps_are_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

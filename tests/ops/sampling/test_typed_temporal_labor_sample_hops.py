@@ -9,8 +9,7 @@ from tests.ops.sampling.test_typed_temporal_sample_hops import FIRST_EDGES, righ
 from tests.ops.typed_timed import TypedInTime, problems_in_time
 
 
-@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(problems_in_time(), st.sampled_from([0, 1 << 62, 3 << 62]))
+@given(st.sampled_from(ID_DTYPES), problems_in_time(), st.sampled_from([0, 1 << 62, 3 << 62]))
 def test_equal_to_the_reference(dtype: torch.dtype, problem: TypedInTime, share: int) -> None:
     steps = [(fanouts, ((key, key ^ 5), share)) for fanouts, key in problem.hops]
     expected = problem.expected(steps, "replace" if problem.replace else "")

@@ -16,8 +16,7 @@ FIRST_EDGES = import_module("graphfeed.ops.sampling.temporal_sample_hops"), "FIR
 MOMENTS = 20_000 - torch.arange(sum(map(len, SEEDS)))
 
 
-@pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@given(problems_in_time(), st.booleans())
+@given(st.sampled_from(ID_DTYPES), problems_in_time(), st.booleans())
 def test_equal_to_the_reference(dtype: torch.dtype, problem: TypedInTime, latest: bool) -> None:
     latest = latest and not problem.replace and not problem.weighted
     expected = problem.expected(problem.hops, "replace" if problem.replace else "latest" if latest else "")
