@@ -64,8 +64,10 @@ class SharedSums:
         """Return a block with the sums."""
         weights = graph.edge_attribute(probs_name)
         if self.first == self.peers.rank:
-            sums = ops.cumulate_weights(graph.csc_indptr, weights)
-            return SharedBlock.create([sums, ops.guide_sums(graph.csc_indptr, sums)])
+            sums = ops.GuidedSums(ops.cumulate_weights(graph.csc_indptr, weights))
+            if graph.node_type_to_id is None:  # no kernel for types takes guides
+                sums = sums._replace(guides=ops.guide_sums(graph.csc_indptr, sums.cumulative))
+            return SharedBlock.create(sums)
         future = self.peers.ask(self._name, {"probs_name": probs_name}, {self.first: {}})[self.first]
         block = open_place(self.peers.wait(self.first, future)[PLACE])[1]
         assert block is not None

@@ -93,6 +93,9 @@ def seeded_globals(seed: int) -> Iterator[None]:
         for generator in generators:
             generator.manual_seed(seed)
         np.random.seed(seed >> 32)  # noqa: NPY002
+        if numpy_state["has_gauss"]:
+            # NumPy draws normals in pairs; seeding drops the second one only of its default bit generator.
+            np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0})  # noqa: NPY002
         random.seed(seed)
         yield
     finally:

@@ -9,7 +9,7 @@ from graphfeed.storage.graph.sampling_request import SamplingRequest
 
 
 def weights_for(graph: GraphArrays, request: SamplingRequest) -> torch.Tensor | ops.GuidedSums | None:
-    """Return the running sums of weights that the kernels for a request take: all hops on the CPU, with guides."""
+    """Return the running sums of weights for a request, with guides if its kernel takes them; None without weights."""
     if request.probs_name is None:
         return None
     one_type = graph.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)

@@ -1,11 +1,12 @@
-"""Notices that the arrays of a graph were edited in place since they were checked."""
+"""Notices that the arrays of a graph were edited in place since they were checked, or others made of them."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 
 from graphfeed.ops.structure.csc import joined_by
-from graphfeed.ops.verified import Tensors, check_once, trust
+from graphfeed.ops.verified import Tensors, check_once, has_passed, trust
 from graphfeed.storage.graph.type_names import numbers_of
 
 
@@ -44,3 +45,34 @@ def trust_graph(graph: Arrays) -> None:
         ends = numbers_of(graph.node_type_to_id, graph.edge_type_to_id).ends
         trust(joined_by(graph.node_type_offset, ends), (graph.csc_indptr, graph.indices, graph.type_per_edge))
     trust("graph", structure_of(graph))
+
+
+def note_sources(graph: Arrays, name: str, sources: Tensors, made: Tensors) -> None:
+    """Note that some tensors are made of others, and of the graph's arrays, as these are now."""
+    trust(("made", name), (*structure_of(graph), *sources, *made))
+
+
+def are_made_of(graph: Arrays, name: str, sources: Tensors, made: Tensors) -> bool:
+    """Tell whether tensors are made of these very sources and arrays, and nobody has written to any of them since."""
+    return has_passed(("made", name), (*structure_of(graph), *sources, *made))
+
+
+def without_those_of(
+    derived: Mapping[str, tuple[Any, ...]], before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+) -> dict[str, tuple[Any, ...]]:
+    """Return what was made, but for what was made of attributes that are gone, directly or not: it would take memory.
+
+    Args:
+        derived: By name, the sources, what was made of them, and more; what is made of the results comes later.
+        before: The attributes.
+        after: Those that take their place.
+    """
+    gone = {id(values) for values in before.values()} - {id(values) for values in after.values()}
+    kept = {}
+    for name, entry in derived.items():
+        sources, made = entry[:2]
+        if any(id(source) in gone for source in sources if source is not None):
+            gone.update(id(part) for part in made if part is not None)
+        else:
+            kept[name] = entry
+    return kept

@@ -16,7 +16,7 @@ from graphfeed.ops.checks import check_vector
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock_alike
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
-from graphfeed.storage.graph.edits import trust_graph
+from graphfeed.storage.graph.edits import are_made_of, check_edits, note_sources, trust_graph, without_those_of
 from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
@@ -62,9 +62,10 @@ class GraphArrays(Shareable):
     """Compressed sparse columns with types and attributes: what a graph holds, without the sampling.
 
     Assigning a field validates the graph, and an assignment that would make it invalid raises and changes nothing; so
-    arrays that only fit together make a new graph. PyTorch has no read-only tensors, so the arrays can be edited in
-    place, and are checked again by the next sampling. Edits through NumPy, or by another process, are not seen: call
-    `check()` after those. Sampling from arrays that are no graph reads and writes memory anywhere.
+    arrays that only fit together make a new graph. PyTorch has no read-only tensors, so arrays and attributes can be
+    edited in place. The next sampling checks the arrays again, and computes anew what depends on either, such as sums
+    of weights. Edits through NumPy, or by another process, are not seen: call `check()` after those. Sampling from
+    arrays that are no graph reads and writes memory anywhere.
     """
 
     csc_indptr: torch.Tensor = checked()
@@ -178,7 +179,7 @@ class GraphArrays(Shareable):
         return look_up(self.edge_attributes, name, "Edge")
 
     def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
-        """Return what is computed from some tensors of the graph, once for as long as it has these.
+        """Return what is computed from some tensors of the graph, once until somebody replaces or edits them.
 
         The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
 
@@ -189,8 +190,10 @@ class GraphArrays(Shareable):
         """
         with DERIVING:
             known = self._derived.get(name)
-            if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
+            if known is None or not are_made_of(self, name, sources, known[1]):
+                check_edits(self)
                 made = page_lock_alike(make(), self, self.indices)
+                note_sources(self, name, sources, made)
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
@@ -238,7 +241,7 @@ class GraphArrays(Shareable):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def check(self) -> None:
-        """Raise unless the arrays are a valid graph; takes a pass over each.
+        """Raise unless the arrays are a valid graph; takes a pass over each, and forgets what was computed from them.
 
         Raises:
             TypeError: Arrays of another dtype.
@@ -255,6 +258,7 @@ class GraphArrays(Shareable):
         )
         check_attributes("node", self.node_attributes, self.total_num_nodes)
         check_attributes("edge", self.edge_attributes, self.total_num_edges)
+        self._derived = {}
         trust_graph(self)
 
     def set_field(self, name: str, value: Any) -> None:
@@ -276,7 +280,10 @@ class GraphArrays(Shareable):
             self.__dict__.update(vars(other))
             for own in stale:
                 del self.__dict__[own]
-        self.__dict__[name] = vars(other)[name]
+        before, self.__dict__[name] = vars(self)[name], vars(other)[name]
+        if is_attribute:
+            with DERIVING:
+                self._derived = without_those_of(self._derived, before, vars(other)[name])
 
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""

@@ -315,4 +315,5 @@ class Shareable:
         memo[id(self)] = duplicate
         fields = {name: value for name, value in vars(self).items() if name != "_block"}
         duplicate.__dict__.update(copy.deepcopy(fields, memo))
+        trust_copies(passed_among(self._extracted()[1]), duplicate._extracted()[1])
         return duplicate

@@ -155,6 +155,20 @@ def test_a_bit_generator_of_the_callers_choice_stays_as_it_is_and_is_watched() -
         list(loader)
 
 
+@pytest.mark.usefixtures("other_bit_generator")
+def test_the_second_of_two_normals_that_the_caller_has_drawn_is_the_callers() -> None:
+    def draw(minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        return replace(minibatch, labels=torch.from_numpy(np.random.randn(3)))  # noqa: NPY002
+
+    found = []
+    for count in (1, 2):
+        state = {**np.random.get_state(legacy=False), "has_gauss": 0}  # noqa: NPY002
+        np.random.set_state(state)  # noqa: NPY002
+        np.random.randn(count)  # noqa: NPY002
+        found.append(digests(make_items(2).transform(draw)))
+    assert found[0] == found[1]
+
+
 def test_threads_leave_the_callers_generators_alone() -> None:
     pipe = make_items(20).transform(from_torch)
     torch.manual_seed(1)

@@ -1,7 +1,17 @@
+import gc
+import weakref
+from collections.abc import Iterator
+from importlib import import_module
+
 import pytest
+import torch
 
 import graphfeed as gf
+from graphfeed.storage import SamplingRequest
+from tests.digests import digests
 from tests.ops.test_verified import large_graph
+
+NODES, EDGES = 40, 900
 
 
 def test_arrays_that_no_longer_are_a_graph_are_refused() -> None:
@@ -28,3 +38,86 @@ def test_types_that_no_longer_fit_are_refused() -> None:
     graph.type_per_edge[-1] = 200
     with pytest.raises(ValueError, match="type_per_edge"):
         list(pipe)
+
+
+def random_graph(seed: int) -> gf.FusedCSCSamplingGraph:
+    """Return a graph with weights and times; all have the same columns."""
+    chance = torch.Generator().manual_seed(seed)
+    return gf.fused_csc_sampling_graph(
+        torch.arange(NODES + 1) ** 2 * EDGES // NODES**2,
+        torch.randint(NODES, (EDGES,), generator=chance),
+        node_attributes={"born": torch.randint(50, (NODES,), generator=chance)},
+        edge_attributes={
+            "w": (torch.rand(EDGES, generator=chance) - 0.5).clamp(min=0),
+            "time": torch.randint(50, (EDGES,), generator=chance),
+        },
+    )
+
+
+def ways_to_sample(graph: gf.FusedCSCSamplingGraph) -> Iterator[gf.Datapipe]:
+    """Yield a pipeline for all that is computed from the arrays of a graph."""
+    seeds = gf.ItemSet((torch.arange(NODES), torch.full((NODES,), 40)), names=("seeds", "timestamp"))
+    items = gf.ItemSampler(seeds, batch_size=NODES)
+    yield items.sample_neighbor(graph, [3, 3], prob_name="w")
+    yield items.sample_layer_neighbor(graph, [3, 3])
+    for hop_time in ("seed", "edge"):
+        yield items.temporal_sample_neighbor(
+            graph, [3, 3], prob_name="w", edge_timestamp_attr_name="time", hop_time=hop_time, inclusive=True
+        )
+    yield items.temporal_sample_neighbor(
+        graph, [3], pre_time_window=20, node_timestamp_attr_name="born", edge_timestamp_attr_name="time"
+    )
+
+
+def sampled(graph: gf.FusedCSCSamplingGraph) -> list[list[str]]:
+    return [digests(pipe) for pipe in ways_to_sample(graph)]
+
+
+@pytest.mark.parametrize("by", ["PyTorch", "NumPy, and a check"])
+def test_mini_batches_after_edits_in_place_are_those_of_new_arrays(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = import_module("graphfeed.ops.sampling.high_degree_index")
+    monkeypatch.setattr(index, "MIN_DEGREE", 2)
+    monkeypatch.setattr(index, "MAX_SHARE", 1)
+    graph, other = random_graph(0), random_graph(1)
+    before, expected = sampled(graph), sampled(other)
+    assert all(own != its for own, its in zip(before, expected, strict=True))
+    arrays = [(graph.indices, other.indices)]
+    for mine, its in ((graph.node_attributes, other.node_attributes), (graph.edge_attributes, other.edge_attributes)):
+        arrays += [(mine[name], its[name]) for name in its]
+    for array, values in arrays:
+        if by == "PyTorch":
+            array.copy_(values)
+        else:
+            array.numpy()[:] = values.numpy()
+    if by != "PyTorch":
+        graph.check()
+    assert sampled(graph) == expected
+
+
+def test_what_was_computed_from_an_attribute_goes_with_it() -> None:
+    graph = random_graph(0)
+    graph.add_edge_attribute("v", torch.ones(EDGES))
+    query = gf.TemporalQuery(edge_timestamp_attr_name="time", hop_time="edge", inclusive=True)
+    graph.prepare(SamplingRequest([torch.tensor([2])], probs_name="w", temporal=query))
+    kept = graph.cumulative_weights("v")
+    made = [
+        weakref.ref(part)
+        for name, entry in graph._derived.items()
+        if " v" not in name
+        for part in entry[1]
+        if part is not None
+    ]
+    made.append(weakref.ref(graph.edge_attribute("w")))
+    assert len(made) > 4
+    graph.edge_attributes = {"v": graph.edge_attribute("v")}
+    gc.collect()
+    assert [own() for own in made] == [None] * len(made)
+    assert graph.cumulative_weights("v") is kept
+
+
+def test_arrays_are_checked_before_others_are_made_of_them() -> None:
+    graph = large_graph()
+    assert graph.high_degree_index() is not None
+    graph.indices[7] = 3000
+    with pytest.raises(ValueError, match=r"indices must lie in 0 \.\. 2999, but holds 3000"):
+        graph.high_degree_index()
