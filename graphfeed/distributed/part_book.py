@@ -30,6 +30,10 @@ class PartBook(ABC):
     def places_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the place of each id among the ids of its part; the ids are not checked."""
 
+    def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the part of each id, and its place there; the ids are not checked."""
+        return self.owners_of(ids), self.places_of(ids)
+
     @abstractmethod
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
@@ -104,7 +108,12 @@ class RangeBook(PartBook):
 
     def places_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return how far each id is from the first of its part."""
-        return ids - self.bounds[self.owners_of(ids)]
+        return self.locate(ids)[1]
+
+    def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the part of each id, and how far it is from the first of the part."""
+        owners = self.owners_of(ids)
+        return owners, ids - take_rows(self.bounds, owners)
 
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part."""

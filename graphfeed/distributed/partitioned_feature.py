@@ -19,6 +19,7 @@ from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
 
@@ -70,29 +71,36 @@ class PartitionedFeature(Feature):
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
+        if self.peers.world_size == 1:
+            self.peers.check()
+            return self.rows.read(ids)
         here = self._shared.by_rank()
         if len(here) == self.book.num_parts:
-            return self._gather(ids, self.book.owners_of(ids), here)
+            return self._gather(*self.book.locate(ids), here)
         unique, _, places = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
-        rows = self._gather(unique, self.book.owners_of(unique), here)
+        rows = self._exchange(unique, here)
         return rows if unique.numel() == ids.numel() else take_rows(rows, places)
 
-    def _gather(self, ids: torch.Tensor, owners: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
+    def _gather(self, owners: torch.Tensor, places: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
+        """Return rows from memory; those of other ranks are not filled in."""
+        out = buffers.empty((owners.numel(), *self.size()), next(iter(here.values())).dtype)
+        gather_parts([here.get(rank) for rank in range(self.book.num_parts)], owners, places, out)
+        return out
+
+    def _exchange(self, ids: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return rows: those of some ranks from memory, while the others are on their way from their owners."""
+        owners, places = self.book.locate(ids)
         if not here:
             answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), {"ids": ids})
             return merge_rows(list(answers), "rows", self._no_rows())
-        out = buffers.empty((ids.numel(), *self.size()), next(iter(here.values())).dtype)
-        known = torch.zeros(self.book.num_parts, dtype=torch.bool)
+        known = np.zeros(self.book.num_parts, dtype=bool)
         known[list(here)] = True
-        away = find(~known[owners.long()]) if len(here) < self.book.num_parts else find(known[:0])
+        away = torch.from_numpy(np.flatnonzero(~known[owners.numpy()]))
         asked = {"ids": take_rows(ids, away)}
         answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), self._kind(), asked)
-        for rank, rows in here.items():
-            at = find(owners == rank)
-            copy_rows(rows, self.book.places_of(take_rows(ids, at)).long(), out, at, distinct=True)
-        for places, tensors in answers:
-            copy_rows(tensors["rows"], torch.arange(places.numel()), out, take_rows(away, places), distinct=True)
+        out = self._gather(owners, places, here)
+        for which, tensors in answers:
+            copy_rows(tensors["rows"], torch.arange(which.numel()), out, take_rows(away, which), distinct=True)
         return out
 
     def size(self) -> torch.Size:
@@ -164,8 +172,3 @@ class PartitionedFeature(Feature):
 def name_of(domain: str, kind: str | None, name: str) -> str:
     """Return what ranks call a feature of a store, so that each may have its own order of features."""
     return json.dumps([domain, kind, name])
-
-
-def find(mask: torch.Tensor) -> torch.Tensor:
-    """Return where a mask is True."""
-    return torch.from_numpy(np.flatnonzero(mask.numpy()))

@@ -8,7 +8,7 @@ formats: what is stored, and how, belongs to `graphfeed.storage`.
   time, `typed_...` in a graph with types. Also `sample_negatives`, `permute`, and what samplers prepare: weights, the
   order of time, high-degree indexes.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
-- `rows`: `gather_rows`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
+- `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
 - `records`: `scan_records`, `parse_examples` and `write_examples`, on the bytes of files that `graphfeed.ingest` reads.
 - Here: the keys of random numbers (`Key`, `seed`), pinned memory, futures that are already complete.
 """

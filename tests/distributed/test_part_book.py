@@ -15,6 +15,7 @@ def test_each_id_has_an_owner_and_a_place(book: PartBook) -> None:
     assert (book.num_ids, book.num_parts) == (6, 4)
     assert book.owners_of(IDS).tolist() == PARTS
     assert book.places_of(IDS).tolist() == [0, 1, 0, 1, 2, 0]
+    assert [found.tolist() for found in book.locate(IDS)] == [PARTS, [0, 1, 0, 1, 2, 0]]
     assert [book.ids_of(part).tolist() for part in range(4)] == [[0, 1], [2, 3, 4], [], [5]]
 
 

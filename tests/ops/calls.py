@@ -295,6 +295,16 @@ def row_calls() -> dict[str, Call]:
         "delete_rows": Call(ops.delete_rows, {"values": values, "places": places}),
         "find_in_sets": Call(ops.find_in_sets, {"sets": sets, "keys": INDICES, "request": 1}),
         "find_keys": Call(find_keys, {"name": "s3-fifo", "keys": INDICES}),
+        "gather_parts": Call(
+            lambda first, second, **rows: ops.gather_parts([first, None, second], **rows),
+            {
+                "first": values,
+                "second": values[1:3],
+                "owners": torch.tensor([2, 0]),
+                "places": torch.tensor([1, 4]),
+                "out": torch.zeros(2, 4, dtype=torch.int64),
+            },
+        ),
         "gather_rows": Call(ops.gather_rows, {"values": values, "index": places}),
         "index_select": Call(ops.index_select, {"tensor": values, "index": places}),
         "new_policy": Call(ops.new_policy, {"policy": "clock", "capacity": 4}),

@@ -17,12 +17,13 @@ from graphfeed.ops.rows.cache_sets import CacheSets, clear_sets, find_in_sets, n
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.delete_rows import delete_from_columns, delete_rows
 from graphfeed.ops.rows.gather import gather_rows, index_select
+from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.ops.rows.read_rows import read_bytes, read_rows
 
 # fmt: off
 __all__ = [
     "POLICIES", "CacheSets", "Found", "PolicyState", "clear_policy", "clear_sets", "copy_rows", "delete_from_columns",
-    "delete_rows", "find_in_sets", "find_keys", "gather_rows", "index_select", "new_policy", "new_sets",
+    "delete_rows", "find_in_sets", "find_keys", "gather_parts", "gather_rows", "index_select", "new_policy", "new_sets",
     "policy_bytes", "read_bytes", "read_rows", "replace_in_sets", "replace_keys",
 ]
 # fmt: on

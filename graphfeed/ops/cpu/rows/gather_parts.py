@@ -1,0 +1,34 @@
+"""Kernel that gathers rows of several arrays."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import copy_bytes, kernel, prefetch
+from graphfeed.ops.cpu.rows.gather import BYTES_AHEAD, LINE_BYTES, ROWS_AHEAD
+
+
+@kernel
+def gather_parts(memory, starts, sizes, owners, places, row_bytes, out):
+    """Copy rows of `row_bytes` bytes; return how many rows were done before one that lies outside of its part.
+
+    Args:
+        memory: The bytes from the first part to the last one, and whatever lies between them.
+        starts: Where each part begins in it.
+        sizes: The rows of each part; below 0, its rows are left out.
+        owners: The part of each row.
+        places: The place of each row in its part.
+        row_bytes: Size of a row.
+        out: Written: bytes.
+    """
+    last = places.size - 1
+    for row in range(places.size):
+        ahead = min(row + ROWS_AHEAD, last)
+        coming = starts[owners[ahead]] + np.int64(places[ahead]) * row_bytes
+        for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
+            prefetch(memory, np.intp(coming + line))
+        owner, place = owners[row], np.int64(places[row])
+        if sizes[owner] < 0:
+            continue
+        if place < 0 or place >= sizes[owner]:
+            return row
+        copy_bytes(out, np.intp(row * row_bytes), memory, np.intp(starts[owner] + place * row_bytes), row_bytes)
+    return places.size
