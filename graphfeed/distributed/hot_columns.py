@@ -9,10 +9,23 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, starts_of
-from graphfeed.distributed.merged_columns import ATTRIBUTE, IDS, INDICES, TYPES, MergedColumns, edge_arrays, split_ids
+from graphfeed.distributed.merged_columns import (
+    ATTRIBUTE,
+    IDS,
+    INDICES,
+    INDPTR,
+    TYPES,
+    MergedColumns,
+    Sources,
+    are_unchanged,
+    edge_arrays,
+    sources_of,
+    split_ids,
+)
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.verified import count_writes
 from graphfeed.storage import SamplingRequest
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 
@@ -35,8 +48,8 @@ class Kept(NamedTuple):
     """Whether the column of a node is among them; it may have no edges."""
     names: frozenset[str]
     """What there may be of each edge; see `needs_of`."""
-    sources: dict[str, torch.Tensor]
-    """The arrays of this rank's part when they were fetched, by name."""
+    sources: Sources
+    """The arrays of this rank's part when they were fetched."""
 
 
 class HotColumns:
@@ -45,8 +58,8 @@ class HotColumns:
     The columns are chosen once: those of which the most edges were received, for the bytes that they take. All threads
     sample from them without a lock after that.
 
-    A request for an attribute that was replaced since then, as all ranks must do alike, goes to the owners. Edits in
-    place are not seen.
+    A request for an array that was replaced or edited in place since then goes to the owners. This rank sees that by
+    its own part, as `MergedColumns` does.
 
     Args:
         here: The columns that this rank can read without.
@@ -88,8 +101,9 @@ class HotColumns:
         # A fork learns from the peers that it can't reach other ranks.
         if kept is None or os.getpid() != self._process:
             return None
-        needs, sources = needs_of(self._here.part.columns, request).keys(), sources_of(self._here.part.columns)
-        if not needs <= kept.names or any(sources.get(name) is not kept.sources.get(name) for name in needs):
+        own = self._here.part.columns
+        needs = needs_of(own, request).keys()
+        if not needs <= kept.names or not are_unchanged(kept.sources, with_node_attributes(own), needs):
             return None
         return kept.columns, take_rows(kept.is_kept, ids)
 
@@ -173,7 +187,7 @@ class HotColumns:
     def _fetch(self, ids: torch.Tensor, degrees: torch.Tensor) -> Kept:
         """Return columns, after asking their owners for them."""
         here, own = self._here, self._here.part.columns
-        sources = sources_of(own)
+        sources = with_node_attributes(own)
         counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
         counts[ids] = degrees
         indptr = starts_of(counts)
@@ -201,12 +215,10 @@ class HotColumns:
         return Kept(graph, is_kept, frozenset(self._needs), sources)
 
 
-def sources_of(columns: FusedCSCSamplingGraph) -> dict[str, torch.Tensor]:
+def with_node_attributes(columns: FusedCSCSamplingGraph) -> Sources:
     """Return the arrays that sampling reads, by the names that `needs_of` gives them."""
-    types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
-    edges = {f"{ATTRIBUTE}{name}": rows for name, rows in columns.edge_attributes.items()}
-    nodes = {f"{NODES}{name}": rows for name, rows in columns.node_attributes.items()}
-    return {INDICES: columns.indices, **types, **edges, **nodes}
+    nodes = {f"{NODES}{name}": (rows, count_writes(rows)) for name, rows in columns.node_attributes.items()}
+    return {**sources_of(columns), **nodes}
 
 
 def needs_of(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[str, int]:
@@ -219,7 +231,7 @@ def needs_of(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[s
     Returns:
         By name, the bytes per edge that come on top of the graph's own arrays.
     """
-    needs = {INDICES: 0, IDS: 0} if columns.type_per_edge is None else {INDICES: 0, IDS: 0, TYPES: 0}
+    needs = dict.fromkeys((INDPTR, INDICES, IDS) if columns.type_per_edge is None else (INDPTR, INDICES, IDS, TYPES), 0)
     weights, query = request.probs_name, request.temporal
     if weights is not None:
         needs[f"{ATTRIBUTE}{weights}"] = 0

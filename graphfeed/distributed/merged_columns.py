@@ -6,8 +6,8 @@ The first of the ranks there puts them together when one of them asks for it. Th
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -20,6 +20,7 @@ from graphfeed.distributed.peers import Peers
 from graphfeed.distributed.shared_sums import GraphWithSharedSums, SharedSums
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.verified import count_writes
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
@@ -34,13 +35,19 @@ EDGES_AT_ONCE = 1 << 20
 PLACE = "place"
 SHARE_OF_MEMORY = 0.8
 """How much of the memory that is free the merged columns may take."""
-INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
+INDPTR, INDICES, TYPES, ATTRIBUTE = "csc_indptr", "indices", "type_per_edge", "attribute "
 IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
 HAS_IDS = "has_ids"
+Sources: TypeAlias = dict[str, tuple[torch.Tensor, int]]
+"""Arrays by name, each with how often it was written to; see `ops.verified`."""
 
 
 class MergedColumns:
     """The columns of the parts that lie on this machine.
+
+    They are copies. Each rank sees by its own part that edges or their attributes were replaced or edited in place, and
+    reads no copies from before. No rank sees another rank's edits without asking it, which reading copies saves. So all
+    ranks have to edit their parts alike, and none may sample meanwhile.
 
     Args:
         part: This rank's part.
@@ -58,20 +65,18 @@ class MergedColumns:
         self._block: SharedBlock | None = None
         self._has_ids = True
         """Whether edges have ids; without them, the id of an edge is its place."""
-        self._tried = peers.world_size == 1
-        self._fields = part.columns.fields()
+        self._counting = threading.Lock()
+        self._sources: Sources = {}
+        self._edits = self._opened = -1
+        """How often the part was edited, and how often it had been when the columns were put together."""
         self._name, self._merged = self._serve()
         self._sums = SharedSums(peers, self.ready)
 
-    def use_again(self) -> bool:
-        """Take another graph over the same part; return False if arrays of the part were replaced since."""
-        fields = self.part.columns.fields()
-        if fields.keys() != self._fields.keys() or any(fields[name] is not own for name, own in self._fields.items()):
-            return False
+    def use_again(self) -> None:
+        """Take another graph over the same part."""
         # Another rank may have columns of their own for each graph, and asks by the names of each.
         self._serve()
         self._sums.serve()
-        return True
 
     def _serve(self) -> tuple[str, str]:
         """Let other ranks ask for columns; return the names by which they do."""
@@ -79,18 +84,39 @@ class MergedColumns:
         return name, self.peers.serve("merged columns", self._answer_merged, takes_long=True)
 
     def ready(self) -> FusedCSCSamplingGraph:
-        """Return the columns to sample from; the first call waits for the other ranks of this machine.
+        """Return the columns to sample from; waits for the other ranks of this machine at first, and after edits.
 
         Raises:
             RankLostError: Another rank was lost.
+            RuntimeError: Another rank's part was not edited as this one's.
         """
         self.peers.check()
-        if not self._tried:
+        own = self.part.columns
+        if self.peers.world_size > 1 and self._opened != (edits := self._count_edits()):
             with self._lock:
-                if not self._tried:
-                    self._open()
-                    self._tried = True
+                if self._opened != edits:
+                    self._open(edits)
+                    self._opened = edits
+        # Each rank has the attributes of all nodes itself.
+        if list(map(id, self.columns.node_attributes.values())) != list(map(id, own.node_attributes.values())):
+            self.columns.node_attributes = own.node_attributes
         return self.columns
+
+    def _count_edits(self) -> int:
+        """Return how often the edges of this rank's part were edited, where edits between two calls count once."""
+        with self._counting:
+            sources = sources_of(self.part.columns)
+            if not are_unchanged(self._sources, sources, self._sources.keys() | sources):
+                self._sources, self._edits = sources, self._edits + 1
+            return self._edits
+
+    def _check_edits(self, edits: int) -> None:
+        """Raise unless this rank's part was edited as often as another's."""
+        if (own := self._count_edits()) != edits:
+            raise ValueError(
+                f"part {self.part.number} was edited {own} times since it was first read, but another part {edits} "
+                "times; edit all parts on their ranks, even where no value changes, and let no rank sample meanwhile"
+            )
 
     @property
     def complete(self) -> bool:
@@ -106,16 +132,17 @@ class MergedColumns:
         ranks[self.ranks] = self.part.number
         return take_rows(ranks, owners.int())
 
-    def _open(self) -> None:
+    def _open(self, edits: int) -> None:
         """Map the columns of all ranks here, if there are several, and their memory can be read."""
         ranks = self.peers.ranks_here()
+        self.columns, self.ranks, self._block = self.part.columns, [self.part.number], None
         if len(ranks) == 1:
             return
         if ranks[0] == self.peers.rank:
-            if not self._merge(ranks):
+            if not self._merge(ranks, edits):
                 return
         else:
-            future = self.peers.ask(self._merged, {}, {ranks[0]: {}})[ranks[0]]
+            future = self.peers.ask(self._merged, {"edits": edits}, {ranks[0]: {}})[ranks[0]]
             answer = self.peers.wait(ranks[0], future)
             if PLACE not in answer:
                 return
@@ -134,6 +161,7 @@ class MergedColumns:
 
     def _answer_merged(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
         """Tell another rank where the columns of all ranks here lie; nothing if they could not be put together."""
+        self._check_edits(options["edits"])
         self.ready()
         if self._block is None:
             return {}
@@ -143,6 +171,8 @@ class MergedColumns:
         """Return how many in-edges some nodes of this rank's part have, and the edges themselves if these are asked."""
         ids = questions["ids"]
         check_owned(self.part, ids, [self.part.number])
+        if options["edits"] is not None:
+            self._check_edits(options["edits"])
         indptr = self.part.columns.csc_indptr
         starts = take_rows(indptr, ids).long()
         counts = take_rows(indptr, ids + 1).long() - starts
@@ -152,13 +182,13 @@ class MergedColumns:
         wanted = arrays if names is None else {name: arrays[name] for name in names}
         return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in wanted.items()}}
 
-    def _merge(self, ranks: list[int]) -> bool:
+    def _merge(self, ranks: list[int], edits: int) -> bool:
         """Put the columns of some ranks together in a new block; return False if memory lacks."""
         own, arrays = self.part.columns, edge_arrays(self.part.columns)
         counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
         for rank in ranks:
             ids = self.part.book.ids_of(rank)
-            answer = dict(self.columns_of(rank, ids, edges=False))
+            answer = dict(self.columns_of(rank, ids, edges=False, edits=edits))
             counts[ids] = answer.pop(COUNTS)
             if kinds_of(answer) != kinds_of(arrays):
                 raise ValueError(
@@ -201,7 +231,9 @@ class MergedColumns:
                     copy_rows(columns[name], rows, out, places, distinct=True)
         return has_ids
 
-    def columns_of(self, rank: int, ids: torch.Tensor, *, edges: bool, names: Sequence[str] | None = None) -> Tensors:
+    def columns_of(
+        self, rank: int, ids: torch.Tensor, *, edges: bool, names: Sequence[str] | None = None, edits: int | None = None
+    ) -> Tensors:
         """Return columns of a rank, which may be this one.
 
         Args:
@@ -209,11 +241,13 @@ class MergedColumns:
             ids: The nodes whose columns they are.
             edges: Whether to return the edges too, and not their number alone.
             names: The arrays of edges to return; by default, all.
+            edits: How often the rank's part must have been edited; by default, any number of times.
 
         Raises:
             RankLostError: A rank was lost.
+            RuntimeError: The part was edited more often, or less.
         """
-        options = {"edges": edges, "names": names}
+        options = {"edges": edges, "names": names, "edits": edits}
         if rank == self.peers.rank:
             return self._answer(options, {"ids": ids})
         future = self.peers.ask(self._name, options, {rank: {"ids": ids}})[rank]
@@ -241,8 +275,10 @@ SHARED: "weakref.WeakValueDictionary[tuple[int, int], MergedColumns]" = weakref.
 def share_columns(part: GraphPart, peers: Peers) -> MergedColumns:
     """Return the columns of the parts on this machine, the same ones for all graphs over a part."""
     found = SHARED.get((id(part), id(peers)))
-    if found is None or not found.use_again():
+    if found is None:
         found = SHARED[id(part), id(peers)] = MergedColumns(part, peers)
+    else:
+        found.use_again()
     return found
 
 
@@ -267,6 +303,19 @@ def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
     attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
     ids = attributes.pop(IDS)
     return {INDICES: columns.indices, **types, **attributes, IDS: ids}
+
+
+def sources_of(columns: GraphArrays) -> Sources:
+    """Return the arrays that tell the edges of columns, which copies of these are made of."""
+    arrays = {INDPTR: columns.csc_indptr, **edge_arrays(columns)}
+    return {name: (array, count_writes(array)) for name, array in arrays.items()}
+
+
+def are_unchanged(before: Sources, now: Sources, names: Iterable[str]) -> bool:
+    """Tell whether some arrays are the same ones, and nobody has written to them; others than sources are left out."""
+    none = None, 0
+    pairs = ((before.get(name, none), now.get(name, none)) for name in names)
+    return all(old[0] is new[0] and old[1] == new[1] for old, new in pairs)
 
 
 def kinds_of(arrays: Tensors) -> dict[str, str]:

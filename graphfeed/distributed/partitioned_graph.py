@@ -40,6 +40,9 @@ class PartitionedGraph(SamplingGraph):
     sent: when the graph is first sampled, they put the columns of their parts together in shared memory. If all parts
     lie on one machine, sampling is as fast as from the whole graph. `Peers(share_memory=False)` turns that off.
 
+    Arrays and attributes of a part can be replaced, or edited in place. All ranks must edit theirs alike, even where no
+    value of their own changes, and none may sample meanwhile: call `torch.distributed.barrier` before and after.
+
     With `max_cache_size_in_bytes`, this rank keeps whole columns of other machines, and samples those itself. They are
     chosen once, when four times as many bytes of edges have come from other ranks: those of which the most edges came,
     for the bytes that they take. That saves bytes on the network, and neither exchanges nor processor time. It pays

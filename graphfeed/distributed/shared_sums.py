@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -46,7 +47,8 @@ class SharedSums:
         """The rank that makes them."""
         self._ready = ready
         self._lock = threading.Lock()
-        self._blocks: dict[str, SharedBlock] = {}
+        self._blocks: WeakKeyDictionary[FusedCSCSamplingGraph, dict[str, SharedBlock]] = WeakKeyDictionary()
+        """By the graph that the weights lie in, as there is another one after edits, and by attribute."""
         self._name = self.serve()
 
     def serve(self) -> str:
@@ -56,9 +58,10 @@ class SharedSums:
     def of(self, graph: FusedCSCSamplingGraph, probs_name: str) -> ops.GuidedSums:
         """Return the sums of an edge attribute with guides; the first call waits for the rank that makes them."""
         with self._lock:
-            if probs_name not in self._blocks:
-                self._blocks[probs_name] = self._make(graph, probs_name)
-            return ops.GuidedSums(*self._blocks[probs_name].tensors)
+            blocks = self._blocks.setdefault(graph, {})
+            if probs_name not in blocks:
+                blocks[probs_name] = self._make(graph, probs_name)
+            return ops.GuidedSums(*blocks[probs_name].tensors)
 
     def _make(self, graph: FusedCSCSamplingGraph, probs_name: str) -> SharedBlock:
         """Return a block with the sums."""
@@ -75,5 +78,6 @@ class SharedSums:
 
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
         """Tell another rank where the sums lie."""
-        self.of(self._ready(), options["probs_name"])
-        return {PLACE: write_place(self._blocks[options["probs_name"]].handle)}
+        graph, probs_name = self._ready(), options["probs_name"]
+        self.of(graph, probs_name)
+        return {PLACE: write_place(self._blocks[graph][probs_name].handle)}

@@ -164,7 +164,10 @@ def test_columns_that_several_samplers_read_fit_into_the_bytes(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("domain", ["edge", "node"])
-def test_attributes_that_were_replaced_are_read_by_their_owners(monkeypatch: pytest.MonkeyPatch, domain: str) -> None:
+@pytest.mark.parametrize("in_place", [False, True])
+def test_attributes_that_were_edited_are_read_by_their_owners(
+    monkeypatch: pytest.MonkeyPatch, domain: str, in_place: bool
+) -> None:
     monkeypatch.setattr(hot_columns, "RECEIVED_TIMES", 0)
     old = golden_pipelines.untyped()
     new = gf.FusedCSCSamplingGraph(**old.fields())
@@ -185,7 +188,10 @@ def test_attributes_that_were_replaced_are_read_by_their_owners(monkeypatch: pyt
         hits = [graph._hot.hits]
         both.wait()
         columns, replaced = graph.part.columns, cut_again(new, graph)
-        if domain == "edge":
+        if in_place:
+            here, others = (getattr(own, f"{domain}_attributes")["time"] for own in (columns, replaced))
+            here.copy_(others)
+        elif domain == "edge":
             columns.add_edge_attribute("time", replaced.edge_attribute("time"))
         else:
             columns.add_node_attribute("time", replaced.node_attribute("time"))

@@ -1,12 +1,16 @@
 """Ranks of one machine that put the columns of their parts together."""
 
+import threading
 from typing import Any
 
 import pytest
 import torch
 
+import graphfeed as gf
 from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from tests.digests import digests
 from tests.distributed.graphs import plain
+from tests.distributed.joint import in_threads
 
 
 @pytest.mark.slow
@@ -19,13 +23,90 @@ def test_graphs_over_one_part_share_its_columns_and_another_rank_need_not(shared
     assert [found["several graphs"] for found in shared] == [[True, True, rank != 1] for rank in range(3)]
 
 
-def test_a_part_with_other_arrays_than_before_is_merged_anew() -> None:
+def other_graph() -> gf.FusedCSCSamplingGraph:
+    """Return a graph of as many edges in each column as `plain` has, all else of which differs."""
+    graph = plain()
+    nodes, edges = torch.arange(100), torch.arange(graph.total_num_edges)
+    return gf.FusedCSCSamplingGraph(
+        **{
+            **graph.fields(),
+            "indices": (graph.indices + 7) % 100,
+            "node_attributes": {"time": nodes * 37 % 100},
+            "edge_attributes": {**graph.edge_attributes, "weight": edges * 5 % 13 / 2},
+        }
+    )
+
+
+def in_time(graph: gf.SamplingGraph) -> list[str]:
+    """Return digests of an epoch that reads times and weights."""
+    seeds = gf.ItemSet((torch.arange(100), torch.full((100,), 60)), names=("seeds", "timestamp"))
+    pipe = gf.ItemSampler(seeds, 50).temporal_sample_neighbor(
+        graph, [3, 2], prob_name="weight", node_timestamp_attr_name="time"
+    )
+    return digests(pipe)
+
+
+def by_weight(graph: gf.SamplingGraph) -> list[str]:
+    return digests(
+        gf.ItemSampler(gf.ItemSet(100, names="seeds"), 50).sample_neighbor(graph, [3, 2], prob_name="weight")
+    )
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_after_edits_on_all_ranks_mini_batches_are_those_of_the_other_graph(in_place: bool) -> None:
+    old, new = plain(), other_graph()
+    expected = [[sample(graph) for sample in (by_weight, in_time)] for graph in (old, new)]
+    assert all(before != after for before, after in zip(*expected, strict=True))
+    both = threading.Barrier(2, timeout=60)
+
+    def work(rank: int, peers: Peers) -> None:
+        graph = PartitionedGraph(cut_graph(old, torch.arange(100) % 2, rank), peers)
+        mine, its = graph.part.columns, cut_graph(new, graph.part.book, rank).columns
+        again = PartitionedGraph(graph.part, peers)
+        assert [sample(graph) for sample in (by_weight, in_time)] == expected[0]
+        assert graph._here.complete
+        both.wait()
+        if in_place:
+            mine.indices.copy_(its.indices)
+            mine.edge_attribute("weight").copy_(its.edge_attribute("weight"))
+            mine.node_attribute("time").copy_(its.node_attribute("time"))
+        else:
+            mine.indices = its.indices
+            mine.add_edge_attribute("weight", its.edge_attribute("weight"))
+            mine.add_node_attribute("time", its.node_attribute("time"))
+        both.wait()
+        for own in (graph, again) if rank else (again, graph):
+            assert [sample(own) for sample in (by_weight, in_time)] == expected[1]
+        both.wait()
+        exchanges = peers.traffic.exchanges
+        assert by_weight(graph) == expected[1][0]
+        assert peers.traffic.exchanges == exchanges
+
+    in_threads(2, work)
+
+
+@pytest.mark.parametrize("editor", [0, 1])
+def test_edits_on_one_rank_alone_are_refused_there(editor: int) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def work(rank: int, peers: Peers) -> None:
+        graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 2, rank), peers)
+        by_weight(graph)
+        both.wait()
+        if rank == editor:
+            graph.part.columns.edge_attribute("weight").mul_(2)
+            with pytest.raises(RuntimeError, match=f"part {1 - rank} was edited 0 times .* another part 1 times"):
+                by_weight(graph)
+        both.wait()
+
+    in_threads(2, work)
+
+
+def test_graphs_over_the_same_part_and_peers_share_columns() -> None:
     peers, part = Peers(), cut_graph(plain(), torch.zeros(100, dtype=torch.int32), 0)
     graph = PartitionedGraph(part, peers)
     assert PartitionedGraph(part, peers)._here is graph._here
     assert PartitionedGraph(part, Peers())._here is not graph._here
-    part.columns.add_edge_attribute("more", torch.zeros(part.columns.total_num_edges))
-    assert PartitionedGraph(part, peers)._here is not graph._here
 
 
 @pytest.mark.slow
