@@ -185,11 +185,10 @@ _NAMES = {
         PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
         with_negatives""",
     "graphfeed.distributed": """CooperativeConv CooperativeConvFunction DistContext DistLinkNeighborLoader DistLoader
-        DistNeighborLoader DistNeighborSampler DistRole GraphPart LocalFeatureStore LocalGraphStore MeetingPoint
-        PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers RankLostError
-        RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report open_part
-        read_graphlearn report_partition
-        write_partition""",
+        DistNeighborLoader DistNeighborSampler DistRole GraphPart HaloIds HaloPlan HaloRows LocalFeatureStore
+        LocalGraphStore MeetingPoint PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
+        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report
+        open_part plan_halo read_graphlearn read_graphlearn_caches report_partition write_partition""",
     "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
         TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
     "graphfeed.interop.dgl": "from_dglgraph",

@@ -12,13 +12,15 @@ from graphfeed.distributed.dist_loader import DistLoader
 from graphfeed.distributed.dist_neighbor_loader import DistNeighborLoader
 from graphfeed.distributed.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
+from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.joint_fetcher import JointFetcher
 from graphfeed.distributed.joint_sampler import JointSampler
 from graphfeed.distributed.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.local_graph_store import LocalGraphStore
 from graphfeed.distributed.meeting_point import MeetingPoint
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn
+from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
+from graphfeed.distributed.partition_halo import HaloPlan, plan_halo
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_reader import StoredPart, open_part
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
@@ -45,6 +47,9 @@ __all__ = [
     "DistNeighborSampler",
     "DistRole",
     "GraphPart",
+    "HaloIds",
+    "HaloPlan",
+    "HaloRows",
     "JointFetcher",
     "JointSampler",
     "LocalFeatureStore",
@@ -67,7 +72,9 @@ __all__ = [
     "draw_report",
     "ldg_memory",
     "open_part",
+    "plan_halo",
     "read_graphlearn",
+    "read_graphlearn_caches",
     "report_partition",
     "write_partition",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_reader import open_part
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME
@@ -48,6 +49,7 @@ class LocalFeatureStore:
         self._feat: dict[tuple[Group, str], torch.Tensor] = {}
         self._global_id: dict[Group, torch.Tensor] = {}
         self._sorted: dict[Group, Any] = {}
+        self._halo: dict[tuple[Group, str], HaloRows] = {}
         self._remote: dict[Peers, BasicFeatureStore] = {}
         self.num_partitions = 1
         self.partition_idx = 0
@@ -231,7 +233,10 @@ class LocalFeatureStore:
         if ids is None or not torch.equal(ids, owned):
             rows = rows[self.rows_of(group, owned)]
         domain = "edge" if isinstance(group, tuple) else "node"
-        return PartitionedFeature(rows, book, peers, name_of(domain, kind_of(group), name))
+        halo = self._halo.get((group, name))
+        if halo is not None and halo.source is not rows:
+            halo = None  # another tensor was set
+        return PartitionedFeature(rows, book, peers, name_of(domain, kind_of(group), name), halo)
 
     @staticmethod
     def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:
@@ -314,6 +319,8 @@ class LocalFeatureStore:
             group = group_of(key.type, edges=key.domain == "edge")
             self.put_global_id(book.ids_of(self.partition_idx), group)
             self.put_tensor(part.features[key].read(), group, key.name)
+            if key in part.halo:
+                self._halo[group, key.name] = part.halo[key]
 
     def _read_pyg_layout(self, info: PartitionInfo) -> None:
         """Read the features of a part in PyG's layout."""

@@ -7,10 +7,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from graphfeed.distributed.partition_halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_report import report_partition
 from graphfeed.distributed.partition_writer import check_free, write_partition
 from graphfeed.distributed.partitioner import Partitioner
+from graphfeed.ingest.ingest_command import as_bytes
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.assign import METHODS, assign_nodes
@@ -54,12 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="graphfeed",
         help="files that are mapped, or those of torch_geometric.distributed (default: %(default)s)",
     )
+    parser.add_argument(
+        "--halo-features",
+        type=as_bytes,
+        default=0,
+        metavar="BYTES",
+        help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
+    )
     parser.add_argument("--picture", type=Path, help="an SVG file to draw the report to")
 
 
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     check_free(options.root)
+    if options.halo_features and options.layout == "pyg":
+        raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
     stored = Stored(options.source)
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
@@ -71,8 +82,13 @@ def run(options: Any) -> None:
     print(report, flush=True)
     if options.picture is not None:
         options.picture.write_text(draw_report(report), encoding="utf-8")
+    halo: HaloFeatures = 0
+    if options.halo_features:
+        plan = plan_halo(graph, assignment, options.parts, stored.feature, options.halo_features)
+        print(plan, flush=True)
+        halo = plan.ids
     if options.layout == "pyg":
         Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()
     else:
-        write_partition(options.root, graph, assignment, options.parts, stored.feature)
+        write_partition(options.root, graph, assignment, options.parts, stored.feature, halo)
     print(f"wrote {options.parts} parts to {options.root}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphfeed.distributed.partition_halo import as_by_type
 from graphfeed.distributed.partition_pyg_layout import read_file
 from graphfeed.storage.datasets.array_files import check_file
 from graphfeed.storage.datasets.torch_files import BROKEN
@@ -39,8 +40,8 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     GraphLearn's parts often hold the out-edges of their nodes; ours hold in-edges. So the parts are put together, and
     `write_partition` writes them anew with the same assignment. Edges are ordered by their ids, and weights are the
     edge attribute "weights". Types are in alphabetical order. Nothing but tensors is unpickled: the number of parts
-    and the types are told by the names of files, rather than by the file `META`. Cached features are left out, for
-    they are copies.
+    and the types are told by the names of files, rather than by the file `META`. Cached features are copies, so they
+    are not read; `read_graphlearn_caches` tells which they are.
 
     Args:
         root: The folder with `node_pb`, `edge_pb` and `part0`.
@@ -51,10 +52,7 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     """
     root = Path(root)
     node_maps, edge_maps = read_books(root, NODES), read_books(root, EDGES)
-    num_parts = next(part for part in count() if not (root / f"part{part}").is_dir())
-    if num_parts == 0:
-        raise FileNotFoundError(f"there is no folder part0 in {root}; give the folder that holds META")
-    parts = [root / f"part{part}" for part in range(num_parts)]
+    parts = part_folders(root)
     typed = None not in node_maps
     edges, weights = {}, {}
     for kind, owners in edge_maps.items():
@@ -78,7 +76,42 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
                 name = as_edge_type(kind) if domain == "edge" and kind is not None else kind
                 features[domain, name, FEAT] = TorchBasedFeature(rows if rows.dim() > 1 else rows[:, None])
     assignment: Any = {str(kind): own for kind, own in node_maps.items()} if typed else node_maps[None]
-    return WholeGraph(graph, assignment, num_parts, BasicFeatureStore(features))
+    return WholeGraph(graph, assignment, len(parts), BasicFeatureStore(features))
+
+
+def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
+    """Return of which nodes each part of a folder of GraphLearn-for-PyTorch's partitioners has cached features.
+
+    `write_partition(halo_features=...)` stores copies of the same nodes' features with our parts. GraphLearn chooses
+    them by how often nodes are met from the training seeds of a part. Cached features of edges are left out.
+
+    Args:
+        root: The folder, as in `read_graphlearn`.
+
+    Returns:
+        For each part, the nodes' ids, by node type if there are types; empty if nothing was cached.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A file holds something other than tensors.
+    """
+    kinds = list(read_books(Path(root), NODES))
+    caches = [{kind: read_cached(part, kind) for kind in kinds} for part in part_folders(Path(root))]
+    return [as_by_type(by_type) for by_type in caches]
+
+
+def read_cached(part: Path, kind: str | None) -> torch.Tensor:
+    """Return the ids of the nodes of a type whose features a part caches."""
+    path = part / "node_feat" / (kind or "") / "cache_ids.pt"
+    return as_tensor(path, read_file(path)) if path.is_file() else torch.empty(0, dtype=torch.int64)
+
+
+def part_folders(root: Path) -> list[Path]:
+    """Return the folders of the parts."""
+    num_parts = next(part for part in count() if not (root / f"part{part}").is_dir())
+    if num_parts == 0:
+        raise FileNotFoundError(f"there is no folder part0 in {root}; give the folder that holds META")
+    return [root / f"part{part}" for part in range(num_parts)]
 
 
 def as_edge_type(kind: str | None) -> str:

@@ -2,7 +2,8 @@
 
 A partition is a folder. `partition.json` describes it. The arrays that all parts need lie beside it: the part of each
 node, and the attributes of all nodes, since any may be a neighbour. Folder `part_i` holds what part `i` owns: the
-in-edges of its nodes, and the rows of its features. All arrays are `.npy` files, and they are mapped.
+in-edges of its nodes, and the rows of its features; perhaps also copies of rows that it often asks other parts for, as
+"halo_ids" by node type and "halo_feature" in the order of these. All arrays are `.npy` files, and they are mapped.
 """
 
 import json
@@ -23,9 +24,10 @@ VERSION = 1
 NODE_PARTS = "node_parts"
 EDGE_PARTS = "edge_parts"
 FEATURE = "feature"
+HALO_IDS, HALO_FEATURE = "halo_ids", "halo_feature"
 FIELDS = ("csc_indptr", "indices", "type_per_edge", "node_attributes", "edge_attributes")
 """The fields of a graph that are arrays in files."""
-ROLES = (*FIELDS, NODE_PARTS, EDGE_PARTS, FEATURE)
+ROLES = (*FIELDS, NODE_PARTS, EDGE_PARTS, FEATURE, HALO_IDS, HALO_FEATURE)
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class ArrayEntry:
     path: str
     """Relative to the folder of the partition."""
     role: str
-    """A field of the graph, "node_parts", "edge_parts" or "feature"."""
+    """A field of the graph, or any other of `ROLES`."""
     key: tuple[str | None, ...]
-    """The name of an attribute, the type of edge parts, or the key of a feature; otherwise empty."""
+    """The name of an attribute, the type of edge parts or of halo ids, or the key of a feature; otherwise empty."""
     dtype: str
     """As torch names it. NumPy has no bfloat16, which lies in the file as int16."""
     shape: tuple[int, ...]
@@ -123,7 +125,7 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     is_key = all(part is None or type(part) is str for part in parsed.key)
     is_dtype = isinstance(getattr(torch, str(parsed.dtype), None), torch.dtype)
     is_shape = len(parsed.shape) > 0 and all(type(size) is int and size >= 0 for size in parsed.shape)
-    lengths = {FEATURE: 3, "node_attributes": 1, "edge_attributes": 1, EDGE_PARTS: 1}
+    lengths = {FEATURE: 3, HALO_FEATURE: 3, HALO_IDS: 1, "node_attributes": 1, "edge_attributes": 1, EDGE_PARTS: 1}
     if type(parsed.path) is not str or not is_key or not is_dtype or not is_shape or parsed.role not in ROLES:
         raise ValueError(f"{dict(entry)} describes no array")
     if len(parsed.key) != lengths.get(parsed.role, 0):

@@ -2,19 +2,22 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from graphfeed.distributed.graph_part import GraphPart
+from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_layout import (
     EDGE_PARTS,
     FEATURE,
     FIELDS,
     FILE_NAME,
+    HALO_FEATURE,
+    HALO_IDS,
     NODE_PARTS,
     ArrayEntry,
     PartitionMetadata,
@@ -41,12 +44,16 @@ class StoredPart:
     """The rows that the part owns, in the order of their ids; features of the graph as a whole are complete."""
     books: Mapping[FeatureKey, PartBook]
     """For each feature of nodes or edges: which part owns each row, and at which place it is there."""
+    halo: Mapping[FeatureKey, HaloRows] = field(default_factory=dict)
+    """Copies of rows that other parts own, for features of nodes, if they were written with `halo_features`."""
 
-    def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
+    def partitioned_features(self, peers: Peers | None = None, *, halo: bool = True) -> BasicFeatureStore:
         """Return the features as read by global ids from all ranks; rank `i` has opened part `i`.
 
         Args:
             peers: The ranks; by default, those of the default process group.
+            halo: Whether to read the copies of other parts' rows that were stored with the part, on all ranks alike.
+                Rows with copies elsewhere can't be changed: if they are, reads raise.
 
         Raises:
             ValueError: The number of parts is not that of the ranks.
@@ -57,7 +64,8 @@ class StoredPart:
             key = FeatureKey(domain, kind, name)
             rows = self.features[key]
             book = self.books.get(key)
-            found[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key))
+            copies = self.halo.get(key) if halo else None
+            found[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key), copies)
         return BasicFeatureStore(found)
 
 
@@ -105,7 +113,10 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
             raise ValueError(f"there are parts of {nodes.num_ids} nodes, not {metadata.total_num_nodes}")
         graph = GraphPart(columns, nodes, part, metadata.num_edges)
         of_edges = {entry.key[0]: open_book(root, metadata, entry) for entry in entries_of(metadata.shared, EDGE_PARTS)}
-        return open_features(root, entries, graph, of_edges)
+        found = open_features(root, entries, graph, of_edges)
+        for copies in found.halo.values() if check else ():
+            copies.of.check()
+        return found
     except (KeyError, TypeError, ValueError) as error:
         error.add_note(f"in the partition at {root}, which was changed after it was written; write it again")
         raise
@@ -163,4 +174,11 @@ def open_features(
             books[key] = of_edges[kind]
         elif domain != "graph":
             raise ValueError(f"{root / FILE_NAME}: {entry.path} is a feature of {domain!r}, not of node, edge or graph")
-    return StoredPart(graph, BasicFeatureStore(features), books)
+    ids: dict[str | None, HaloIds] = {}
+    for entry in entries_of(entries, HALO_IDS):
+        ids[entry.key[0]] = HaloIds(map_entry(root, entry), of_nodes[entry.key[0]].num_ids)
+    halo: dict[FeatureKey, HaloRows] = {}
+    for entry in entries_of(entries, HALO_FEATURE):
+        key = FeatureKey(str(entry.key[0]), entry.key[1], str(entry.key[2]))
+        halo[key] = HaloRows(ids[key.type], map_entry(root, entry), features[key].read())
+    return StoredPart(graph, BasicFeatureStore(features), books, halo)

@@ -4,7 +4,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition_columns import edge_positions
+from graphfeed.distributed.partition_halo import HaloFeatures, features_of_nodes, from_by_type, plan_halo
 from graphfeed.distributed.partition_layout import (
     EDGE_PARTS,
     FEATURE,
     FILE_NAME,
+    HALO_FEATURE,
+    HALO_IDS,
     NODE_PARTS,
     ArrayEntry,
     PartitionMetadata,
@@ -45,6 +48,7 @@ def write_partition(
     assignment: ByType,
     num_parts: int,
     features: FeatureStore | None = None,
+    halo_features: HaloFeatures = 0,
 ) -> Path:
     """Write a graph in parts to a new folder, from which `open_part` maps them.
 
@@ -62,6 +66,10 @@ def write_partition(
         num_parts: The number of parts, of which some may be empty.
         features: The features of nodes by id, and of edges by the ids of sampled edges. Features of the graph are kept
             once, for all parts.
+        halo_features: How many bytes of copies of rows each part may have at most, of the nodes of other parts that its
+            in-edges come from most often. Ranks read copies rather than ask other machines; mini-batches stay the same,
+            and the rows can't be updated. Or the ids of the nodes, for each part: those of `plan_halo`, which also
+            tells what they save, or those of `read_graphlearn_caches`. 0 for no copies.
 
     Returns:
         The folder.
@@ -70,9 +78,14 @@ def write_partition(
         FileExistsError: There is something in the folder.
         OSError: The folder can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node, or a feature not a row.
+        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or there are no features
+            to copy.
     """
     check_count("num_parts", num_parts, 1)
+    check_free(Path(root))
+    halo = None
+    if not isinstance(halo_features, int) or halo_features != 0:
+        halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
     with new_folder(Path(root)) as unfinished:
         by_key = features_by_key(features)
@@ -80,6 +93,8 @@ def write_partition(
         writer.write_graph({key.type: feature.count() for key, feature in by_key.items() if key.domain == "edge"})
         for key, feature in by_key.items():
             writer.write_feature(key, feature)
+        if halo is not None:
+            writer.write_halo(halo, features)
         writer.finish()
     return Path(root)
 
@@ -236,17 +251,41 @@ class PartitionWriter:
             raise ValueError(
                 f"feature {key} must have {owners.size} rows, one for each {domain}, but has {feature.count()}"
             )
-        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
-        step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
         with progress_bar(f"writing {name}", feature.count(), "row") as progress:
             for part in range(self.num_parts):
-                ids = np.flatnonzero(owners == part)
-                path = self.add(self.of_part[part], part, FEATURE, key, dtype, (ids.size, *row))
-                with ArrayWriter(path, (ids.size, *row), file_dtype(dtype)) as writer:
-                    for start in range(0, ids.size, step):
-                        rows = feature.read(torch.from_numpy(ids[start : start + step]))
-                        writer.append(to_numpy(rows.cpu()))
-                        progress.update(len(rows))
+                ids = torch.from_numpy(np.flatnonzero(owners == part))
+                self.write_rows(part, FEATURE, key, feature, ids, progress.update)
+
+    def write_rows(
+        self,
+        part: int,
+        role: str,
+        key: FeatureKey,
+        feature: Feature,
+        ids: torch.Tensor,
+        progress: Callable[[int], object],
+    ) -> None:
+        """Write some rows of a feature, piece by piece."""
+        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
+        step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
+        path = self.add(self.of_part[part], part, role, key, dtype, (len(ids), *row))
+        with ArrayWriter(path, (len(ids), *row), file_dtype(dtype)) as writer:
+            for start in range(0, len(ids), step):
+                rows = feature.read(ids[start : start + step])
+                writer.append(to_numpy(rows.cpu()))
+                progress(len(rows))
+
+    def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
+        """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
+        of_nodes = features_of_nodes(features)
+        copies = [from_by_type(nodes) for nodes in halo]
+        total = sum(len(by_type[key.type]) for by_type in copies for key in of_nodes)
+        with progress_bar("writing copies", total, "row") as progress:
+            for part, by_type in enumerate(copies):
+                for kind in dict.fromkeys(key.type for key in of_nodes):
+                    self.write(self.of_part[part], part, HALO_IDS, (kind,), by_type[kind])
+                for key, feature in of_nodes.items():
+                    self.write_rows(part, HALO_FEATURE, key, feature, by_type[key.type], progress.update)
 
     def owners_of_nodes(self, kind: str | None) -> NDArray[Any]:
         """Return the part of each node of a type."""

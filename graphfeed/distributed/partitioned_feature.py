@@ -9,6 +9,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.exchange import ask_owners, merge_rows
+from graphfeed.distributed.halo_rows import HaloRows, check_source
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partitioned_graph import check_place
@@ -31,11 +32,16 @@ class PartitionedFeature(Feature):
     move to shared memory when another rank of this machine first reads, which then asks for them no more; so do not
     write to the tensor that was given, but call `rows.update`. `Peers(share_memory=False)` turns that off.
 
+    Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
+    rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
+    stay as they are: once the owner has written to them, its reads and those that ask it raise.
+
     Args:
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
         book: Which rank owns each id.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
         name: What all ranks call the feature. Ranks must make features of the same name in the same order.
+        halo: Copies of rows that other ranks own, as `StoredPart.halo` has them; on all ranks or on none.
 
     Raises:
         ValueError: The number of rows is not that of the ids that this rank owns, or that of the parts not that of
@@ -48,7 +54,12 @@ class PartitionedFeature(Feature):
     """
 
     def __init__(
-        self, rows: torch.Tensor | Feature, book: PartBook, peers: Peers | None = None, name: str = ""
+        self,
+        rows: torch.Tensor | Feature,
+        book: PartBook,
+        peers: Peers | None = None,
+        name: str = "",
+        halo: HaloRows | None = None,
     ) -> None:
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
@@ -57,6 +68,8 @@ class PartitionedFeature(Feature):
         own = book.ids_of(self.peers.rank).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")
+        self._has_copies = halo is not None
+        self._halo = halo if halo is not None and len(halo.rows) else None
         self._shared = SharedRows(self.rows, self.book, self.peers, name)
         self._name = self.peers.serve(f"feature {name}".rstrip(), self._answer)
 
@@ -66,7 +79,9 @@ class PartitionedFeature(Feature):
         Raises:
             IndexError: An id below 0 or beyond the rows.
             RankLostError: Another rank ended or froze.
+            RuntimeError: The rows of this rank were changed, and other ranks have copies of them.
         """
+        self._check_copied()
         ids = torch.arange(self.book.num_ids) if ids is None else as_ids("ids", ids)
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
@@ -82,23 +97,29 @@ class PartitionedFeature(Feature):
         return rows if unique.numel() == ids.numel() else take_rows(rows, places)
 
     def _gather(self, owners: torch.Tensor, places: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """Return rows from memory; those of other ranks are not filled in."""
+        """Return rows from memory, by rank, and copies behind them; those of other ranks are not filled in."""
         out = buffers.empty((owners.numel(), *self.size()), next(iter(here.values())).dtype)
-        gather_parts([here.get(rank) for rank in range(self.book.num_parts)], owners, places, out)
+        gather_parts([here.get(rank) for rank in range(self.book.num_parts + 1)], owners, places, out)
         return out
 
     def _exchange(self, ids: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return rows: those of some ranks from memory, while the others are on their way from their owners."""
         owners, places = self.book.locate(ids)
-        if not here:
+        if not here and self._halo is None:
             answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), {"ids": ids})
             return merge_rows(list(answers), "rows", self._no_rows())
         known = np.zeros(self.book.num_parts, dtype=bool)
         known[list(here)] = True
-        away = torch.from_numpy(np.flatnonzero(~known[owners.numpy()]))
+        away, sources, rows = torch.from_numpy(np.flatnonzero(~known[owners.numpy()])), owners, here
+        if self._halo is not None:  # one more source of rows, behind those of the ranks
+            found = self._halo.find(take_rows(ids, away))
+            copied, away = away[found >= 0], away[found < 0]
+            sources, rows = owners.int(), {**here, self.book.num_parts: self._halo.rows}
+            sources[copied] = self.book.num_parts
+            places[copied] = found[found >= 0].to(places.dtype)
         asked = {"ids": take_rows(ids, away)}
         answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), self._kind(), asked)
-        out = self._gather(owners, places, here)
+        out = self._gather(sources, places, rows)
         for which, tensors in answers:
             copy_rows(tensors["rows"], torch.arange(which.numel()), out, take_rows(away, which), distinct=True)
         return out
@@ -140,11 +161,20 @@ class PartitionedFeature(Feature):
 
     def _kind(self) -> dict[str, Any]:
         """Return what all ranks must agree on."""
-        return {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
+        kind = {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
+        return {**kind, "copies": True} if self._has_copies else kind
+
+    def _check_copied(self) -> None:
+        """Raise if rows of this rank were changed of which others have copies."""
+        if self._has_copies:
+            check_source(self.rows, self._name)
 
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the rows of ids that this rank owns."""
+        self._check_copied()
         if (own := self._kind()) != options:
+            if own.get("copies") != options.get("copies"):
+                raise ValueError(f"some ranks read {self._name!r} with copies of rows, and some without; do so alike")
             raise ValueError(
                 f"asked for {options['dtype']} of shape {options['shape']}, but {self._name!r} has {own['dtype']} of "
                 f"shape {own['shape']} here; all ranks must make the same features, in the same order"

@@ -10,6 +10,7 @@ from graphfeed.distributed.memory_scope import open_place, share, write_place
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.peers import Peers
+from graphfeed.ops.verified import passed_among, trust_copies
 from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.shared import SharedBlock
@@ -88,6 +89,7 @@ class SharedRows:
             if own is not None and self._place is None:
                 place, self._block = share(own)
                 if self._block is not None:
+                    trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
                 self._place = write_place(place)
         return {} if self._place is None else {PLACE: self._place}

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import LocalFeatureStore, Partitioner, Peers, assign_nodes, write_partition
+from graphfeed.distributed import LocalFeatureStore, Partitioner, Peers, assign_nodes, open_part, write_partition
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.distributed.joint import in_threads
 from tests.distributed.pyg_data import hetero_data, plain_data
 from tests.distributed.ranks import run_ranks
 
@@ -43,6 +44,23 @@ def test_tensors_are_set_listed_measured_and_removed() -> None:
     assert store.get_global_id("paper") is None
     with pytest.raises(KeyError, match="there is no tensor 'feat' of 'paper'"):
         store.get_tensor(attr)
+
+
+def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Path) -> None:
+    graph, rows = graphs.plain(), torch.arange(300.0).view(100, 3)
+    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
+    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "hash"), 2, features, 1 << 20)
+
+    def work(rank: int, peers: Peers) -> int:
+        store = LocalFeatureStore.from_partition(root, rank)
+        sources = open_part(root, rank).graph.columns.indices
+        assert_same(store.partitioned_features(peers)["node", None, "x"].read(sources), rows[sources])
+        copied = peers.traffic.exchanges
+        store.put_tensor(store.get_tensor(None, "x") + 1, None, "x")
+        assert_same(store.partitioned_features(peers)["node", None, "x"].read(), rows + 1)
+        return copied
+
+    assert in_threads(2, work, share_memory=False) == [0, 0]
 
 
 def test_what_is_not_here_is_an_error() -> None:

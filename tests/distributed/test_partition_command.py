@@ -57,6 +57,21 @@ def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
     assert found.tolist() == [[6, 7], [8, 9], [10, 11]]
 
 
+def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "metadata.yaml").write_text(METADATA)
+    (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n5,1\n")
+    np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
+    options = ["--parts", 2, "--method", "range", "--halo-features", "1k"]
+    assert partition(folder, tmp_path / "parts", *options) == 0
+    assert open_part(tmp_path / "parts", 0).halo[gf.FeatureKey("node", None, "feat")].rows.tolist() == [[10, 11]]
+    assert " all            2   48 B                         3         3  100.0%" in capsys.readouterr().out
+    assert partition(folder, tmp_path / "other", *options, "--layout", "pyg") == 1
+    assert "--halo-features needs --layout graphfeed" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
     assert partition(source, tmp_path / "parts", "--parts", 2, "--layout", "pyg") == 0
     assert (tmp_path / "parts" / "META.json").is_file()

@@ -1,0 +1,84 @@
+"""Copies of rows that other parts own, stored with a part, so that their owners need not be asked for them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.verified import has_passed, trust
+from graphfeed.storage.features.feature import Feature, TorchBasedFeature
+
+COPIED = "rows that other parts have copies of"
+
+
+@dataclass(frozen=True, eq=False)
+class HaloIds:
+    """The ids of one type of which a part has copies, for all features of the type."""
+
+    ids: torch.Tensor
+    """int64, ascending."""
+    num_ids: int
+    """The number of ids on all ranks."""
+
+    def check(self) -> None:
+        """Raise unless the ids ascend and are in range."""
+        if len(self.ids) and not bool((self.ids.diff() > 0).all()):
+            raise ValueError("the ids of copied rows must ascend, but don't")
+        if len(self.ids) and not 0 <= int(self.ids[0]) <= int(self.ids[-1]) < self.num_ids:
+            raise ValueError(
+                f"the ids of copied rows must lie in 0 .. {self.num_ids - 1}, but go from {self.ids[0]} to "
+                f"{self.ids[-1]}"
+            )
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """The place of each id among those copied, or -1: 4 bytes per id of all ranks.
+
+        With 1 million of 20 million ids copied, it finds 150 thousand ids in 1 ms; a binary search takes 30.
+        """
+        self.check()
+        places = torch.full((self.num_ids,), -1, dtype=torch.int32 if len(self.ids) < 1 << 31 else torch.int64)
+        places[self.ids] = torch.arange(len(self.ids), dtype=places.dtype)
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class HaloRows:
+    """Copies of rows of other parts, for one feature.
+
+    Where such copies are read, the rows must stay as they were copied: `check_source` raises once `source` was written
+    to. PyTorch counts writes; those by NumPy or another process are not seen.
+
+    Raises:
+        ValueError: There is not one row per id.
+    """
+
+    of: HaloIds
+    rows: torch.Tensor
+    """The copies, in the order of the ids."""
+    source: torch.Tensor
+    """The rows of the part itself, of which other parts have copies."""
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.of.ids) or self.rows.shape[1:] != self.source.shape[1:]:
+            raise ValueError(
+                f"copied rows must be {len(self.of.ids)} of shape {tuple(self.source.shape[1:])}, one per id, but have "
+                f"shape {tuple(self.rows.shape)}"
+            )
+        if self.rows.dtype != self.source.dtype:
+            raise ValueError(f"copied rows must be {self.source.dtype} as those of the part, but are {self.rows.dtype}")
+        trust(COPIED, (self.source,))
+
+    def find(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return at which place the copy of each id is, or -1; the ids are not checked."""
+        return take_rows(self.of.places, ids)
+
+
+def check_source(rows: Feature, name: str) -> None:
+    """Raise if the rows of a part were written to or replaced, although other parts have copies of them."""
+    if isinstance(rows, TorchBasedFeature) and not has_passed(COPIED, (rows.read(),)):
+        raise RuntimeError(
+            f"rows of {name} were changed after the part was opened, but other parts have copies of the old ones; on "
+            "all ranks, read them without copies: part.partitioned_features(halo=False)"
+        )
