@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops.random import bounded, mix
 from graphfeed.storage import TorchBasedFeature
-from graphfeed.storage.features.feature import DeferredRead
+from graphfeed.storage.features.feature import DeferredRead, DistantFeature
 
 
 class Model(Protocol):
@@ -196,3 +196,23 @@ class Staged(TorchBasedFeature):
 
     def read_async_num_stages(self, ids_device: torch.device) -> int:
         return 3
+
+
+class OddRowsAway(TorchBasedFeature, DistantFeature):
+    """Rows of which those with odd ids lie elsewhere; notes which of these are asked for."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        super().__init__(rows)
+        self.asked: list[list[int]] = []
+
+    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        near = ids % 2 == 0
+
+        def write(out: torch.Tensor) -> None:
+            out[near] = self.read()[ids[near]]
+
+        return (~near).nonzero()[:, 0], write
+
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
+        self.asked.append(ids.tolist())
+        yield DeferredRead(lambda: self.read(ids))

@@ -1,8 +1,9 @@
 """A feature in parts: each rank reads its own rows from memory, and the others from their owners."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,15 +23,16 @@ from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.storage.features.feature import DeferredRead, DistantFeature, dtype_and_shape
 
 
-class PartitionedFeature(Feature):
+class PartitionedFeature(DistantFeature):
     """Reads rows by global id, wherever they lie. Each id of a read is asked for once, and each rank at most once.
 
-    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here. Rows in memory
-    move to shared memory when another rank of this machine first reads, which then asks for them no more; so do not
-    write to the tensor that was given, but call `rows.update`. `Peers(share_memory=False)` turns that off.
+    With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those that this
+    rank can read from memory take none of its room. Rows in memory move to shared memory when another rank of this
+    machine first reads, which then asks for them no more; so do not write to the tensor that was given, but call
+    `rows.update`. `Peers(share_memory=False)` turns that off.
 
     Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
     rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
@@ -81,48 +83,75 @@ class PartitionedFeature(Feature):
             RankLostError: Another rank ended or froze.
             RuntimeError: The rows of this rank were changed, and other ranks have copies of them.
         """
+        return self._begin(torch.arange(self.book.num_ids) if ids is None else ids)()
+
+    def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
+        """Yield once, when the owners of the rows were asked; what is yielded waits for their answers."""
+        yield DeferredRead(self._begin(ids))
+
+    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        """Return the positions of the ids whose rows this rank must ask for, and what reads the others from memory."""
         self._check_copied()
-        ids = torch.arange(self.book.num_ids) if ids is None else as_ids("ids", ids)
+        near = self._find(ids.cpu())
+        return near.away, near.write
+
+    def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""
+        self._check_copied()
+        ids = as_ids("ids", ids)
         check_vector("ids", ids)
         check_ids("ids", ids, self.book.num_ids, IndexError)
         ids = ids.cpu()
         if self.peers.world_size == 1:
             self.peers.check()
-            return self.rows.read(ids)
-        here = self._shared.by_rank()
-        if len(here) == self.book.num_parts:
-            return self._gather(*self.book.locate(ids), here)
+            return partial(self.rows.read, ids)
+        if len(self._shared.by_rank()) == self.book.num_parts:
+            return partial(self._gather, self._find(ids))
         unique, _, places = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
-        rows = self._exchange(unique, here)
-        return rows if unique.numel() == ids.numel() else take_rows(rows, places)
+        wait = self._ask(unique)
+        return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), places)
 
-    def _gather(self, owners: torch.Tensor, places: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """Return rows from memory, by rank, and copies behind them; those of other ranks are not filled in."""
-        out = buffers.empty((owners.numel(), *self.size()), next(iter(here.values())).dtype)
-        gather_parts([here.get(rank) for rank in range(self.book.num_parts + 1)], owners, places, out)
-        return out
-
-    def _exchange(self, ids: torch.Tensor, here: Mapping[int, torch.Tensor]) -> torch.Tensor:
-        """Return rows: those of some ranks from memory, while the others are on their way from their owners."""
+    def _find(self, ids: torch.Tensor) -> "Near":
+        """Find rows in memory."""
+        here = self._shared.by_rank()
+        parts = [here.get(rank) for rank in range(self.book.num_parts)]
         owners, places = self.book.locate(ids)
-        if not here and self._halo is None:
-            answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), {"ids": ids})
-            return merge_rows(list(answers), "rows", self._no_rows())
-        known = np.zeros(self.book.num_parts, dtype=bool)
-        known[list(here)] = True
-        away, sources, rows = torch.from_numpy(np.flatnonzero(~known[owners.numpy()])), owners, here
+        if len(here) == len(parts):
+            return Near(parts, owners, places, owners, torch.empty(0, dtype=torch.int64))
+        is_away = np.array([part is None for part in parts])
+        away, sources = torch.from_numpy(np.flatnonzero(is_away[owners.numpy()])), owners
         if self._halo is not None:  # one more source of rows, behind those of the ranks
             found = self._halo.find(take_rows(ids, away))
             copied, away = away[found >= 0], away[found < 0]
-            sources, rows = owners.int(), {**here, self.book.num_parts: self._halo.rows}
-            sources[copied] = self.book.num_parts
+            sources = owners.int()
+            sources[copied] = len(parts)
             places[copied] = found[found >= 0].to(places.dtype)
-        asked = {"ids": take_rows(ids, away)}
-        answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, away), self._kind(), asked)
-        out = self._gather(sources, places, rows)
-        for which, tensors in answers:
-            copy_rows(tensors["rows"], torch.arange(which.numel()), out, take_rows(away, which), distinct=True)
+            parts.append(self._halo.rows)
+        return Near(parts, sources, places, owners, away)
+
+    def _gather(self, near: "Near") -> torch.Tensor:
+        """Return rows from memory; others are not filled in."""
+        dtype = next(part.dtype for part in near.parts if part is not None)
+        out = buffers.empty((near.places.numel(), *self.size()), dtype)
+        near.write(out)
         return out
+
+    def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
+        """Ask for rows, each once; return what reads those in memory and waits."""
+        near = self._find(ids)
+        asked, owners = {"ids": take_rows(ids, near.away)}, take_rows(near.owners, near.away)
+        answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), asked)
+        if all(part is None for part in near.parts):
+            return lambda: merge_rows(list(answers), "rows", self._no_rows())
+
+        def wait() -> torch.Tensor:
+            out = self._gather(near)
+            for which, tensors in answers:
+                places = take_rows(near.away, which)
+                copy_rows(tensors["rows"], torch.arange(which.numel()), out, places, distinct=True)
+            return out
+
+        return wait
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -197,6 +226,24 @@ class PartitionedFeature(Feature):
         shape = torch.Size([self.count(), *self.size()])
         text = "rows" if self.dtype is None else dtype_and_shape(self.dtype, shape)
         return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
+
+
+class Near(NamedTuple):
+    """Where the rows of some ids lie."""
+
+    parts: list[torch.Tensor | None]
+    """The rows in memory: by rank, and copies behind those; None for ranks that must be asked."""
+    sources: torch.Tensor
+    """The part of each id among these."""
+    places: torch.Tensor
+    owners: torch.Tensor
+    """The rank that owns each id."""
+    away: torch.Tensor
+    """The positions of the ids whose rows lie in none of the parts."""
+
+    def write(self, out: torch.Tensor) -> None:
+        """Write the rows that lie in memory to `out`, which has one for each id."""
+        gather_parts(self.parts, self.sources, self.places, out)
 
 
 def name_of(domain: str, kind: str | None, name: str) -> str:

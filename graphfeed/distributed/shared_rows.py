@@ -40,7 +40,7 @@ class SharedRows:
         self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
 
     def by_rank(self) -> Mapping[int, torch.Tensor]:
-        """Return the rows in memory; nothing for a single rank. The first call waits for the ranks here.
+        """Return the rows in memory. The first call waits for the ranks here.
 
         Raises:
             RankLostError: A rank was lost.
@@ -51,7 +51,7 @@ class SharedRows:
             with self._opening:
                 if self._others is None:
                     self._others = self._open()
-        own = None if self.peers.world_size == 1 else self._tensor()
+        own = self._tensor()
         return self._others if own is None else {**self._others, self.peers.rank: own}
 
     def _tensor(self) -> torch.Tensor | None:

@@ -13,6 +13,7 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows, merged_columns
 from graphfeed.distributed.peers import find_place
 from graphfeed.ops.own_pages import TABLE, read_regions
+from graphfeed.storage.features import feature_cache
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import regions_of
 from tests.digests import digest
@@ -35,7 +36,7 @@ def share_all() -> dict[str, Any]:
         "attributes": disagree_on_attributes(),
         "update": update_rows(),
         "disk": read_from_some_disks(),
-        "cache": [read_often(cache_bytes) for cache_bytes in (0, 1 << 14)],
+        "cache": [read_often(0), read_often(1 << 14), read_often(1 << 14, share_memory=True)],
     }
     distributed.barrier()
     return found
@@ -169,19 +170,25 @@ def read_from_some_disks() -> bool:
     return equal
 
 
-def read_often(cache_bytes: int) -> list[Any]:
-    """Return whether rows are right in ten reads of much the same ids, and how many bytes this rank sent for them."""
-    peers = Peers(share_memory=False)
-    feature: gf.Feature = feature_in_parts(VALUES, "random", 0, peers)
-    if cache_bytes:
-        feature = gf.cpu_cached_feature(feature, cache_bytes)
-    equal = True
-    for number in range(10):
-        ids = torch.tensor([*range(60), 90 + number])
-        equal &= torch.equal(feature.read(ids), VALUES[ids])
+def read_often(cache_bytes: int, share_memory: bool = False) -> dict[str, Any]:
+    """Return whether rows are right in ten reads of much the same ids, and what this rank sent and looked up."""
+    peers = Peers(share_memory=share_memory)
+    in_parts = feature_in_parts(VALUES, "random", 0, peers)
+    feature: Any = gf.cpu_cached_feature(in_parts, cache_bytes) if cache_bytes else in_parts
+    in_parts.read(torch.arange(0))  # asks where rows lie
+    exchanges, equal, away = peers.traffic.exchanges, True, 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feature_cache, "READ_BYTES", 4 * VALUES[0].nbytes)
+        for number in range(10):
+            ids = torch.tensor([*range(60), 90 + number])
+            equal &= torch.equal(feature.read(ids), VALUES[ids])
+            away += int((in_parts.book.owners_of(ids) != peers.rank).sum())
+    distributed.barrier()
     peers.close()
     peers.join()
-    return [equal, peers.traffic.bytes_sent]
+    looked_up = feature._cache.hits + feature._cache.misses if cache_bytes else None
+    sent = {"exchanges": peers.traffic.exchanges - exchanges, "bytes": peers.traffic.bytes_sent}
+    return {"equal": equal, **sent, "away": away, "looked_up": looked_up}
 
 
 def leave_nothing() -> list[int]:

@@ -20,6 +20,18 @@ def test_rows_are_read_by_id() -> None:
     assert repr(feature) == "PartitionedFeature(float32[6, 2], part 0 of 1)"
 
 
+def test_a_single_rank_is_near_its_rows_unless_they_lie_elsewhere() -> None:
+    ids, out = torch.tensor([5, 0]), torch.zeros(2, 2)
+    feature = PartitionedFeature(VALUES, BOOK)
+    distant, write_near = feature.find_near(ids)
+    assert distant.tolist() == []
+    write_near(out)
+    assert torch.equal(out, VALUES[ids])
+    away = PartitionedFeature(gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10), BOOK)
+    assert away.find_near(ids)[0].tolist() == [0, 1]
+    assert torch.equal(gf.cpu_cached_feature(away, 1 << 10).read(ids), VALUES[ids])
+
+
 def test_the_rows_may_be_any_feature() -> None:
     cached = gf.cpu_cached_feature(gf.TorchBasedFeature(VALUES), 1 << 10)
     assert torch.equal(PartitionedFeature(cached, BOOK).read(torch.tensor([3])), VALUES[3:4])
@@ -46,12 +58,16 @@ def test_updates_and_other_processes_are_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_are_often_read_are_kept_in_a_cache_and_not_sent_again(shared: list[Any]) -> None:
-    plain, cached = ([found["cache"][number] for found in shared] for number in range(2))
-    assert [equal for equal, _ in plain + cached] == [True] * 6
+def test_rows_that_are_often_read_are_kept_in_a_cache_and_others_are_asked_for_at_once(shared: list[Any]) -> None:
+    plain, cached, in_memory = ([found["cache"][number] for found in shared] for number in range(3))
+    assert all(found["equal"] for found in plain + cached + in_memory)
     row_bytes, remote = 4 * 4, 2 / 3
     least = row_bytes * remote * (60 + 10)
-    sent = [sum(num_bytes for _, num_bytes in found) / 3 for found in (plain, cached)]
+    sent = [sum(found["bytes"] for found in case) / 3 for case in (plain, cached)]
     # Each message has a head of its own, here larger than the rows.
     assert sent[0] - sent[1] > 9 * row_bytes * remote * 60 * 0.8
     assert sent[1] > least
+    for found in cached:
+        assert found["looked_up"] == found["away"], "rows of its own were looked up"
+        assert found["exchanges"] <= 10, "more than one for each read"
+    assert [(found["looked_up"], found["exchanges"]) for found in in_memory] == [(0, 0)] * 3

@@ -6,11 +6,13 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import torch
 
+from graphfeed.ops import buffers
 from graphfeed.ops.arguments import as_ids, as_tensor
 from graphfeed.ops.backend import is_gpu, on_gpu
 from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, check_rows
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage.features.feature import DeferredRead, DistantFeature, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
@@ -175,6 +177,9 @@ class CPUCachedFeature(CachedFeature):
     its own in `miss_rate`, and a row that two parts in a row lack is read twice. Only a row of more than 4 MiB is put
     together in other memory first.
 
+    Of a feature in parts (`graphfeed.distributed.PartitionedFeature`), only rows of other machines are kept and
+    counted, and a read asks once for all that it lacks, also with ids on a GPU.
+
     Example:
         >>> from graphfeed.storage.features.feature import TorchBasedFeature
         >>> feature = cpu_cached_feature(TorchBasedFeature(torch.eye(3)), max_cache_size_in_bytes=1000)
@@ -191,12 +196,16 @@ class CPUCachedFeature(CachedFeature):
         """Return the rows at `ids`, on their device, or if None, all rows of the fallback feature."""
         if isinstance(ids, torch.Tensor) and on_gpu(ids):
             return self._read_on_gpu(ids)
+        if ids is not None and isinstance(self._fallback_feature, DistantFeature):
+            return self._begin(self._fallback_feature, ids).wait()
         return super().read(ids)
 
     def read_async(self, ids: torch.Tensor) -> Generator[DeferredRead, None, None]:
         """Yield as other caches do; once if the rows go to a GPU, which are read when they are waited for."""
         if on_gpu(as_ids("index", ids)):
             yield DeferredRead(partial(self.read, ids))
+        elif isinstance(self._fallback_feature, DistantFeature):
+            yield self._begin(self._fallback_feature, ids)
         else:
             yield from super().read_async(ids)
 
@@ -208,11 +217,35 @@ class CPUCachedFeature(CachedFeature):
         """Return True: rows pass through page-locked memory on their way."""
         return True
 
+    def lies_in_memory(self) -> bool:
+        """Tell what the fallback feature tells."""
+        return self._fallback_feature.lies_in_memory()
+
+    def _begin(self, feature: DistantFeature, ids: torch.Tensor) -> DeferredRead:
+        """Ask for the distant rows that the cache lacks; what is returned reads the near ones and waits."""
+        here = self._checked(ids)
+        distant, write_near = feature.find_near(here)
+        out = buffers.empty((here.numel(), *self.size()), self._dtype)
+        finish, missing = self._cache.begin(take_rows(here, distant), self._offset, out, distant)
+        (pending,) = feature.read_async(missing)
+
+        def read() -> torch.Tensor:
+            write_near(out)
+            finish(pending.wait())
+            return out
+
+        return DeferredRead(read)
+
     def _read_on_gpu(self, ids: torch.Tensor) -> torch.Tensor:
         here = self._checked(ids.cpu())
         whole = torch.empty(0, dtype=torch.uint8)
+        # Each read of distant rows waits for others.
+        at_once = self.read(here) if isinstance(self._fallback_feature, DistantFeature) else None
 
         def start(begin: int, end: int, rows: torch.Tensor) -> Wait:
+            if at_once is not None:
+                rows.copy_(at_once[begin:end])
+                return do_nothing
             finish, missing = self._cache.begin(here[begin:end], self._offset, rows)
             if not missing.numel():
                 return do_nothing
@@ -228,7 +261,7 @@ class CPUCachedFeature(CachedFeature):
         def start_part(row: int, skipped: int, memory: torch.Tensor) -> Wait:
             nonlocal whole
             if skipped == 0:
-                whole = flat_bytes(self.read(here[row : row + 1]))
+                whole = flat_bytes(self.read(here[row : row + 1]) if at_once is None else at_once[row])
             memory.copy_(whole[skipped : skipped + memory.numel()])
             return do_nothing
 
@@ -237,7 +270,7 @@ class CPUCachedFeature(CachedFeature):
 
 def row_type(feature: Feature) -> torch.dtype:
     """Return the dtype of a feature's rows."""
-    return feature.read(torch.empty(0, dtype=torch.int64)).dtype
+    return feature.read(torch.empty(0, dtype=torch.int64)).dtype if feature.dtype is None else feature.dtype
 
 
 def bytes_to_number_of_items(cache_capacity_in_bytes: int, single_item: torch.Tensor) -> int:

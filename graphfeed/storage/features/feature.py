@@ -109,6 +109,23 @@ class Feature(ABC):
         return False
 
 
+class DistantFeature(Feature):
+    """A feature with rows that lie elsewhere, for which a read waits. A cache in memory keeps those alone.
+
+    Such a cache asks for all that it lacks in one call of `read_async`, whose only stage should ask at once and wait
+    when its result is waited for.
+    """
+
+    @abstractmethod
+    def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
+        """Tell which of some rows, whose ids were checked, can be read without waiting.
+
+        Returns:
+            The positions of the ids whose rows lie elsewhere, ascending, int64; and what writes the other rows to a
+            tensor with a row for each id.
+        """
+
+
 def warn_of_staying(feature: Feature, call: str) -> None:
     """Warn that a call has no effect on a feature."""
     warnings.warn(

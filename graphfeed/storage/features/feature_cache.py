@@ -13,6 +13,7 @@ from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, 
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.rows.cache_policy import MOST_SLOTS
+from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
@@ -146,7 +147,11 @@ class CPUFeatureCache(RowCache):
         return repeat_rows(found, first)
 
     def begin(
-        self, keys: torch.Tensor, offset: int = 0, into: torch.Tensor | None = None
+        self,
+        keys: torch.Tensor,
+        offset: int = 0,
+        into: torch.Tensor | None = None,
+        places: torch.Tensor | None = None,
     ) -> tuple[Reader, torch.Tensor]:
         """Do the first half of `query_and_replace`.
 
@@ -154,11 +159,12 @@ class CPUFeatureCache(RowCache):
             keys: As for `query`.
             offset: As for `query`.
             into: Memory for the rows, one per key; contiguous. The default is new memory.
+            places: int64: where the row of each key belongs in `into`, which may then have others beside them.
 
         Returns:
             The second half, which takes the missing rows; and the missing keys, each once.
         """
-        found = self._look_up(keys, offset, into)
+        found = self._look_up(keys, offset, into, places)
         return partial(self._finish, found, offset), found.distinct
 
     def replace(
@@ -186,22 +192,31 @@ class CPUFeatureCache(RowCache):
     def _assign_slots(self, keys: torch.Tensor, request: int) -> torch.Tensor:  # noqa: ARG002
         return replace_keys(self._policy, keys)
 
-    def _look_up(self, keys: torch.Tensor, offset: int, into: torch.Tensor | None = None) -> LookedUp:
+    def _look_up(
+        self,
+        keys: torch.Tensor,
+        offset: int,
+        into: torch.Tensor | None = None,
+        places: torch.Tensor | None = None,
+    ) -> LookedUp:
         self._check_keys(keys, offset)
         wanted = keys.long() + offset
         if into is None:
             values = buffers.empty((keys.numel(), *self._rows.shape[1:]), self._rows.dtype)
         else:
-            self._check_rows(into, keys)
+            if places is None:  # else copying them checks
+                self._check_rows(into, keys)
             values = into
         with self._lock.acquire():
             version = self._version
             there = find_keys(self._policy, wanted)
-            copy_rows(self._rows, there.hit_slots, values, there.hit_index)
+            hits = there.hit_index if places is None else take_rows(places, there.hit_index)
+            copy_rows(self._rows, there.hit_slots, values, hits)
         missing_keys = keys[there.missing_index]
+        missing = there.missing_index if places is None else take_rows(places, there.missing_index)
         distinct, _, local = compact(missing_keys[:0], missing_keys)
         self._count(keys.numel(), distinct.numel())
-        return LookedUp(version, 0, values, there.missing_index, missing_keys, distinct, local)
+        return LookedUp(version, 0, values, missing, missing_keys, distinct, local)
 
     def _finish(self, found: LookedUp, offset: int, rows: torch.Tensor) -> torch.Tensor:
         first = first_places(found)

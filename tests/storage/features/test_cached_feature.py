@@ -1,5 +1,6 @@
 import pickle
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from graphfeed.storage import (
     cpu_cached_feature,
     wrap_with_cached_feature,
 )
-from tests.cache_models import Staged
+from graphfeed.storage.features import feature_cache
+from tests.cache_models import OddRowsAway, Staged
 from tests.digests import assert_same
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -67,6 +69,32 @@ def test_a_file_behind_a_cache(disk: DiskBasedFeature, policy: str) -> None:
     assert repr(feature) == f"CPUCachedFeature({disk!r}, {feature.cache_size_in_bytes} bytes)"
 
 
+def read_now(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
+    return feature.read(ids)
+
+
+def read_in_stages(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
+    (pending,) = feature.read_async(ids)
+    return pending.wait()
+
+
+@pytest.mark.parametrize("read", [read_now, read_in_stages])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_of_distant_rows_what_lacks_is_asked_for_at_once_and_near_ones_take_no_room(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[Feature, torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
+    away = OddRowsAway(ROWS.to(dtype))
+    # Another feature shares the cache and decides the dtype of its rows.
+    feature = cpu_cached_feature({"other": TorchBasedFeature(-ROWS), "away": away}, 50 * ROW_BYTES)["away"]
+    for ids in ([8, 3, 5, 3, 99, 1, 8], [5, 7, 2, 1, 2], [4, 2], []):
+        assert_same(read(feature, torch.tensor(ids, dtype=torch.int64)), ROWS[ids].to(dtype))
+    assert [ids for ids in away.asked if ids] == [[3, 5, 99, 1], [7]]
+    assert feature.miss_rate == 5 / 8
+    with pytest.raises(IndexError):
+        read(feature, torch.tensor([100]))
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.bfloat16, torch.int64], ids=str)
 @pytest.mark.parametrize("shape", [(5, 1), (5, 3), (5, 2, 3), (5, 0)], ids=str)
 def test_rows_of_any_kind(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -97,6 +125,10 @@ def test_features_that_share_a_cache_are_kept_apart(policy: str) -> None:
     assert 0 < shared["a"].miss_rate == shared["c"].miss_rate < 1
     (size,) = {feature.cache_size_in_bytes for feature in shared.values()}
     assert 25 * ROW_BYTES < size <= 50 * ROW_BYTES
+
+
+def test_threads_may_read_it_where_they_may_read_the_fallback() -> None:
+    assert cpu_cached_feature(TorchBasedFeature(ROWS), 1000).lies_in_memory()
 
 
 def test_it_says_what_rows_are_of(disk: DiskBasedFeature) -> None:

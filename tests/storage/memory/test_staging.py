@@ -14,6 +14,7 @@ from graphfeed.storage.features import cached_feature, disk_based_feature
 from graphfeed.storage.memory import staging as module
 from graphfeed.storage.memory.staging import Staging, Wait
 from tests.at_once import by_two_threads
+from tests.cache_models import OddRowsAway
 from tests.loader.late_streams import Event, Stream, late_streams
 from tests.ops.emulated_cuda import EmulatedCuda
 from tests.ops.late_work import put_off
@@ -337,6 +338,16 @@ def test_features_of_several_dtypes_that_share_a_cache_reach_a_gpu(
     for _ in range(2):
         assert torch.equal(on_late_stream(lambda: read("disk")), ROWS[INDEX])
         assert torch.equal(on_late_stream(lambda: read("memory")), pairs[INDEX])
+
+
+@pytest.mark.parametrize("block_bytes", [64 * 16, 6])
+def test_distant_rows_are_asked_for_at_once_and_reach_a_gpu(monkeypatch: pytest.MonkeyPatch, block_bytes: int) -> None:
+    use(monkeypatch, block_bytes=block_bytes, num_blocks=2)
+    away = OddRowsAway(ROWS)
+    cached = gf.cpu_cached_feature(away, 100 * 50)
+    index = INDEX[:200]
+    assert torch.equal(on_late_stream(lambda: cached.read(EmulatedCuda().put(index)).cpu()), ROWS[index])
+    assert away.asked == [list(dict.fromkeys(index[index % 2 == 1].tolist()))]
 
 
 def test_threads_that_come_at_once_share_the_blocks_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
