@@ -9,7 +9,7 @@ import pytest
 import graphfeed as gf
 from tests import pipelines
 from tests.digests import digests
-from tests.distributed.served import PIPELINE, TOKEN
+from tests.distributed.served import PIPELINE, TOKEN, make_certificate
 from tests.machines import Machines, machines
 from tests.scripts import IMPORTS
 
@@ -35,7 +35,9 @@ SENDER = f"""
     from graphfeed.channels import SamplerSender
     number = int(sys.argv[1])
     print("ready", flush=True)
-    sender = SamplerSender({{0: f"10.77.{{number}}.1:7000"}}, token={TOKEN!r}, timeout=30)
+    known = open(sys.argv[2], "rb").read()
+    address = f"10.77.{{number}}.1:7000"
+    sender = SamplerSender({{0: address}}, token={TOKEN!r}, tls_root_certs=known, timeout=30)
     for step in range(20):
         sender.send({{"of": torch.tensor([number, step])}}, 0)
     if number == 1:
@@ -45,7 +47,8 @@ SENDER = f"""
 """
 RECEIVER = f"""
     from graphfeed.channels import SamplerReceiver
-    receiver = SamplerReceiver(None, "0.0.0.0:7000", num_sender=2, token={TOKEN!r}, timeout={TIMEOUT})
+    tls = tuple(open(name, "rb").read() for name in sys.argv[1:])
+    receiver = SamplerReceiver(None, "0.0.0.0:7000", num_sender=2, token={TOKEN!r}, tls=tls, timeout={TIMEOUT})
     input()
     try:
         for sample in receiver:
@@ -86,10 +89,14 @@ def test_a_server_whose_link_is_cut_costs_no_mini_batch(tmp_path: Path) -> None:
     assert float(gap) < TIMEOUT + 1
 
 
-def let_senders_send(on: Machines) -> "subprocess.Popen[str]":
+def let_senders_send(on: Machines, folder: Path) -> "subprocess.Popen[str]":
     """Return the receiver, as soon as all senders have sent."""
-    receiver = on.start(on.home, *program(RECEIVER))
-    senders = [on.start(machine, *program(SENDER), str(number)) for number, machine in enumerate(on.others, 1)]
+    make_certificate(folder, "IP:10.77.1.1,IP:10.77.2.1")
+    certificate, key = str(folder / "certificate.pem"), str(folder / "key.pem")
+    receiver = on.start(on.home, *program(RECEIVER), certificate, key)
+    senders = [
+        on.start(machine, *program(SENDER), str(number), certificate) for number, machine in enumerate(on.others, 1)
+    ]
     expect(senders, "ready\n")
     assert receiver.stdin is not None
     receiver.stdin.write("\n")
@@ -104,9 +111,9 @@ def expect(processes: list["subprocess.Popen[str]"], line: str) -> None:
         assert process.stdout.readline() == line
 
 
-def test_samples_come_from_other_machines_and_a_sender_whose_link_is_cut_is_named_in_time() -> None:
+def test_samples_come_from_other_machines_and_a_sender_whose_link_is_cut_is_named_in_time(tmp_path: Path) -> None:
     with machines(2) as on:
-        receiver = let_senders_send(on)
+        receiver = let_senders_send(on, tmp_path)
         on.cut(on.others[1])
         found, _ = receiver.communicate(timeout=60)
     *samples, error = found.splitlines()

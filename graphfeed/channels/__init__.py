@@ -1,12 +1,14 @@
 """Channels of samples between processes that users start themselves. The loader never uses them.
 
 `ShmChannel` and `MpChannel` carry dicts of tensors between processes of one machine, under the names that
-GraphLearn-for-PyTorch gave them; `SamplerPool`, `SamplerSender` and `SamplerReceiver` do the same over TCP, under DGL's
-former names. In `sample_channel`, each process has a `channel_client`, which talks to a `broker`, a thread of the
-process that made the channel; the broker keeps the account, in a `bounded_queue_state`, and forwards records, while the
-tensors stay in the memory that `graphfeed.loader.transport` shares. The mailboxes and the pickling from there are
-shown here too, for processes that need no queue between them. `RemoteReceivingChannel`, which reads from sampling
-servers, is in `graphfeed.distributed`, and found here too.
+GraphLearn-for-PyTorch gave them; `SamplerPool`, `SamplerSender` and `SamplerReceiver` do the same over TCP and TLS,
+also between machines, under DGL's former names. In `sample_channel`, each process has a `channel_client`, which
+talks to a `broker`, a thread of the process that made the channel; the broker keeps the account, in a
+`bounded_queue_state`, and forwards records, while the tensors stay in the memory that `graphfeed.loader.transport`
+shares. Over TCP, the sockets' own buffers are the queue, and `frames` says what goes through; `addresses` and
+`certificates` say who may talk to whom, there and in `graphfeed.distributed`. The mailboxes and the pickling from
+`graphfeed.loader.transport` are shown here too, for processes that need no queue between them.
+`RemoteReceivingChannel`, which reads from sampling servers, is in `graphfeed.distributed`, and found here too.
 """
 
 import importlib

@@ -29,15 +29,29 @@ def pack_tensors(message: Mapping[str, torch.Tensor]) -> tuple[bytes, list[Bytes
         >>> header, unpack_tensors(header, buffers)
         (b'[["ids", "int64", [2]]]', {'ids': tensor([0, 1])})
     """
-    table, buffers = [], []
+    count_bytes(message)
+    table = [(name, DTYPE_NAMES[tensor.dtype], tensor.shape) for name, tensor in message.items()]
+    buffers = [as_bytes(tensor if tensor.is_cpu else tensor.cpu()) for tensor in message.values()]
+    return json.dumps(table).encode(), buffers
+
+
+def count_bytes(message: Mapping[str, torch.Tensor]) -> int:
+    """Return how many bytes the tensors of a message have when they are sent.
+
+    Raises:
+        TypeError: The message is not a dict of dense tensors by name.
+    """
+    expected = "a message must be a dict of texts to tensors, but"
+    if not isinstance(message, Mapping):
+        raise TypeError(f"{expected} is a {type(message).__name__}")
+    size = 0
     for name, tensor in message.items():
         if type(name) is not str or not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"a message must be a dict of texts to tensors, but has {name!r}: {type(tensor).__name__}")
+            raise TypeError(f"{expected} has {name!r}: {type(tensor).__name__}")
         if tensor.layout != torch.strided or tensor.is_quantized:
             raise TypeError(f"tensors of a message must be dense, but {name!r} is {tensor.layout}; send its parts")
-        table.append((name, DTYPE_NAMES[tensor.dtype], tensor.shape))
-        buffers.append(as_bytes(tensor if tensor.is_cpu else tensor.cpu()))
-    return json.dumps(table).encode(), buffers
+        size += tensor.numel() * tensor.itemsize
+    return size
 
 
 def unpack_tensors(header: bytes, buffers: Sequence[Bytes]) -> SampleMessage:

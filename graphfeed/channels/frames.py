@@ -1,21 +1,20 @@
 """Samples over a stream socket, between processes that share a token. Nothing is pickled."""
 
 import hmac
-import ipaddress
 import json
-import os
 import secrets
 import socket
+import ssl
 import struct
+from collections.abc import Iterator, Sequence
 from math import prod
 
 import torch
 
-from graphfeed.channels.codec import DTYPES, SampleMessage, pack_tensors
+from graphfeed.channels.codec import DTYPES, SampleMessage, count_bytes, pack_tensors
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.buffers import as_bytes, empty
 
-TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 MAGIC = b"graphfeed channel 1\n"
 NONCE_BYTES = PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + NONCE_BYTES
@@ -28,50 +27,17 @@ MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 60
 """What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of an address.
-
-    Example:
-        >>> parse_address("127.0.0.1:50051")
-        ('127.0.0.1', 50051)
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"an address must be as '127.0.0.1:50051', but is {address!r}")
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def choose_token(token: str | None, host: str) -> bytes:
-    """Return the given token, or else the environment's; without one, only loopback addresses are allowed.
-
-    Raises:
-        ValueError: There is no token, and the host is not a loopback address.
-    """
-    token = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
-    if not token and not is_loopback(host):
-        raise ValueError(
-            f"{host} can be reached by others: give both sides the same token, or set {TOKEN_VARIABLE} for both"
-        )
-    return token.encode()
-
-
 class Greeting:
     """One side of a greeting: each proves to the other that it knows the token, and neither tells it.
 
-    The proofs of the listener and of the caller differ, so a third party can't pass on one as the other.
+    The proofs of the listener and of the caller differ, so a third party can't pass on one as the other. The listener
+    gives its own only to a caller that has given one: with it, others could try tokens by themselves.
     """
 
     def __init__(self, sock: socket.socket, token: bytes, *, listens: bool) -> None:
         self.sock = sock
         self.token = token
+        self.listens = listens
         self.roles = (b"listens", b"calls") if listens else (b"calls", b"listens")
         self.own = secrets.token_bytes(NONCE_BYTES)
         self.came = b""
@@ -89,16 +55,19 @@ class Greeting:
             part = b""
         if not part:
             raise Closed("the other side has closed the connection, or is dead")
-        answers = len(self.came) < HELLO_BYTES <= len(self.came) + len(part)
+        hears = len(self.came) < HELLO_BYTES <= len(self.came) + len(part)
         self.came += part
         if not MAGIC.startswith(self.came[: len(MAGIC)]):
             return False
         other, proof = self.came[len(MAGIC) : HELLO_BYTES], self.came[HELLO_BYTES:]
-        if answers:
+        if hears and not self.listens:
             self.sock.sendall(self.prove(self.roles[0] + self.own + other))
         if len(proof) < PROOF_BYTES:
             return None
-        return hmac.compare_digest(proof, self.prove(self.roles[1] + other + self.own))
+        known = hmac.compare_digest(proof, self.prove(self.roles[1] + other + self.own))
+        if known and self.listens:
+            self.sock.sendall(self.prove(self.roles[0] + self.own + other))
+        return known
 
     def prove(self, text: bytes) -> bytes:
         """Return what only those who know the token can compute."""
@@ -113,31 +82,92 @@ def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
     return known
 
 
-def send_frame(sock: socket.socket, kind: int, sample: SampleMessage | None = None) -> None:
-    """Send a sample or a control frame, within the socket's time limit."""
-    header, buffers = pack_tensors(sample or {})
+def pack_frame(kind: int, sample: SampleMessage | None = None) -> list[memoryview]:
+    """Return a sample or a control frame as the parts that are sent one after the other.
+
+    Raises:
+        TypeError: The sample is not a dict of dense tensors by name.
+        ValueError: It is larger than what a receiver takes.
+    """
+    sample = {} if sample is None else sample
+    # Before any is made contiguous: one that is expanded may be far larger than its memory.
+    size = count_bytes(sample)
+    if size > LARGEST_BYTES:
+        raise ValueError(f"a sample may have {LARGEST_BYTES} bytes, but this one has {size}; send less at a time")
+    header, buffers = pack_tensors(sample)
+    if len(header) > LARGEST_HEADER:
+        raise ValueError(
+            f"names and shapes of a sample may have {LARGEST_HEADER} bytes, but those of this one have {len(header)}; "
+            "send less at a time"
+        )
+    head = FRAME.pack(kind, len(header), size) + header
+    return [memoryview(head), *(buffer.data for buffer in buffers)]
+
+
+def send_parts(sock: socket.socket, parts: Sequence[memoryview]) -> None:
+    """Send the parts of a frame, each within the socket's time limit. After an error, no other frame can follow.
+
+    Raises:
+        Closed: The receiver has gone.
+    """
     try:
-        sock.sendall(FRAME.pack(kind, len(header), sum(buffer.size for buffer in buffers)) + header)
-        for buffer in buffers:
-            sock.sendall(buffer.data)
-    except ConnectionError as error:
+        for part in parts:
+            sock.sendall(part)
+    except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
         raise Closed("the receiver has closed the connection, or is dead") from error
 
 
-def receive_frame(sock: socket.socket) -> tuple[int, SampleMessage]:
-    """Return the kind of the next frame, and its sample.
+class FrameReader:
+    """Puts the frames that come through a socket together, from as much of them as has come.
 
-    Raises:
-        Closed: The sender is gone.
-        ValueError: What came is not a frame.
+    What has come of a frame is kept between calls, so a sender that stops in the middle of one keeps nobody waiting.
     """
-    kind, header_size, size = FRAME.unpack(read_exactly(sock, FRAME.size))
-    if kind > LEAVE or size > LARGEST_BYTES or header_size > LARGEST_HEADER:
-        raise ValueError(f"what came is no sample: kind {kind}, {header_size} and {size} bytes")
-    sample = allocate(read_exactly(sock, header_size), size)
-    for tensor in sample.values():
-        read_into(sock, as_bytes(tensor).data)
-    return kind, sample
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.num_bytes = 0
+        """How many bytes have come."""
+        self.frames = self._read()
+
+    def read(self) -> tuple[int, SampleMessage] | None:
+        """Return the kind of the next frame and its sample, or None while it has not come as a whole.
+
+        A socket without a time limit of 0 is waited for. After an error or an interrupt, nothing more can be read.
+
+        Raises:
+            Closed: The sender is gone.
+            ValueError: What came is not a frame.
+        """
+        return next(self.frames)
+
+    def _read(self) -> Iterator[tuple[int, SampleMessage] | None]:
+        while True:
+            head = bytearray(FRAME.size)
+            yield from self._fill(memoryview(head))
+            kind, header_size, size = FRAME.unpack(head)
+            if kind > LEAVE or size > LARGEST_BYTES or header_size > LARGEST_HEADER:
+                raise ValueError(f"what came is no sample: kind {kind}, {header_size} and {size} bytes")
+            header = bytearray(header_size)
+            yield from self._fill(memoryview(header))
+            sample = allocate(bytes(header), size)
+            for tensor in sample.values():
+                yield from self._fill(as_bytes(tensor).data)
+            yield kind, sample
+
+    def _fill(self, view: memoryview) -> Iterator[None]:
+        """Fill memory; yield whenever there is nothing to fill it with."""
+        while len(view):
+            try:
+                count = self.sock.recv_into(view)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                yield
+                continue
+            except (ConnectionError, ssl.SSLError):
+                count = 0
+            if not count:
+                raise Closed("the sender has closed the connection, or is dead")
+            self.num_bytes += count
+            view = view[count:]
 
 
 def allocate(header: bytes, size: int) -> SampleMessage:
@@ -167,22 +197,3 @@ def read_table(header: bytes) -> list[tuple[str, torch.dtype, tuple[int, ...], i
     if any(len(shape) > MOST_DIMENSIONS or prod(filter(None, shape)) > MOST_VALUES for *_, shape in rows):
         raise ValueError("what came is no sample: a shape is that of no tensor")
     return [(name, dtype, shape, prod(shape) * dtype.itemsize) for name, dtype, shape in rows]
-
-
-def read_exactly(sock: socket.socket, size: int) -> bytes:
-    """Read exactly `size` bytes."""
-    data = bytearray(size)
-    read_into(sock, memoryview(data))
-    return bytes(data)
-
-
-def read_into(sock: socket.socket, view: memoryview) -> None:
-    """Fill memory from a socket; raise Closed if the other side ends before that."""
-    while len(view):
-        try:
-            count = sock.recv_into(view)
-        except ConnectionError:
-            count = 0
-        if not count:
-            raise Closed("the sender has closed the connection, or is dead")
-        view = view[count:]

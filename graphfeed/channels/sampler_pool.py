@@ -1,12 +1,17 @@
 """DGL's former pool of sampling processes."""
 
 import multiprocessing
+import os
+import signal
+import threading
 import traceback
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from graphfeed.channels.channel_client import PeerError
+from graphfeed.loader.executors.worker_process import interrupts_blocked
 
 JOIN_SECONDS = 10.0
 
@@ -33,6 +38,8 @@ class SamplerPool(ABC):
     def start(self, num_worker: int, args: Any) -> None:
         """Run `worker(args)` in `num_worker` processes, and return when all are done.
 
+        An interrupt at the terminal ends all of them, and so does the end of this process, even if it is killed.
+
         Raises:
             ValueError: `num_worker` is below 1.
             PeerError: A worker failed or died; the others are killed.
@@ -45,14 +52,16 @@ class SamplerPool(ABC):
             for number in range(num_worker):
                 here, there = context.Pipe(duplex=False)
                 process = context.Process(target=run_worker, args=(self, args, there), name=f"sampler {number}")
-                process.start()
+                with interrupts_blocked():
+                    process.start()
+                    workers[here] = process
                 there.close()
-                workers[here] = process
             self._watch(dict(workers))
         finally:
+            for process in workers.values():
+                process.kill()
             for connection, process in workers.items():
                 connection.close()
-                process.kill()
                 process.join(JOIN_SECONDS)
 
     def _watch(self, workers: dict[Connection, Any]) -> None:
@@ -72,9 +81,24 @@ class SamplerPool(ABC):
 
 def run_worker(pool: SamplerPool, args: Any, connection: Connection) -> None:
     """Run the worker, and report how it went."""
+    # An interrupt at the terminal reaches all processes; the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was blocked while the process started
+    threading.Thread(target=end_with_parent, name="graphfeed-parent", daemon=True).start()
+    failure = ""
     try:
         pool.worker(args)
-    except BaseException:
-        connection.send_bytes(traceback.format_exc().encode())
-    else:
-        connection.send_bytes(b"")
+    except BaseException as error:
+        if not isinstance(error, SystemExit) or error.code not in (None, 0):
+            failure = traceback.format_exc()
+    with suppress(BrokenPipeError):
+        connection.send_bytes(failure.encode(errors="backslashreplace"))
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the one that started it is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -6,7 +6,8 @@ import socket
 import threading
 from http import HTTPStatus
 
-from graphfeed.distributed.certificates import make_context
+from graphfeed.channels.addresses import listen
+from graphfeed.channels.certificates import make_server_context
 from graphfeed.distributed.server_metrics import ServerMetrics
 
 LONGEST_REQUEST = 8192
@@ -35,9 +36,8 @@ class HealthEndpoint:
     ) -> None:
         self.metrics = metrics
         self.expected = None if token is None else f"bearer {token}".encode()
-        self.context = None if tls is None else make_context(*tls)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.listener = socket.create_server((host, port), family=family)
+        self.context = None if tls is None else make_server_context(*tls)
+        self.listener = listen(host, port)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
         self.loop = asyncio.new_event_loop()

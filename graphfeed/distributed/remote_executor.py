@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from graphfeed.channels.frames import TOKEN_VARIABLE, is_loopback, parse_address
+from graphfeed.channels.addresses import TOKEN_VARIABLE, check_way
+from graphfeed.channels.certificates import make_client_context
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.distributed.certificates import check_root_certificates
 from graphfeed.distributed.flight import (
     FAILED,
     FORMAT,
@@ -120,24 +120,12 @@ def check_address(address: str, tls_root_certs: bytes | None) -> str:
     """Return the "host:port" of a server's address.
 
     Raises:
-        ValueError: It is no address, or others could read what is sent to it.
+        TypeError: It is no text.
+        ValueError: It is no address, or others could read what is sent to it, the token among it.
     """
-    place = address.removeprefix(PLAINTEXT)
-    if "://" in place:
-        raise ValueError(
-            f"an address must be 'host:port', or '{PLAINTEXT}host:port' without TLS, but is {address!r}; with "
-            "tls_root_certs, TLS needs no other name"
-        )
-    host = parse_address(place)[0].strip("[]")
-    if place != address and tls_root_certs is not None:
-        raise ValueError(f"{address} asks for no TLS, but tls_root_certs are given; leave one of them out")
+    place = check_way(address, PLAINTEXT, "tls_root_certs=...", has_tls=tls_root_certs is not None)
     if tls_root_certs is not None:
-        check_root_certificates(tls_root_certs)
-    if place == address and tls_root_certs is None and not is_loopback(host):
-        raise ValueError(
-            f"others on the way to {address} could read the token and the mini-batches; give tls_root_certs, or write "
-            f"'{PLAINTEXT}{address}' where nobody else is on the network"
-        )
+        make_client_context(tls_root_certs)
     return place
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
-from graphfeed.channels.frames import is_loopback
+from graphfeed.channels.addresses import is_loopback, join_address
+from graphfeed.channels.certificates import make_server_context
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
-from graphfeed.distributed.certificates import make_context
 from graphfeed.distributed.flight import (
     ABOUT,
     FAILED,
@@ -110,7 +110,7 @@ class SamplingServer:
         self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
         self._check_host(host)
         if tls is not None:
-            make_context(*tls)
+            make_server_context(*tls)
         self._expected = f"Bearer {check_token(token)}".encode()
         self._sides = find_sides(pipe)
         cores = available_cores() if num_workers is None else num_workers
@@ -122,11 +122,10 @@ class SamplingServer:
         self.on_event: Callable[[str], None] = ignore
         """Is told in one line of each request that was refused, or failed; set it to print or log them."""
         flight = import_flight()
-        shown = f"[{host}]" if ":" in host else host
-        location = f"grpc{'' if tls is None else '+tls'}://{shown}:{port}"
+        location = f"grpc{'' if tls is None else '+tls'}://{join_address(host, port)}"
         self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
         self.port: int = self._flight.port
-        self.address = f"{shown}:{self.port}"
+        self.address = join_address(host, self.port)
         self._end = weakref.finalize(self, Shutdown(self._flight))
         self._endpoints: list[Any] = []
 
@@ -161,7 +160,7 @@ class SamplingServer:
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
         endpoint = HealthEndpoint(self.metrics, host, port, *guard)
         self._endpoints.append(weakref.finalize(self, endpoint.close))
-        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
+        return join_address(host, endpoint.port)
 
     def authenticate(self, headers: dict[str, list[str]]) -> bool:
         """Tell whether a request has the token; all wrong ones take the same time."""

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from runpy import run_path
 from typing import Any
 
-from graphfeed.channels.frames import parse_address
+from graphfeed.channels.addresses import parse_address
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.distributed.sampling_server import SamplingServer
 
@@ -65,7 +65,7 @@ def run(options: Any) -> None:
         signal.signal(number, end)
     with SamplingServer(
         pipe,
-        host.strip("[]"),
+        host,
         port,
         token=token,
         tls=tls,
@@ -75,7 +75,7 @@ def run(options: Any) -> None:
         server.on_event = say
         say(f"serving {pipe!r} at {server.address}")
         if health is not None:
-            say(f"health and metrics at {server.serve_health(health[0].strip('[]'), health[1])}")
+            say(f"health and metrics at {server.serve_health(*health)}")
         while not came:
             with suppress(Empty):
                 told.get(timeout=1)  # the system may give a signal to another thread, which does not wake this one

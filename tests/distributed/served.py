@@ -26,7 +26,6 @@ pipe = pipelines.{name}()
 
 
 CERTIFICATE = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-CERTIFICATE += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
 
 
 @dataclass
@@ -119,10 +118,10 @@ def servers(folder: object, count: int, name: str = "homogeneous") -> Iterator[l
             process.communicate()
 
 
-def make_certificate(folder: Path) -> tuple[bytes, bytes]:
-    """Return a certificate for this machine and its key; skip the test where there is no openssl."""
+def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") -> tuple[bytes, bytes]:
+    """Return a certificate, by default for this machine, and its key; skip the test where there is no openssl."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = [*CERTIFICATE, "-keyout", str(key), "-out", str(certificate)]
+    command = [*CERTIFICATE, "-addext", f"subjectAltName={names}", "-keyout", str(key), "-out", str(certificate)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no openssl to make a certificate")
     return certificate.read_bytes(), key.read_bytes()

@@ -117,9 +117,9 @@ def test_a_forked_process_is_told_rather_than_hanging() -> None:
 @pytest.mark.parametrize(
     ("address", "error"),
     [
-        ("10.0.0.2:5", "others on the way to 10.0.0.2:5 could read the token"),
+        ("10.0.0.2:5", "others on the way to 10.0.0.2:5 could read and change what is sent"),
         ("node7:5", "write 'grpc://node7:5' where nobody else"),
-        ("[fe80::1]:5", "could read the token"),
+        ("[fe80::1]:5", "give tls_root_certs=..., or write 'grpc://[fe80::1]:5'"),
         ("grpc://10.0.0.2", "an address must be as"),
         ("grpc+tls://10.0.0.2:5", "an address must be 'host:port', or 'grpc://host:port' without TLS"),
     ],
@@ -136,7 +136,7 @@ def test_addresses_without_tls_are_of_this_machine_or_named_so() -> None:
     addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]
     executor = RemoteExecutor(addresses, TOKEN, None, 1, 1.0)
     assert [server.address for server in executor.servers] == ["localhost:1", "[::1]:1", "10.0.0.2:1", "node7:1"]
-    with pytest.raises(ValueError, match="asks for no TLS, but tls_root_certs are given"):
+    with pytest.raises(ValueError, match="asks for no TLS, but tls_root_certs asks for it"):
         RemoteExecutor(addresses[2:], TOKEN, b"PEM", 1, 1.0)
 
 

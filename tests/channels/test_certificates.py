@@ -4,26 +4,20 @@ from typing import Any
 
 import pytest
 
+from graphfeed.channels.certificates import make_client_context, make_server_context
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.certificates import check_root_certificates, make_context
 from graphfeed.distributed.remote_executor import RemoteExecutor
 from tests import pipelines
-from tests.distributed.served import TOKEN, make_certificate
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bytes, bytes]]:
-    """Two certificates, each with its key."""
-    return [make_certificate(tmp_path_factory.mktemp("certificates")) for _ in range(2)]
+from tests.distributed.served import TOKEN
 
 
 def test_a_certificate_needs_its_own_key(pairs: list[tuple[bytes, bytes]]) -> None:
     (certificate, key), (_, other_key) = pairs
-    make_context(certificate, key)
-    check_root_certificates(certificate)
+    make_server_context(certificate, key)
+    make_client_context(certificate)
     for given in ((certificate, other_key), (key, certificate), (b"nothing", key), (b"", b"")):
         with pytest.raises(ValueError, match="tls must be a certificate chain and the private key"):
-            make_context(*given)
+            make_server_context(*given)
 
 
 @pytest.mark.parametrize("content", [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")])
@@ -47,14 +41,14 @@ def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password
     encrypted = subprocess.run(command, capture_output=True, check=True).stdout
     assert b"ENCRYPTED" in encrypted
     with pytest.raises(ValueError, match="the private key of tls is encrypted"):
-        make_context(certificate, encrypted)
+        make_server_context(certificate, encrypted)
 
 
 def test_a_key_that_is_given_as_text_is_not_shown() -> None:
     with pytest.raises(TypeError, match=r"as bytes, but the key is a str$"):
-        make_context(b"", "a secret")  # type: ignore[arg-type]
+        make_server_context(b"", "a secret")  # type: ignore[arg-type]
 
 
 def test_certificates_may_have_comments_in_any_encoding(pairs: list[tuple[bytes, bytes]]) -> None:
     for comment in ("# Főtanúsítvány\n".encode(), b"# F\xf5tan\xfas\xedtv\xe1ny\n"):
-        check_root_certificates(comment + pairs[0][0])
+        make_client_context(comment + pairs[0][0])

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 
-def make_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
+def make_server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     """Return what a server's TLS needs; the module `ssl` reads certificates from files alone.
 
     Raises:
@@ -35,8 +35,8 @@ def refuse_password() -> str:
     raise ValueError("the private key of tls is encrypted; give it decrypted, as openssl pkey writes it")
 
 
-def check_root_certificates(content: bytes) -> None:
-    """Raise unless some bytes are certificates that servers' can be checked against.
+def make_client_context(content: bytes) -> ssl.SSLContext:
+    """Return what a client's TLS needs to check servers' certificates, and their names, against some others.
 
     Raises:
         TypeError: It is not bytes.
@@ -46,8 +46,10 @@ def check_root_certificates(content: bytes) -> None:
         raise TypeError(
             f"tls_root_certs must be certificates as bytes, such as Path('chain.pem').read_bytes(), but is {content!r}"
         )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         # Bundles have the names of authorities as comments, in any encoding.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content.decode("ascii", "ignore"))
+        context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(f"tls_root_certs must be certificates as PEM: {error}") from error
+    return context
