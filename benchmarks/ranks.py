@@ -140,9 +140,9 @@ class Rank:
         for batch in gf.DataLoader(self.make_pipe(name, 0, fetching=True), 0, seed=0):
             for hop in batch.sampled_subgraphs:
                 away = self.book.owners_of(hop.original_column_node_ids) != self.rank
-                # An id and a count for each column, a source and an id for each edge.
-                least += 12 * int(away.sum()) + 16 * int(hop.sampled_csc.indptr.diff()[away].sum())
-            least += (8 + 4 * width) * int((self.book.owners_of(batch.input_nodes) != self.rank).sum())
+                # An id and a count for each column, a source and an id for each edge; all of them fit into int32.
+                least += 8 * int(away.sum()) + 8 * int(hop.sampled_csc.indptr.diff()[away].sum())
+            least += (4 + 4 * width) * int((self.book.owners_of(batch.input_nodes) != self.rank).sum())
         distributed.barrier()
         sent = {"exchanges": traffic.exchanges - before[0], "bytes": traffic.bytes_sent - before[1]}
         return {"batches": self.batches, "least": least, **sent}

@@ -11,7 +11,7 @@ from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.peers import Answer, Peers
 from graphfeed.ops import buffers
 from graphfeed.ops.rows.copy_rows import copy_rows
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.rows.gather_small import take_small
 
 COUNTS = "counts"
 """Names the tensor of an answer that says how many rows each question has; without it, each has one."""
@@ -28,7 +28,7 @@ def ask_owners(
         answer: Answers this rank's own questions.
         owners: The rank that each question goes to.
         options: What is asked, in what JSON can hold.
-        questions: One row per question.
+        questions: One row per question. Integers are sent as int32 where all of them fit.
 
     Returns:
         For each rank that was asked: the positions of the questions, ascending, and its answer. This rank's own comes
@@ -36,11 +36,14 @@ def ask_owners(
     """
     if peers.world_size == 1:
         return iter([(torch.arange(owners.numel()), answer(options, questions))])
-    # NumPy sorts small integers by counting.
-    order = torch.from_numpy(np.argsort(owners.numpy(), kind="stable"))
-    parts = torch.split(order, torch.bincount(owners, minlength=peers.world_size).tolist())
-    asked = [rank for rank, places in enumerate(parts) if places.numel()]
-    split = {rank: {key: take_rows(values, parts[rank]) for key, values in questions.items()} for rank in asked}
+    # NumPy sorts integers of up to two bytes by counting.
+    ranks = owners.numpy().astype(np.uint8 if peers.world_size <= 1 << 8 else np.int16, copy=False)
+    order = torch.from_numpy(np.argsort(ranks, kind="stable"))
+    counts = np.bincount(ranks, minlength=peers.world_size).tolist()
+    parts = torch.split(order, counts)
+    grouped = {key: torch.split(take_small(values, order), counts) for key, values in questions.items()}
+    asked = [rank for rank, count in enumerate(counts) if count]
+    split = {rank: {key: values[rank] for key, values in grouped.items()} for rank in asked}
     own = split.pop(peers.rank, None)
     futures = peers.ask(name, options, split)
 
@@ -71,31 +74,21 @@ def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty:
 
 
 def merge_columns(
-    answers: Sequence[tuple[torch.Tensor, Tensors]], empty: Tensors
+    answers: Sequence[tuple[torch.Tensor, Tensors]], dtypes: Mapping[str, torch.dtype]
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the start of each question's rows, and the rows, in the order of the questions.
 
     Args:
         answers: What `ask_owners` returned, with any number of rows per question.
-        empty: Tensors without rows, of the dtypes of the answers.
+        dtypes: Those of the rows, by the tensors' names; in the answers they may have fewer bits.
     """
-    total = sum(places.numel() for places, _ in answers)
     if len(answers) == 1:
         tensors = answers[0][1]
-        return starts_of(tensors[COUNTS]), {key: tensors[key] for key in empty}
-    counts, first = torch.zeros(total, dtype=torch.int64), torch.zeros(total, dtype=torch.int64)
-    before = 0
-    for places, tensors in answers:
-        starts = starts_of(tensors[COUNTS])
-        counts[places] = tensors[COUNTS].long()
-        first[places] = starts[:-1] + before
-        before += int(starts[-1])
-    offsets = starts_of(counts)
-    order = ops.indptr_edge_ids(offsets, offset=first, output_size=before)
-    return offsets, {
-        key: take_rows(torch.cat([none, *(tensors[key] for _, tensors in answers)]), order)
-        for key, none in empty.items()
-    }
+        return starts_of(tensors[COUNTS]), {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
+    counts = [tensors[COUNTS] for _, tensors in answers]
+    values = [[tensors[key] for key in dtypes] for _, tensors in answers]
+    offsets, merged = ops.merge_columns([places for places, _ in answers], counts, values, list(dtypes.values()))
+    return offsets, dict(zip(dtypes, merged, strict=True))
 
 
 def starts_of(counts: torch.Tensor) -> torch.Tensor:

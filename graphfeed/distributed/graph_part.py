@@ -1,13 +1,16 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
+from graphfeed.ops import buffers
+from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -74,19 +77,27 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     counts[nodes + 1] = degrees.long()
     own = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
     positions = ops.indptr_edge_ids(own.long(), offset=starts.long())
-    attributes = {name: values[positions] for name, values in graph.edge_attributes.items()}
+    attributes = {name: take(values, positions) for name, values in graph.edge_attributes.items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, positions)
+    indptr = buffers.empty_long_lived(counts.numel(), graph.csc_indptr.dtype, buffers.CPU)
     columns = fused_csc_sampling_graph(
-        counts.cumsum(0).to(graph.csc_indptr.dtype),
-        graph.indices[positions],
+        indptr.copy_(counts.cumsum(0)),
+        take(graph.indices, positions),
         graph.node_type_offset,
-        None if graph.type_per_edge is None else graph.type_per_edge[positions],
+        None if graph.type_per_edge is None else take(graph.type_per_edge, positions),
         graph.node_type_to_id,
         graph.edge_type_to_id,
         graph.node_attributes,
         attributes,
     )
     return GraphPart(columns, book, part, graph.num_edges)
+
+
+def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return some rows, in memory that is good for reading at random."""
+    shape = (positions.numel(), *values.shape[1:])
+    out = buffers.empty_long_lived(prod(shape), values.dtype, buffers.CPU).reshape(shape)
+    return torch.index_select(values, 0, positions, out=out)
 
 
 def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
@@ -109,13 +120,13 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     return values[book.ids_of(part)]
 
 
-def check_owned(part: GraphPart, ids: torch.Tensor, ranks: Sequence[int]) -> None:
-    """Raise unless some nodes are owned by this rank, or by the ranks whose parts it can read."""
-    owners = part.book.owners_of(ids)
-    strangers = ids[owners != ranks[0] if len(ranks) == 1 else ~torch.isin(owners, torch.tensor(ranks))]
-    if strangers.numel():
+def check_owned(part: GraphPart, ids: torch.Tensor) -> None:
+    """Raise unless some nodes are those of a part."""
+    check_ids("ids", ids, part.book.num_ids)
+    strangers = np.flatnonzero(part.book.owners_of(ids).numpy() != part.number)
+    if strangers.size:
         raise ValueError(
-            f"part {part.number} was asked for node {int(strangers[0])}, which it does not own; "
+            f"part {part.number} was asked for node {int(ids[strangers[0]])}, which it does not own; "
             "all ranks must have the same assignment"
         )
 

@@ -170,7 +170,7 @@ class MergedColumns:
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
         """Return how many in-edges some nodes of this rank's part have, and the edges themselves if these are asked."""
         ids = questions["ids"]
-        check_owned(self.part, ids, [self.part.number])
+        check_owned(self.part, ids)
         if options["edits"] is not None:
             self._check_edits(options["edits"])
         indptr = self.part.columns.csc_indptr

@@ -1,6 +1,7 @@
 """A graph in parts: each seed is sampled by the rank that owns it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,18 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, EdgeArrays, pick_neighbors, sample_one_hop
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.one_hop import (
+    ORIGINAL_EDGE_ID,
+    Draws,
+    EdgeArrays,
+    check_seeds,
+    pick_neighbors,
+    sample_one_hop,
+)
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase
 from graphfeed.storage.graph.sampling_graph import parse_seeds
 from graphfeed.storage.graph.temporal_sampling import (
     edge_times_of,
@@ -232,7 +241,8 @@ class PartitionedGraph(SamplingGraph):
             owners = self._here.find_ranks(ids)
             found = self._hot.find(ids, request)
             answers = self._ask_others(owners, options, {"ids": ids, **(timed or {})}, found)
-            asked.append(merge_columns(answers, edges_at(columns, torch.empty(0, dtype=torch.int64), request)))
+            dtypes = {name: values.dtype for name, values in edge_values(columns, request).items()}
+            asked.append(merge_columns(answers, dtypes))
             self._hot.note(ids, owners, None if found is None else found[1], asked[0][0], request)
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
@@ -241,8 +251,13 @@ class PartitionedGraph(SamplingGraph):
             offsets = asked[0][0]
             return ops.Picks(offsets, torch.arange(int(offsets[-1])))
 
-        hop = sample_one_hop(columns, seeds, take_all, ask)[0]
-        return hop, asked[0][1]
+        if columns.node_type_to_id is not None:
+            return sample_one_hop(columns, seeds, take_all, ask)[0], asked[0][1]
+        ids = check_seeds(columns, seeds)
+        sources, _, _, edge_ids = ask(ids)
+        offsets, edges = asked[0]
+        csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), sources)
+        return SampledSubgraph(csc, ids, None, edge_ids), edges
 
     def _ask_others(
         self,
@@ -252,41 +267,40 @@ class PartitionedGraph(SamplingGraph):
         found: tuple[FusedCSCSamplingGraph, torch.Tensor] | None,
     ) -> list[tuple[torch.Tensor, Tensors]]:
         """Return the answers of the owners of some nodes, and those from columns that are kept here."""
+        answer = partial(self._sample, self._here.columns)
         if found is None:
-            return list(ask_owners(self.peers, self._name, self._answer, owners, options, questions))
+            return list(ask_owners(self.peers, self._name, answer, owners, options, questions))
         columns, is_kept = found
         kept, others = (torch.from_numpy(np.flatnonzero(mask)) for mask in (is_kept.numpy(), ~is_kept.numpy()))
         asked, own = ({name: take_rows(rows, at) for name, rows in questions.items()} for at in (others, kept))
-        answers = ask_owners(self.peers, self._name, self._answer, take_rows(owners, others), options, asked)
+        answers = ask_owners(self.peers, self._name, answer, take_rows(owners, others), options, asked)
         # While the others are on their way.
         mine = [(kept, self._sample(columns, options, own))] if kept.numel() else []
         return mine + [(take_rows(others, places), tensors) for places, tensors in answers]
 
-    def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
-        """Sample in-edges of nodes whose columns this rank can read."""
-        check_owned(self.part, questions["ids"], self._here.ranks)
-        return self._sample(self._here.columns, options, questions)
-
     def _answer_others(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes that this rank owns, without a wait for other ranks."""
-        check_owned(self.part, questions["ids"], [self.part.number])
+        check_owned(self.part, questions["ids"])
         return self._sample(self.part.columns, options, questions)
 
     def _sample(
         self, columns: FusedCSCSamplingGraph, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]
     ) -> Tensors:
         """Sample in-edges of some nodes."""
-        ids = questions["ids"]
+        ids = questions["ids"].to(columns.indices.dtype)
         fanouts, request, draws = from_options(options)
         if request.temporal is None:
             pick = pick_neighbors(columns, fanouts, request, draws)
         else:
-            pick = pick_in_time(columns, questions["times"], questions.get("windows"), fanouts, draws, request)
+            windows = questions["windows"].long() if "windows" in questions else None
+            pick = pick_in_time(columns, questions["times"].long(), windows, fanouts, draws, request)
         probs_name = request.probs_name if request.temporal is None else None  # in time, sums are in another order
         offsets, positions = pick(ids, EdgeArrays.of(columns, probs_name), len(self.edge_types) or 1)
         if columns.type_per_edge is not None:
             positions = sort_within_columns(columns.csc_indptr, ids, offsets, positions)
-        return {COUNTS: offsets.diff().int(), **edges_at(columns, positions, request)}
+        counts = np.diff(offsets.numpy()).astype(np.int32)
+        edges = {name: take_small(values, positions) for name, values in edge_values(columns, request).items()}
+        return {COUNTS: torch.from_numpy(counts), **edges}
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -301,17 +315,14 @@ class PartitionedGraph(SamplingGraph):
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
 
 
-def edges_at(
-    columns: FusedCSCSamplingGraph, positions: torch.Tensor, request: SamplingRequest
-) -> dict[str, torch.Tensor]:
-    """Return what is sent of the edges at some positions."""
-    edge_ids = columns.edge_attributes.get(ORIGINAL_EDGE_ID)
-    edges = {"sources": columns.indices} if edge_ids is None else {"sources": columns.indices, "edge_ids": edge_ids}
+def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dict[str, torch.Tensor]:
+    """Return what is sent of edges: arrays of a graph's edges by name."""
+    edges = {"sources": columns.indices, "edge_ids": columns.edge_attribute(ORIGINAL_EDGE_ID)}
     if columns.type_per_edge is not None:
         edges["types"] = columns.type_per_edge
     if request.temporal is not None and request.temporal.hop_time == "edge":
         edges["times"] = edge_times_of(columns, request.temporal)
-    return {"edge_ids": positions, **{name: take_rows(values, positions) for name, values in edges.items()}}
+    return edges
 
 
 def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:

@@ -24,6 +24,11 @@ QUESTION_BYTES, ANSWER_BYTES = 320, 256
 FEATURE_DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8")
 
 
+def sent_bytes(count: int) -> int:
+    """Return the bytes on the network of an id below a number: the ids of a message are sent as int32 if all fit."""
+    return INT32 if count <= 1 << 31 else INT64
+
+
 class Hop(NamedTuple):
     """What is sampled in a hop of one mini-batch."""
 
@@ -116,8 +121,18 @@ class ClusterPlan:
 
     @property
     def edge_bytes(self) -> int:
-        """The bytes of an edge, where it lies and on the network: its source, its id, and its type if there are any."""
+        """The bytes of an edge where it lies: its source, its id, and its type if there are any."""
         return self.id_dtype.itemsize + INT64 + self.has_types
+
+    @property
+    def sent_id_bytes(self) -> int:
+        """The bytes of the id of a node on the network."""
+        return sent_bytes(self.num_nodes)
+
+    @property
+    def sent_edge_bytes(self) -> int:
+        """The bytes of an edge on the network."""
+        return self.sent_id_bytes + sent_bytes(self.num_edges) + self.has_types
 
     @property
     def row_bytes(self) -> int:
@@ -153,15 +168,15 @@ class ClusterPlan:
     def hop_traffic(self, hop: Hop) -> tuple[float, float]:
         """Return the bytes of the questions and of the answers of a hop, for one mini-batch."""
         others, asked, sent = self.parts - self.ranks_per_machine, self.away * hop.columns, self.away * hop.edges
-        questions = others * QUESTION_BYTES + asked * self.id_dtype.itemsize
-        return questions, others * ANSWER_BYTES + asked * INT32 + sent * self.edge_bytes
+        questions = others * QUESTION_BYTES + asked * self.sent_id_bytes
+        return questions, others * ANSWER_BYTES + asked * INT32 + sent * self.sent_edge_bytes
 
     def feature_traffic(self, num_nodes: float) -> tuple[float, float]:
         """Return the bytes of the questions and of the answers for the features of some nodes."""
         if self.feature_width == 0:
             return 0.0, 0.0
         others, asked = self.parts - self.ranks_per_machine, self.away * num_nodes
-        return others * QUESTION_BYTES + asked * self.id_dtype.itemsize, others * ANSWER_BYTES + asked * self.row_bytes
+        return others * QUESTION_BYTES + asked * self.sent_id_bytes, others * ANSWER_BYTES + asked * self.row_bytes
 
     @property
     def network_bytes(self) -> float:

@@ -24,6 +24,7 @@ from graphfeed.ops.records.find_texts import find_texts, index_texts
 from graphfeed.ops.records.parse_examples import parse_examples
 from graphfeed.ops.records.scan_records import scan_records
 from graphfeed.ops.records.write_examples import write_examples
+from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.storage import (
     DiskBasedFeature,
     FusedCSCSamplingGraph,
@@ -104,7 +105,7 @@ def uses(graph_dtypes: Iterable[Dtypes] = GRAPH_DTYPES) -> Iterator[Callable[[],
             yield partial(ops.cumulate_weights, indptr, weights)
     for indptr in (torch.tensor([0, 3]), torch.tensor([0, 3], dtype=torch.int32)):
         yield partial(ops.guide_sums, indptr, torch.tensor([1, 2, 3]))
-    yield from (call_permute, call_rows, call_disk, call_caches, call_records)
+    yield from (call_permute, call_parts, call_rows, call_disk, call_caches, call_records)
 
 
 def exhaust(pipe: Datapipe) -> None:
@@ -223,6 +224,20 @@ def call_permute() -> None:
     """Shuffle few items, and many."""
     for size in (4, 1 << 20):
         ops.permute(0, 4, size, key=1)
+
+
+def call_parts() -> None:
+    """Put the answers of several ranks together, whose ids are sent as int32 where they fit."""
+    places, counts = torch.arange(1), torch.ones(1, dtype=torch.int32)
+    kinds = (
+        (torch.int64, torch.int64),
+        (torch.int32, torch.int64),
+        (torch.int32, torch.int32),
+        (torch.uint8, torch.uint8),
+    )
+    for sent, dtype in kinds:
+        ops.merge_columns([places], [counts], [[counts.to(sent)]], [dtype])
+    take_small(places, places)
 
 
 def call_rows() -> None:

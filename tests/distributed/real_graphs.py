@@ -125,8 +125,8 @@ def count_traffic(share_memory: bool) -> dict[str, int]:
             edges += hop.sampled_csc.indices.numel()
             away = part.book.owners_of(hop.original_column_node_ids) != rank
             # An id and a count for each column, a source and an id for each edge.
-            least += 12 * int(away.sum()) + 16 * int(hop.sampled_csc.indptr.diff()[away].sum())
-        least += (8 + 32 * 4) * int((part.book.owners_of(batch.input_nodes) != rank).sum())
+            least += 8 * int(away.sum()) + 8 * int(hop.sampled_csc.indptr.diff()[away].sum())
+        least += (4 + 32 * 4) * int((part.book.owners_of(batch.input_nodes) != rank).sum())
     peers.close()
     peers.join()
     exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent

@@ -3,7 +3,7 @@ import torch
 from graphfeed.distributed.exchange import ask_owners, merge_columns, merge_rows
 from graphfeed.distributed.peers import Peers
 
-EMPTY = {"sources": torch.empty(0, dtype=torch.int32)}
+DTYPES = {"sources": torch.int64}
 
 
 def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -13,14 +13,15 @@ def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[to
 
 def test_columns_of_any_length_come_back_in_the_order_of_the_questions() -> None:
     answers = [answer([1, 4], [2, 0], [10, 11]), answer([0, 2, 3], [1, 0, 3], [20, 21, 22, 23])]
-    offsets, columns = merge_columns(answers, EMPTY)
+    offsets, columns = merge_columns(answers, DTYPES)
     assert offsets.tolist() == [0, 1, 3, 3, 6, 6]
     assert columns["sources"].tolist() == [20, 10, 11, 21, 22, 23]
-    assert columns["sources"].dtype == torch.int32
+    assert columns["sources"].dtype == torch.int64
+    assert merge_columns(answers[:1], DTYPES)[1]["sources"].dtype == torch.int64
 
 
 def test_nothing_asked_is_nothing_answered() -> None:
-    offsets, columns = merge_columns([], EMPTY)
+    offsets, columns = merge_columns([], DTYPES)
     assert offsets.tolist() == [0]
     assert columns["sources"].shape == (0,)
     assert merge_rows([], "rows", torch.empty(0, 3)).shape == (0, 3)

@@ -62,6 +62,14 @@ def test_types_and_small_ids_change_the_bytes_of_an_edge() -> None:
     assert sizes == [16, 17, 12, 13]
 
 
+def test_ids_below_two_to_the_31_take_four_bytes_on_the_network_whatever_their_dtype() -> None:
+    small = ClusterPlan(**PLAN)
+    assert (small.sent_id_bytes, small.sent_edge_bytes) == (4, 8)
+    many_edges = ClusterPlan(**{**PLAN, "num_edges": (1 << 31) + 1}, has_types=True)
+    assert (many_edges.sent_id_bytes, many_edges.sent_edge_bytes) == (4, 13)
+    assert ClusterPlan(**{**PLAN, "num_nodes": (1 << 31) + 1}).sent_edge_bytes == 12
+
+
 def test_one_machine_sends_nothing() -> None:
     plan = ClusterPlan(**{**PLAN, "machines": 1}, feature_width=4)
     assert (plan.network_bytes, plan.exchanges, plan.batches_per_second) == (0, 0, inf)

@@ -277,6 +277,15 @@ def structure_calls() -> dict[str, Call]:
                 "rows": torch.arange(6),
             },
         ),
+        "merge_columns": Call(
+            ops.merge_columns,
+            {
+                "places": [torch.tensor([1, 3]), torch.tensor([2, 0])],
+                "counts": [torch.tensor([2, 0], dtype=torch.int32), torch.tensor([1, 3])],
+                "values": [[torch.tensor([7, 8])], [torch.tensor([4, 5, 6, 9], dtype=torch.int32)]],
+                "dtypes": [torch.int64],
+            },
+        ),
         "unique_and_compact": Call(ops.unique_and_compact, {"nodes": [SEEDS, INDICES], "rank": 0, "world_size": 1}),
     }
 

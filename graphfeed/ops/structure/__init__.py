@@ -19,12 +19,13 @@ from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
 from graphfeed.ops.structure.join_columns import join_columns
 from graphfeed.ops.structure.match_pairs import match_pairs
+from graphfeed.ops.structure.merge_columns import merge_columns
 from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off
 __all__ = [
     "Columns", "Compacted", "InducedEdges", "assign_slots", "check_csc", "check_edge_types", "check_joined", "compact",
     "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns",
-    "match_pairs", "unique_and_compact",
+    "match_pairs", "merge_columns", "unique_and_compact",
 ]
 # fmt: on
