@@ -254,10 +254,10 @@ class PartitionedGraph(SamplingGraph):
         if columns.node_type_to_id is not None:
             return sample_one_hop(columns, seeds, take_all, ask)[0], asked[0][1]
         ids = check_seeds(columns, seeds)
-        sources, _, _, edge_ids = ask(ids)
+        ask(ids)
         offsets, edges = asked[0]
-        csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), sources)
-        return SampledSubgraph(csc, ids, None, edge_ids), edges
+        csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
+        return SampledSubgraph(csc, ids, None, edges["edge_ids"]), edges
 
     def _ask_others(
         self,
