@@ -95,6 +95,9 @@ class HotColumns:
             )
         self._chosen = max_size_in_bytes == 0
 
+    kind = "columns in memory"
+    """What `DataLoader.explain()` calls it."""
+
     def find(self, ids: torch.Tensor, request: SamplingRequest) -> tuple[FusedCSCSamplingGraph, torch.Tensor] | None:
         """Return the columns, and which of some nodes have theirs among them; None where a request can't use them."""
         kept = self._kept

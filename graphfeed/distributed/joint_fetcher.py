@@ -10,6 +10,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.distributed.joint_sampler import JointSubgraph
 from graphfeed.distributed.row_exchange import ONLY, RowExchange
+from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
 FIRST_STEP = 1000
@@ -21,6 +22,10 @@ class Fetching:
 
     def __init__(self, fetcher: FeatureFetcher) -> None:
         self.fetcher = fetcher.changed(cooperative=False)
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches of the features."""
+        return self.fetcher.feature_store.list_caches()
 
     def __repr__(self) -> str:
         """Return the names of the features."""

@@ -37,6 +37,7 @@ from graphfeed.storage.graph.temporal_sampling import (
     stack_queries,
     temporal_sample_hop_by_hop,
 )
+from graphfeed.storage.memory.cache_use import Cache
 
 
 class PartitionedGraph(SamplingGraph):
@@ -111,6 +112,10 @@ class PartitionedGraph(SamplingGraph):
     def miss_rate(self) -> float:
         """The share of nodes of other ranks whose owners were asked for them; 0 if there is no cache."""
         return self._hot.misses / max(1, self._hot.hits + self._hot.misses)
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the cache of columns, if there is one."""
+        return [("columns of other ranks", self._hot)] if self.cache_size_in_bytes else []
 
     def node_attribute(self, name: str) -> torch.Tensor:
         """Return an attribute of all nodes, such as times, which every rank has."""

@@ -9,6 +9,7 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from graphfeed.channels.addresses import is_loopback, join_address
@@ -34,6 +35,7 @@ from graphfeed.distributed.flight import (
 )
 from graphfeed.distributed.health_endpoint import HealthEndpoint
 from graphfeed.distributed.server_metrics import ServerMetrics
+from graphfeed.loader.caches import find_caches
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.remote_error import notes_of, summarise
 from graphfeed.loader.executors.worker_task import WorkerTask
@@ -117,7 +119,8 @@ class SamplingServer:
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
         fingerprints = json.dumps([cut.fingerprint for cut, _ in self._sides], sort_keys=True)
-        self.metrics = ServerMetrics(hashlib.sha256(fingerprints.encode()).hexdigest()[:16], MOST_WAITING + cores)
+        fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
+        self.metrics = ServerMetrics(fingerprint, MOST_WAITING + cores, partial(find_caches, pipe))
         """What the server counts."""
         self.on_event: Callable[[str], None] = ignore
         """Is told in one line of each request that was refused, or failed; set it to print or log them."""
@@ -138,9 +141,10 @@ class SamplingServer:
         """Tell by HTTP how the server is, until it is closed; return the address.
 
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
-        mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, and the fingerprint of the
-        pipeline. On another address than loopback, a request needs the server's token, as
-        `curl -H "Authorization: Bearer TOKEN"`, and the endpoint has the server's TLS.
+        mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
+        pipeline, and the size, hits and misses of each cache of rows or columns. On another address than loopback, a
+        request needs the server's token, as `curl -H "Authorization: Bearer TOKEN"`, and the endpoint has the server's
+        TLS.
 
         Args:
             host: The address to listen on.

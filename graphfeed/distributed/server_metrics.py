@@ -2,8 +2,15 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
+
+from graphfeed.storage.memory.cache_use import Cache
+
+Row: TypeAlias = tuple[str, str, str, dict[str, float]]
+"""A metric: its name, its type, what it means, and its values by their labels."""
+Caches: TypeAlias = list[tuple[str, Cache]]
 
 STUCK_SECONDS = 60.0
 """How long a server with requests may finish none before it counts as ill."""
@@ -17,11 +24,13 @@ class ServerMetrics:
     Args:
         fingerprint: A short text that differs where pipelines differ.
         most_in_flight: How many requests may be there before others are refused.
+        caches: Returns the caches of the pipeline, each with the names of what it is for.
     """
 
-    def __init__(self, fingerprint: str, most_in_flight: int) -> None:
+    def __init__(self, fingerprint: str, most_in_flight: int, caches: Callable[[], Caches] = list) -> None:
         self.fingerprint = fingerprint
         self.most_in_flight = most_in_flight
+        self.caches = caches
         self.is_closed = False
         self.num_made = 0
         self.sent_bytes = 0
@@ -70,7 +79,7 @@ class ServerMetrics:
     def text(self) -> str:
         """Return the counts in Prometheus's text format."""
         with self.lock:
-            rows: list[tuple[str, str, str, dict[str, float]]] = [
+            rows: list[Row] = [
                 ("minibatches_total", "counter", "Mini-batches made.", {"": self.num_made}),
                 ("sent_bytes_total", "counter", "Bytes of the answers with them.", {"": self.sent_bytes}),
                 ("requests_in_flight", "gauge", "Requests that wait or are at work.", {"": self.in_flight}),
@@ -84,7 +93,33 @@ class ServerMetrics:
                 ("pipeline_info", "gauge", "The served pipeline.", {f'{{fingerprint="{self.fingerprint}"}}': 1}),
             ]
         lines = []
-        for name, kind, meaning, values in rows:
+        for name, kind, meaning, values in [*rows, *self._cache_rows()]:
             lines += [f"# HELP graphfeed_{name} {meaning}", f"# TYPE graphfeed_{name} {kind}"]
             lines += [f"graphfeed_{name}{labels} {value}" for labels, value in values.items()]
         return "\n".join(lines) + "\n"
+
+    def _cache_rows(self) -> list[Row]:
+        """Return what there is to tell of caches; nothing if there are none."""
+        found = {labels(of=names, kind=cache.kind): cache for names, cache in self.caches()}
+        if not found:
+            return []
+        sizes, hits, misses = (
+            {given: getattr(cache, name) for given, cache in found.items()}
+            for name in ("max_size_in_bytes", "hits", "misses")
+        )
+        return [
+            ("cache_bytes", "gauge", "What a cache takes when it is full.", sizes),
+            ("cache_hits_total", "counter", "Rows or columns that a cache had.", hits),
+            ("cache_misses_total", "counter", "Rows or columns that it lacked.", misses),
+        ]
+
+
+def labels(**values: str) -> str:
+    """Return labels of a metric, with escapes for what ends them.
+
+    Example:
+        >>> labels(of="node feat", kind="rows")
+        '{of="node feat",kind="rows"}'
+    """
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    return "{" + ",".join(f'{name}="{value.translate(escapes)}"' for name, value in values.items()) + "}"

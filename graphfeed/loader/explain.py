@@ -8,6 +8,7 @@ from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.datapipes.transform import Transform
+from graphfeed.loader.caches import find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
@@ -48,6 +49,15 @@ def describe_plan(running: Datapipe) -> list[str]:
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
     notes = [BYTES_NOTE, *([UNKNOWN_NOTE] if any(row[3] == UNKNOWN for row in rows) else [])]
     return [*align(table), *notes]
+
+
+def describe_caches(running: Datapipe) -> list[str]:
+    """Return a line for each cache: its kind and size, how often it had what was asked for, and what it is for."""
+    lines = [
+        f"  {cache.kind}: {bytes_text(cache.max_size_in_bytes)}, {cache.hits:,} hits, {cache.misses:,} misses; {names}"
+        for names, cache in find_caches(running)
+    ]
+    return ["caches, as used by this process so far:", *lines] if lines else []
 
 
 def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:

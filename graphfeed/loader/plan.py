@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.loader.cooperation import cooperate
-from graphfeed.loader.explain import describe_in_line, describe_plan, describe_rules, describe_written
+from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement import (
     cut_at_main_stages,
     fetch_beside_processes,
@@ -65,13 +65,14 @@ class Plan:
         """Return the plan as text: a table of the stages, the last one first, then the rules that changed something.
 
         The table shows where each stage runs, and the estimated size of its output; for a GPU also the device and the
-        stream. This makes one mini-batch of items. Nothing is sampled, and no device is touched. Sizes are right to a
-        factor of two or three: on WordNet, where few nodes have most of the edges, 0.7 to 2.4 times the real ones.
-        `rewritten=False` shows the pipeline as it was written instead.
+        stream. Caches follow, each with its size, hits and misses. This makes one mini-batch of items. Nothing is
+        sampled, and no device is touched. Sizes are right to a factor of two or three: on WordNet, where few nodes have
+        most of the edges, 0.7 to 2.4 times the real ones. `rewritten=False` shows the pipeline as it was written
+        instead.
         """
         if not rewritten:
             return "\n".join(describe_written(self.written))
-        return "\n".join([*describe_plan(self.running), *describe_rules(self.applied)])
+        return "\n".join([*describe_plan(self.running), *describe_caches(self.running), *describe_rules(self.applied)])
 
     def __str__(self) -> str:
         """Return where each stage runs, in one line."""

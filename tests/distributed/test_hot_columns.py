@@ -136,7 +136,11 @@ def test_a_cache_without_room_for_an_edge_is_refused() -> None:
         PartitionedGraph(part, Peers(), -1)
     graph = PartitionedGraph(part, Peers(), LEAST + 100)
     assert repr(graph).endswith(f"part 0 of 1, cache of {LEAST + 100} bytes)")
+    assert [(name, cache.kind) for name, cache in graph.list_caches()] == [
+        ("columns of other ranks", "columns in memory")
+    ]
     assert "cache" not in repr(PartitionedGraph(part))
+    assert PartitionedGraph(part).list_caches() == []
 
 
 @pytest.mark.slow

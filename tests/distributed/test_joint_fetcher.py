@@ -6,6 +6,7 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed import Peers
 from graphfeed.distributed.joint_fetcher import Fetching, JointFetcher
+from graphfeed.loader.caches import find_caches
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads, joint_pipe
 
@@ -23,12 +24,14 @@ class Counting(gf.TorchBasedFeature):
 
 def test_each_row_is_read_once_for_all_ranks() -> None:
     READ.clear()
-    store = gf.BasicFeatureStore({("node", None, "code"): Counting(torch.zeros(100, 1))})
+    feature = gf.cpu_cached_feature(Counting(torch.zeros(100, 1)), 0)
+    store = gf.BasicFeatureStore({("node", None, "code"): feature})
 
     def work(rank: int, peers: Peers) -> list[int]:
         pipe = joint_pipe(rank, peers, "plain", "sample_neighbor")
         assert isinstance(pipe, JointFetcher)
         pipe.fetching.fetcher.__dict__["feature_store"] = store
+        assert [name for name, _ in find_caches(pipe)] == ["node code"]
         with gf.DataLoader(pipe, 0, seed=3) as loader:
             batches = list(loader)
         return [peers.traffic.rows_read, sum(len(batch.input_nodes) for batch in batches)]

@@ -1,7 +1,9 @@
 """What a server counts, and when it counts as ill."""
 
 import pytest
+import torch
 
+import graphfeed as gf
 from graphfeed.distributed import server_metrics
 from graphfeed.distributed.server_metrics import ServerMetrics
 
@@ -23,6 +25,17 @@ def test_the_text_has_a_line_for_each_count() -> None:
     assert "graphfeed_requests_in_flight 0" in metrics.text().splitlines()
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
+
+
+def test_the_text_tells_of_each_cache() -> None:
+    cache = gf.CPUFeatureCache((2, 1), torch.float32)
+    cache.query(torch.tensor([1, 2]))
+    lines = ServerMetrics("abc", 2, lambda: [('node "x"', cache)]).text().splitlines()
+    given = '{of="node \\"x\\"",kind="rows in memory, sieve"}'
+    assert f"graphfeed_cache_bytes{given} {cache.max_size_in_bytes}" in lines
+    assert f"graphfeed_cache_hits_total{given} 0" in lines
+    assert f"graphfeed_cache_misses_total{given} 2" in lines
+    assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
 
 
 def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(

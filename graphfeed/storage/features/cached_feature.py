@@ -15,6 +15,7 @@ from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.features.feature import DeferredRead, DistantFeature, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache
+from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.staging import Wait, do_nothing, staging
 
 Name = TypeVar("Name", bound=Hashable)
@@ -115,6 +116,10 @@ class CachedFeature(Feature):
     def is_pinned(self) -> bool:
         """Tell whether both the cache and the fallback feature lie in page-locked memory."""
         return self._fallback_feature.is_pinned() and self._cache.is_pinned()
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the cache, and those of the fallback feature."""
+        return [("", self._cache), *self._fallback_feature.list_caches()]
 
     @property
     def cache_size_in_bytes(self) -> int:

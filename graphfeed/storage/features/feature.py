@@ -12,6 +12,7 @@ from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
+from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shared import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
@@ -107,6 +108,10 @@ class Feature(ABC):
     def lies_in_memory(self) -> bool:
         """Tell whether a read only copies CPU memory, so that any thread can do it equally well."""
         return False
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches that a read goes through, each with an empty name."""
+        return []
 
 
 class DistantFeature(Feature):

@@ -186,6 +186,11 @@ class CPUFeatureCache(RowCache):
         self._check_keys(keys, offset)
         self._store(keys, values, offset, None)
 
+    @property
+    def kind(self) -> str:
+        """Where the rows are kept, and by which policy."""
+        return f"rows in {'pinned ' if self.is_pinned() else ''}memory, {self._arguments[2] or DEFAULT_POLICY}"
+
     def _forget_keys(self) -> None:
         clear_policy(self._policy)
 

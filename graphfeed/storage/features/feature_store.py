@@ -8,6 +8,7 @@ import torch
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.memory.cache_use import Cache, HasCaches
 
 Key: TypeAlias = tuple[str, str | tuple[str, str, str] | None, str]
 """Domain, type and name; an edge type may be a tuple."""
@@ -58,6 +59,10 @@ class FeatureStore:
     def metadata(self, domain: str, type_name: str | None, feature_name: str) -> dict[str, Any]:
         """Return the metadata of a feature."""
         return self[domain, type_name, feature_name].metadata()
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches of the features, each with the domain, type and name of one; none if it can't tell."""
+        return []
 
     def is_pinned(self) -> bool:
         """Tell whether all features lie in page-locked memory; features on disk do not."""
@@ -122,6 +127,16 @@ class BasicFeatureStore(FeatureStore):
     def keys(self) -> list[tuple[str, str | None, str]]:
         """Return all keys."""
         return list(self._features)
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches of the features, each with the domain, type and name of one."""
+        features: dict[Any, Any] = self._features  # also what is no Feature, but reads like one
+        return [
+            (" ".join(part for part in key if part), cache)
+            for key, feature in features.items()
+            if isinstance(feature, HasCaches)
+            for _, cache in feature.list_caches()
+        ]
 
     def __repr__(self) -> str:
         """Return keys and features."""

@@ -126,6 +126,11 @@ class GPUFeatureCache(RowCache):
         last.scatter_reduce_(0, local.long(), torch.arange(given.numel(), device=self.device), "amax")
         self._store(distinct, values.to(self.device)[last], offset, None)
 
+    @property
+    def kind(self) -> str:
+        """Where the rows are kept, and by which policy."""
+        return f"rows on {self.device}, lru of each set"
+
     def _forget_keys(self) -> None:
         clear_sets(self._sets)
 

@@ -101,6 +101,11 @@ class RowCache(ABC):
             self._forget_keys()
 
     @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Where the rows are kept, and by which policy."""
+
+    @property
     def max_size_in_bytes(self) -> int:
         """How much memory the cache takes when it is full: its rows and its bookkeeping."""
         return self._rows.nbytes + self._bookkeeping_bytes
