@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.distributed.partition_halo import HaloFeatures, plan_halo
+from graphfeed.distributed.partition_layout import check_num_parts
 from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_report import report_partition
 from graphfeed.distributed.partition_writer import check_free, write_partition
@@ -69,13 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
     check_free(options.root)
+    check_num_parts(options.parts)
     if options.halo_features and options.layout == "pyg":
         raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
     stored = Stored(options.source)
     graph = stored.graph
     print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
     if options.method == "ldg":
-        most = ldg_memory(graph.total_num_nodes, max(options.parts, 1)) / MIB
+        most = ldg_memory(graph.total_num_nodes, options.parts) / MIB
         print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed)
     report = report_partition(graph, assignment, options.parts)

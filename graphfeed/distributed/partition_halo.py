@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.partition_columns import edge_positions
+from graphfeed.distributed.partition_layout import check_num_parts
 from graphfeed.loader.explain import bytes_text
 from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.progress import progress_bar
@@ -87,7 +88,8 @@ def plan_halo(
     Raises:
         IndexError: An id beyond the nodes.
         TypeError: Ids that are no integers; or by type and the graph has no types, or the other way round.
-        ValueError: There are no features of nodes, no list of ids for each part, or bytes below 0.
+        ValueError: There are no features of nodes, no list of ids for each part, or bytes below 0; or there are more
+            than 65,536 parts.
 
     Example:
         >>> from graphfeed import BasicFeatureStore, TorchBasedFeature, from_coo
@@ -99,6 +101,7 @@ def plan_halo(
            1            1   40 B                         1         1  100.0%
          all            2   80 B                         4         3   75.0%
     """
+    check_num_parts(num_parts)
     parts = stacked_assignment(graph, assignment, num_parts).numpy()
     offsets, kinds = kinds_of(graph)
     sizes = row_bytes(features, kinds)

@@ -16,9 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.checks import check_count
 from graphfeed.storage.datasets.array_files import check_file
 
 FILE_NAME = "partition.json"
+MOST_PARTS = 1 << 16
+"""Each part has a folder, and takes a pass over the nodes."""
 FORMAT = "graphfeed partition"
 VERSION = 1
 NODE_PARTS = "node_parts"
@@ -72,6 +75,20 @@ class PartitionMetadata(NamedTuple):
             "parts": [[asdict(entry) for entry in entries] for entries in self.parts],
         }
         return json.dumps(content, indent=1) + "\n"
+
+
+def check_num_parts(num_parts: int) -> None:
+    """Raise unless a graph can be stored in so many parts.
+
+    Raises:
+        ValueError: There are none, or more than `MOST_PARTS`.
+    """
+    check_count("num_parts", num_parts, 1)
+    if num_parts > MOST_PARTS:
+        raise ValueError(
+            f"num_parts must be at most {MOST_PARTS:,}, for each part has a folder of its own, and is a process's, "
+            f"but is {num_parts:,}; assign_nodes alone takes more, for clusters within a graph"
+        )
 
 
 def part_folder(part: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphfeed.distributed.partition_columns import edge_positions
+from graphfeed.distributed.partition_layout import check_num_parts
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.graph.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -90,7 +91,7 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
     Raises:
         KeyError: A node type is missing from the assignment.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node.
+        ValueError: The assignment doesn't have a part for each node, or there are more than 65,536 parts.
 
     Example:
         >>> import torch
@@ -103,6 +104,7 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
          all      4         5    1  20.0%     1
         largest part over the mean: nodes 1.00, in-edges 1.20
     """
+    check_num_parts(num_parts)
     parts = stacked_assignment(graph, assignment, num_parts).numpy()
     indptr, indices = graph.csc_indptr.cpu().numpy(), graph.indices.cpu().numpy()
     offsets = [] if graph.node_type_offset is None else graph.first_ids()

@@ -25,11 +25,11 @@ from graphfeed.distributed.partition_layout import (
     NODE_PARTS,
     ArrayEntry,
     PartitionMetadata,
+    check_num_parts,
     file_dtype,
     part_folder,
     to_numpy,
 )
-from graphfeed.ops.checks import check_count
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, sync_folder, write_text
 from graphfeed.storage.features.feature import Feature
@@ -78,10 +78,10 @@ def write_partition(
         FileExistsError: There is something in the folder.
         OSError: The folder can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
-        ValueError: The assignment doesn't have a part for each node, or a feature not a row; or there are no features
-            to copy.
+        ValueError: The assignment doesn't have a part for each node, or a feature not a row; there are no features to
+            copy; or there are more than 65,536 parts.
     """
-    check_count("num_parts", num_parts, 1)
+    check_num_parts(num_parts)
     check_free(Path(root))
     halo = None
     if not isinstance(halo_features, int) or halo_features != 0:

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.distributed.partition_columns import edge_positions
+from graphfeed.distributed.partition_layout import check_num_parts
 from graphfeed.distributed.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.distributed.partition_source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.partition_writer import check_free, new_folder
-from graphfeed.ops.checks import check_count
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.datasets.array_files import sync_folder, write_text
 from graphfeed.storage.graph.assign import assign_nodes, stacked_assignment
@@ -69,7 +69,7 @@ class Partitioner:
         method: str | ByType = "metis",
         seed: int = 0,
     ) -> None:
-        check_count("num_parts", num_parts, 1)
+        check_num_parts(num_parts)
         self.data, self.num_parts, self.root, self.recursive = data, num_parts, root, recursive
         self.method, self.seed = method, seed
 

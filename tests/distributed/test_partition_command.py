@@ -91,6 +91,8 @@ def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.
     assert found.out == "", "before anything is read"
     assert partition(source, tmp_path / "parts", "--parts", 0) == 1
     assert "num_parts must be 1 or more, but is 0" in capsys.readouterr().err
+    assert partition(source, tmp_path / "parts", "--parts", 10**9) == 1
+    assert "num_parts must be at most 65,536" in capsys.readouterr().err
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "metadata.yaml").write_text("dataset_name: small\n")
     assert partition(tmp_path / "small", tmp_path / "parts", "--parts", 2) == 1

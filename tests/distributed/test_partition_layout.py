@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+import graphfeed as gf
+from graphfeed.distributed import Partitioner, plan_halo, report_partition, write_partition
 from graphfeed.distributed.partition_layout import (
     FILE_NAME,
     ArrayEntry,
@@ -17,6 +20,7 @@ from graphfeed.distributed.partition_layout import (
     to_numpy,
 )
 from tests.digests import assert_same
+from tests.distributed import graphs
 
 ENTRY: dict[str, Any] = {"path": "a.npy", "role": "indices", "key": [], "dtype": "int64", "shape": [3]}
 
@@ -143,3 +147,18 @@ def test_no_path_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
     (root / "link.npy").symlink_to(tmp_path / "a.npy")
     with pytest.raises(ValueError, match="out of the folder"):
         map_entry(root, parse_entry(ENTRY | {"path": path.format(outside=tmp_path)}))
+
+
+def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:
+    graph, parts = graphs.plain(), torch.zeros(100, dtype=torch.int64)
+    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 1))})
+    uses: list[Callable[[int], object]] = [
+        lambda count: write_partition(tmp_path / "parts", graph, parts, count),
+        lambda count: Partitioner(graph, count, tmp_path / "parts", method=parts),
+        lambda count: report_partition(graph, parts, count),
+        lambda count: plan_halo(graph, parts, count, features, 40),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"at most 65,536, for each part has a folder.*but is 1,000,000,000"):
+            use(10**9)
+    assert list(tmp_path.iterdir()) == []

@@ -1,17 +1,18 @@
+import math
 import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.storage.graph import assign_ldg
 from graphfeed.storage.graph.assign import assign_nodes
-from graphfeed.storage.graph.assign_ldg import assign_by_ldg, fill, ldg_memory, place
+from graphfeed.storage.graph.assign_ldg import assign_by_ldg, ldg_memory
 from tests.digests import assert_same
 from tests.distributed import graphs
+from tests.reference_placing import place_nodes
 
 
 def cut(graph: gf.FusedCSCSamplingGraph, parts: torch.Tensor) -> float:
@@ -28,15 +29,7 @@ def test_neighbours_come_together() -> None:
     assert cut(graph, assign_by_ldg(graph, 4)) < 0.25
 
 
-def test_a_hub_that_is_read_piece_by_piece_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = gf.from_coo((torch.arange(3000) % 300, torch.arange(3000) // 2000), 300)
-    whole = assign_by_ldg(graph, 3)
-    monkeypatch.setattr(assign_ldg, "BLOCK_EDGES", 64)
-    assert_same(assign_by_ldg(graph, 3), whole)
-
-
 def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assign_ldg, "BLOCK_EDGES", 1 << 12)
     monkeypatch.setattr(assign_ldg, "BLOCK_SCORES", 1 << 12)
     graph = graphs.plain(20_000, 400_000)
     said = ldg_memory(20_000, 8)
@@ -49,29 +42,29 @@ def test_it_takes_no_more_memory_than_was_said(monkeypatch: pytest.MonkeyPatch) 
         tracemalloc.stop()
 
 
-@given(st.integers(1, 5), st.integers(0, 12), st.integers(0, 99))
-def test_a_block_keeps_the_limit_and_the_keenest_are_first(num_parts: int, size: int, seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    neighbors = chance.integers(0, 4, (size, num_parts))
-    loads = chance.integers(0, 5, num_parts)
-    limit = int(-(-(size + loads.sum()) // num_parts)) + 1
-    loads = np.minimum(loads, limit)
-    found = place(neighbors, loads.copy(), limit)
-    after = loads + np.bincount(found, minlength=num_parts)
-    assert after.max() <= max(limit, loads.max())
-    scores = neighbors * (limit - loads)
-    for node in np.flatnonzero(scores.max(axis=1, initial=0) > scores[np.arange(size), found]):
-        # A node that is not where it wanted to be found that part full.
-        assert after[scores[node].argmax()] == limit
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 30))
-def test_the_emptiest_parts_are_filled_to_one_level(loads: list[int], count: int) -> None:
-    expected = list(loads)
-    for _ in range(count):
-        expected[expected.index(min(expected))] += 1
-    found = np.array(loads) + fill(np.array(loads), count)
-    assert sorted(found.tolist()) == sorted(expected)
+@pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
+@pytest.mark.parametrize("num_parts", [1, 7, 60])
+def test_nodes_are_placed_block_by_block_until_few_move(
+    make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assign_ldg, "BLOCK_SCORES", 150)
+    monkeypatch.setattr(assign_ldg, "BLOCKS", 2)
+    graph = make()
+    indptr, total = graph.csc_indptr.tolist(), graph.total_num_nodes
+    sources = [graph.indices[low:high].tolist() for low, high in pairwise(indptr)]
+    offsets = graph.first_ids() if graph.node_type_to_id else [0, total]
+    parts, moved = [-1] * total, total
+    for _ in range(assign_ldg.PASSES):
+        before = list(parts)
+        for first, last in pairwise(offsets):
+            loads = [parts[first:last].count(part) for part in range(num_parts)]
+            limit = math.ceil((last - first) / num_parts * (1 + assign_ldg.SLACK))
+            step = max(min((last - first) // 2, 150 // num_parts), 1)
+            parts = place_nodes(sources, parts, loads, first, last, step, limit)
+        moved = sum(one != other for one, other in zip(before, parts, strict=True))
+        if moved <= assign_ldg.SETTLED * total:
+            break
+    assert assign_by_ldg(graph, num_parts).tolist() == parts
 
 
 def test_parts_that_stay_empty_take_neither_memory_nor_nodes() -> None:
