@@ -17,6 +17,7 @@ from graphfeed.datapipes.pipeline.size_estimate import distinct
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.loader.explain import bytes_text
 from graphfeed.ops.checks import check_count
+from graphfeed.storage.features.feature_cache import rows_within
 
 INT32, INT64 = torch.int32.itemsize, torch.int64.itemsize
 QUESTION_BYTES, ANSWER_BYTES = 320, 256
@@ -44,6 +45,11 @@ class ClusterPlan:
     Assumes that nodes are assigned to machines evenly and without regard to edges, that each machine makes mini-batches
     of its own, and that every node has the average number of in-edges, with uniform sources. If some nodes are the
     sources of very many edges, mini-batches have fewer nodes than planned.
+
+    By the same assumption, nodes are met equally often, so a cache that is full saves the share of what it has room
+    for, whichever it keeps. Where some nodes are met far more often, a cache of rows saves more. How much more depends
+    on how often each node is met, which the numbers of nodes and edges don't tell: `DataLoader.explain()` counts it.
+    A cache of columns may save no more even then, because the columns of such nodes are often long.
 
     The memory of a part is, for all nodes of the graph, the start of their columns, their part and their place there;
     and its share of the edges, their ids and the rows. Several processes of a machine also put their columns together
@@ -79,11 +85,23 @@ class ClusterPlan:
     """What a machine can send, and receive at the same time."""
     ranks_per_machine: int = 1
     """The processes of a machine, each of which holds a part."""
+    row_cache_bytes: int = 0
+    """What each process keeps rows of other machines in: `cpu_cached_feature(..., max_cache_size_in_bytes)`."""
+    column_cache_bytes: int = 0
+    """What each process keeps columns of other machines in: `PartitionedGraph(..., max_cache_size_in_bytes)`."""
 
     def __post_init__(self) -> None:
-        for name, least in {"num_nodes": 1, "num_edges": 0, "machines": 1, "batch_size": 1, "feature_width": 0}.items():
-            check_count(name, getattr(self, name), least)
-        check_count("ranks_per_machine", self.ranks_per_machine, 1)
+        for name in ("num_nodes", "machines", "batch_size", "ranks_per_machine"):
+            check_count(name, getattr(self, name), 1)
+        for name in ("num_edges", "feature_width", "row_cache_bytes", "column_cache_bytes"):
+            check_count(name, getattr(self, name), 0)
+        if self.row_cache_bytes and not self.feature_width:
+            raise ValueError("row_cache_bytes needs rows to keep, but feature_width is 0")
+        if 0 < self.column_cache_bytes <= self.column_index_bytes:
+            raise ValueError(
+                f"column_cache_bytes must be 0 or more than the {self.column_index_bytes} that it takes to find columns"
+                f", but is {self.column_cache_bytes}"
+            )
         if not self.fanouts:
             raise ValueError("fanouts must have one number per hop, but is empty")
         for fanout in self.fanouts:
@@ -139,6 +157,28 @@ class ClusterPlan:
         """The bytes of the features of one node."""
         return self.feature_width * self.feature_dtype.itemsize
 
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of the caches of one machine, when they are full."""
+        return self.ranks_per_machine * (self.row_cache_bytes + self.column_cache_bytes)
+
+    @property
+    def column_index_bytes(self) -> int:
+        """The bytes that it takes to find the columns of a cache: where each begins, and whether it is there."""
+        return INT64 * (self.num_nodes + 1) + self.num_nodes
+
+    @property
+    def kept_rows(self) -> float:
+        """The share of the other machines' rows that a cache has room for."""
+        away = self.away * self.num_nodes
+        return min(1.0, rows_within(self.row_cache_bytes, self.row_bytes) / away) if away else 0.0
+
+    @property
+    def kept_columns(self) -> float:
+        """The share of the other machines' columns that a cache has room for."""
+        away, room = self.away * self.num_edges * self.edge_bytes, self.column_cache_bytes - self.column_index_bytes
+        return min(1.0, max(0, room) / away) if away else 0.0
+
     @cached_property
     def hops(self) -> list[Hop]:
         """The hops of a mini-batch, the one at the seeds first."""
@@ -165,9 +205,14 @@ class ClusterPlan:
         """The share of nodes that other machines own."""
         return 1 - 1 / self.machines
 
+    def _others(self, asking: float) -> int:
+        """Return how many processes are asked, given the share of nodes that are asked for."""
+        return self.parts - self.ranks_per_machine if asking else 0
+
     def hop_traffic(self, hop: Hop) -> tuple[float, float]:
         """Return the bytes of the questions and of the answers of a hop, for one mini-batch."""
-        others, asked, sent = self.parts - self.ranks_per_machine, self.away * hop.columns, self.away * hop.edges
+        asking = self.away * (1 - self.kept_columns)
+        others, asked, sent = self._others(asking), asking * hop.columns, asking * hop.edges
         questions = others * QUESTION_BYTES + asked * self.sent_id_bytes
         return questions, others * ANSWER_BYTES + asked * INT32 + sent * self.sent_edge_bytes
 
@@ -175,7 +220,8 @@ class ClusterPlan:
         """Return the bytes of the questions and of the answers for the features of some nodes."""
         if self.feature_width == 0:
             return 0.0, 0.0
-        others, asked = self.parts - self.ranks_per_machine, self.away * num_nodes
+        asking = self.away * (1 - self.kept_rows)
+        others, asked = self._others(asking), asking * num_nodes
         return others * QUESTION_BYTES + asked * self.sent_id_bytes, others * ANSWER_BYTES + asked * self.row_bytes
 
     @property
@@ -187,18 +233,20 @@ class ClusterPlan:
     def batches_per_second(self) -> float:
         """The most mini-batches that the network lets each machine make, while all of them do."""
         # For each mini-batch of its own, a machine sends its questions, and as much of answers as it gets.
-        return inf if self.machines == 1 else self.gbit_per_second * 1e9 / 8 / self.network_bytes
+        return inf if not self.network_bytes else self.gbit_per_second * 1e9 / 8 / self.network_bytes
 
     def __str__(self) -> str:
         """Return the memory per machine, the bytes per mini-batch, and the rate."""
         graph = self.ranks_per_machine * self.graph_bytes
         shared = [("  columns, shared", bytes_text(self.merged_bytes))] if self.merged_bytes else []
+        caches = [("  caches", bytes_text(self.cache_bytes))] if self.cache_bytes else []
         rows: list[tuple[str, ...]] = [
             ("memory per machine", ""),
             ("  graph", bytes_text(graph)),
             *shared,
             ("  features", bytes_text(self.feature_bytes)),
-            ("  together", bytes_text(graph + self.merged_bytes + self.feature_bytes)),
+            *caches,
+            ("  together", bytes_text(graph + self.merged_bytes + self.feature_bytes + self.cache_bytes)),
             ("one mini-batch", "nodes", "edges", "questions", "answers"),
         ]
         for number, hop in enumerate(self.hops, 1):
@@ -211,9 +259,15 @@ class ClusterPlan:
         if self.machines == 1:
             return "\n".join([*lines, "one machine holds everything; nothing crosses the network"])
         rate = self.batches_per_second
+        kept = {"rows": (self.row_cache_bytes, self.kept_rows), "columns": (self.column_cache_bytes, self.kept_columns)}
         return "\n".join(
             [
                 *lines,
+                *(
+                    f"caches have room for {share:.1%} of the others' {what}, and save as much if all are met as often"
+                    for what, (size, share) in kept.items()
+                    if size
+                ),
                 f"{self.exchanges} exchanges per mini-batch",
                 f"at {self.gbit_per_second:g} Gbit/s, each of {self.machines} machines makes at most {rate:,.1f} "
                 f"mini-batches/s, together {rate * self.machines:,.1f}",
@@ -250,6 +304,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--types", action="store_true", help="there are edge types")
     parser.add_argument("--gbit", type=float, default=10.0, help="the network in Gbit/s (default: %(default)g)")
+    for name, kept in {"row": "rows of features", "column": "in-edges"}.items():
+        parser.add_argument(
+            f"--{name}-cache",
+            type=float,
+            default=0.0,
+            metavar="GB",
+            help=f"keep other machines' {kept} in each process",
+        )
 
 
 def run(options: Any) -> None:
@@ -266,5 +328,7 @@ def run(options: Any) -> None:
         options.types,
         options.gbit,
         options.ranks_per_machine,
+        round(options.row_cache * 1e9),
+        round(options.column_cache * 1e9),
     )
     sys.stdout.write(f"{plan}\n")

@@ -100,26 +100,44 @@ def compare(data: str, share_memory: bool) -> dict[str, int]:
     }
 
 
-def count_traffic(share_memory: bool) -> dict[str, int]:
+def shuffled(count: int, seed: int) -> torch.Tensor:
+    """Return the numbers below a count in an order that a seed determines."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def count_with_caches(row_cache_bytes: int, column_cache_bytes: int) -> list[dict[str, int]]:
+    """Count twice: without caches, and with these."""
+    return [count_traffic(share_memory=False), count_traffic(False, row_cache_bytes, column_cache_bytes)]
+
+
+def count_traffic(share_memory: bool, row_cache_bytes: int = 0, column_cache_bytes: int = 0) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = find_place()[0], 20_000, Peers(share_memory=share_memory)
-    # Each node has ten in-edges.
-    graph = gf.from_coo((numbers(200_000, num_nodes, 1), torch.arange(200_000) % num_nodes), num_nodes)
+    # Each node has ten in-edges, and is the source of ten.
+    sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
+    graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
     part = cut_graph(graph, assign_nodes(graph, find_place()[1], "hash"), rank)
     own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
     rows = PartitionedFeature(own, part.book, peers)
-    store = gf.BasicFeatureStore({("node", None, "x"): rows})
-    seeds = gf.ItemSet(torch.arange(2048) * 9 + rank, names="seeds")
-    pipe: gf.Datapipe = gf.ItemSampler(seeds, batch_size=512)
-    parts = PartitionedGraph(part, peers)
-    pipe = pipe.sample_neighbor(parts, [10, 10]).fetch_feature(store, ["x"])
-    next(iter(gf.DataLoader(pipe, 0, seed=rank)))
+    cached = gf.cpu_cached_feature(rows, row_cache_bytes) if row_cache_bytes else rows
+    store = gf.BasicFeatureStore({("node", None, "x"): cached})
+    parts = PartitionedGraph(part, peers, column_cache_bytes)
+
+    def load(number: int) -> gf.DataLoader:
+        seeds = gf.ItemSet(shuffled(num_nodes, 100 * number + rank)[:2048], names="seeds")
+        pipe = gf.ItemSampler(seeds, batch_size=512).sample_neighbor(parts, [10, 10])
+        return gf.DataLoader(pipe.fetch_feature(store, ["x"]), 0, seed=rank)
+
+    next(iter(load(1)))
+    for number in range(2, 9) if column_cache_bytes else ():
+        if parts.miss_rate == 1:  # columns are not chosen yet
+            list(load(number))
     distributed.barrier()
     # Without what is sent before memory is shared.
     exchanges, sent = peers.traffic.exchanges, peers.traffic.bytes_sent
     distributed.barrier()
     batches, least, edges = 0, 0, 0
-    for batch in gf.DataLoader(pipe, 0, seed=rank):
+    for batch in load(9):
         batches += 1
         for hop in batch.sampled_subgraphs:
             edges += hop.sampled_csc.indices.numel()

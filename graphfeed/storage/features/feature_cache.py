@@ -101,14 +101,8 @@ class CPUFeatureCache(RowCache):
             999899
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
-        row_bytes = prod(row_shape) * dtype.itemsize
-        most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
-        rows = bisect_right(
-            range(most + 1),
-            max_size_in_bytes,
-            key=lambda rows: rows * row_bytes + policy_bytes(policy or DEFAULT_POLICY, rows),
-        )
-        return cls((max(0, rows - 1), *row_shape), dtype, policy, num_parts, pin_memory)
+        rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize, policy or DEFAULT_POLICY)
+        return cls((rows, *row_shape), dtype, policy, num_parts, pin_memory)
 
     def query(
         self, keys: torch.Tensor, offset: int = 0
@@ -234,6 +228,15 @@ class CPUFeatureCache(RowCache):
         self._check_rows(rows, keys)
         copy_rows(rows, torch.arange(keys.numel()), found.values, first[part])
         self._store(keys, rows, offset, found)
+
+
+def rows_within(max_size_in_bytes: int, row_bytes: int, policy: str = DEFAULT_POLICY) -> int:
+    """Return how many rows fit into a number of bytes, with what the policy remembers of them."""
+    most = min(max_size_in_bytes // max(1, row_bytes), MOST_SLOTS)
+    rows = bisect_right(
+        range(most + 1), max_size_in_bytes, key=lambda rows: rows * row_bytes + policy_bytes(policy, rows)
+    )
+    return max(0, rows - 1)
 
 
 def first_places(found: LookedUp) -> torch.Tensor:
