@@ -1,6 +1,5 @@
 """Guides to running sums, by which draws find their edges where few edges have most of the weight."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -8,7 +7,6 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_kernel_args, kernels
 from graphfeed.ops.checks import check_vector
-from graphfeed.ops.progress import progress_bar
 from graphfeed.ops.sampling.weights import cut_columns, ensure_cumulative
 
 NO_GUIDES = torch.empty(0, dtype=torch.int32)
@@ -52,11 +50,8 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     guides = buffers.empty_long_lived(cumulative.numel(), torch.int32, cumulative.device)
     module = kernels("sampling.guides", cumulative, indptr=indptr)
     missed = 0
-    with progress_bar("guiding draws by weight", cumulative.numel(), "edge") as progress:
-        for low, high in pairwise(cut_columns(indptr)):
-            columns = indptr[low : high + 1]
-            missed += module.guide_sums(*as_kernel_args(cumulative, columns, cumulative, guides))
-            progress.update(int(columns[-1] - columns[0]))
+    for columns in cut_columns("guiding draws by weight", indptr):
+        missed += module.guide_sums(*as_kernel_args(cumulative, columns, cumulative, guides))
     return guides if missed * MISSED > cumulative.numel() else NO_GUIDES
 
 

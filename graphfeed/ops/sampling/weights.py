@@ -1,5 +1,6 @@
 """Sampling weights as fixed-point running sums, so that every later decision compares integers."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -51,22 +52,24 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     else:
         out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
     module = kernels("sampling.weights", weights, indptr=indptr)
-    with progress_bar("adding up weights", weights.numel(), "edge") as progress:
-        for low, high in pairwise(cut_columns(indptr)):
-            columns = indptr[low : high + 1]
-            module.cumulate_weights(*as_kernel_args(weights, columns, exact.contiguous(), out))
-            progress.update(int(columns[-1] - columns[0]))
+    for columns in cut_columns("adding up weights", indptr):
+        module.cumulate_weights(*as_kernel_args(weights, columns, exact.contiguous(), out))
     trust("running sums", (indptr, out))
     return out
 
 
-def cut_columns(indptr: torch.Tensor) -> list[int]:
-    """Return where parts of the columns begin, of about `PART_EDGES` edges each, and where the last ends."""
-    last = indptr.numel() - 1
-    if on_gpu(indptr) or int(indptr[-1]) <= PART_EDGES:
-        return [0, last]
-    marks = torch.arange(PART_EDGES, int(indptr[-1]), PART_EDGES, dtype=indptr.dtype)
-    return sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
+def cut_columns(task: str, indptr: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield parts of column starts, of about `PART_EDGES` edges each on the CPU, with a progress bar for a task."""
+    last, total = indptr.numel() - 1, int(indptr[-1])
+    bounds = [0, last]
+    if total > PART_EDGES and not on_gpu(indptr):
+        marks = torch.arange(PART_EDGES, total, PART_EDGES, dtype=indptr.dtype)
+        bounds = sorted({0, *torch.searchsorted(indptr, marks).tolist(), last})
+    with progress_bar(task, total, "edge") as progress:
+        for low, high in pairwise(bounds):
+            columns = indptr[low : high + 1]
+            yield columns
+            progress.update(int(columns[-1] - columns[0]))
 
 
 def ensure_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:

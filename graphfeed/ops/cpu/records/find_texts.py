@@ -4,7 +4,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
 from graphfeed.ops.cpu.random import mix
-from graphfeed.ops.cpu.records.wire import load_word
+from graphfeed.ops.cpu.records.wire import is_same, load_word
 
 
 @device_function
@@ -18,17 +18,6 @@ def hash_text(values, start, stop):
     for place in range(start, stop):
         rest = rest << np.uint64(8) | np.uint64(values[place])
     return np.int64(mix(state ^ rest) >> np.uint64(1))
-
-
-@device_function
-def is_same(values, start, stop, others, other, other_stop):
-    """Tell whether two texts have the same bytes."""
-    if stop - start != other_stop - other:
-        return False
-    for place in range(stop - start):  # noqa: SIM110
-        if values[start + place] != others[other + place]:
-            return False
-    return True
 
 
 @device_function

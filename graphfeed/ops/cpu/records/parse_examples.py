@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops.cpu.jit import copy_bytes, device_function, kernel, without_refcount
-from graphfeed.ops.cpu.records.wire import read_field, read_varint
+from graphfeed.ops.cpu.records.wire import is_same, read_field, read_varint
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 LIST_OF_BYTES, LIST_OF_FLOATS, LIST_OF_INTEGERS = 1, 2, 3
@@ -16,25 +16,13 @@ SECOND = 18
 
 
 @device_function
-def is_name(data, start, stop, names, name_starts, feature):
-    """Tell whether bytes are a feature's name."""
-    first = name_starts[feature]
-    if stop - start != name_starts[feature + 1] - first:
-        return False
-    for place in range(stop - start):  # noqa: SIM110
-        if data[start + place] != names[first + place]:
-            return False
-    return True
-
-
-@device_function
 def find_name(data, start, stop, names, name_starts, guess):
     """Return which feature a name is of, -1 if none; the guess is tried first."""
     features = name_starts.size - 1
-    if guess < features and is_name(data, start, stop, names, name_starts, guess):
+    if guess < features and is_same(data, start, stop, names, name_starts[guess], name_starts[guess + 1]):
         return guess
     for feature in range(features):
-        if is_name(data, start, stop, names, name_starts, feature):
+        if is_same(data, start, stop, names, name_starts[feature], name_starts[feature + 1]):
             return feature
     return -1
 

@@ -1,4 +1,4 @@
-"""What the kernels of records read bytes with: whole words, and the fields and integers of protobuf."""
+"""What the kernels of records read bytes with: whole words, texts to compare, and protobuf's fields and integers."""
 
 from typing import Any
 
@@ -33,6 +33,17 @@ def load_in_python(array: Any, at: Any) -> Any:
 
 
 load_word: Any = load_in_python if INTERPRETED else intrinsic(generate_load)
+
+
+@device_function
+def is_same(values, start, stop, others, other, other_stop):
+    """Tell whether two texts have the same bytes."""
+    if stop - start != other_stop - other:
+        return False
+    for place in range(stop - start):  # noqa: SIM110
+        if values[start + place] != others[other + place]:
+            return False
+    return True
 
 
 @device_function
