@@ -66,6 +66,7 @@ def start_server(on: Machines, machine: str, folder: Path) -> None:
     script, token = folder / "homogeneous.py", folder / "token"
     script.write_text(PIPELINE.format(name="homogeneous"))
     token.write_text(TOKEN)
+    token.chmod(0o600)
     arguments = ["--bind", "0.0.0.0:5000", "--token-file", str(token), "--allow-plaintext"]
     server = on.start(machine, "-m", "graphfeed", "serve", str(script), *arguments)
     assert server.stdout is not None

@@ -227,6 +227,7 @@ pipe = pipe.sample_neighbor(gf.load_graph("graph"), fanouts=[5, 5])
 pipe = pipe.fetch_feature(features, node_feature_keys=["feat"])
 """
 Path("pipeline.py").write_text(PIPELINE)
+Path("token").touch(mode=0o600)
 Path("token").write_text("a secret that both sides know")
 
 

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_count
 
 TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 PLAINTEXT = "tcp://"
@@ -45,6 +46,21 @@ def join_address(host: str, port: int) -> str:
         '[::1]:50051'
     """
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_place(host: Any, port: Any) -> str:
+    """Return the address of a host and a port that somebody wants to listen on.
+
+    Raises:
+        TypeError: The host is no text, or the port no number.
+        ValueError: They make no address.
+    """
+    if not isinstance(host, str):
+        raise TypeError(f"host must be a text as '127.0.0.1' or '::1', but is {brief(host)}")
+    check_count("port", port, 0)
+    address = join_address(host, port)
+    parse_address(address)
+    return address
 
 
 def is_loopback(host: str) -> bool:

@@ -16,11 +16,14 @@ from graphfeed.channels.channel_client import PeerError
 from graphfeed.channels.codec import SampleMessage
 from graphfeed.channels.frames import END, LEAVE, FrameReader, Greeting
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.ops.checks import check_seconds
 
 GREETING_SECONDS = 10.0
 """How long a caller may take to prove that it knows the token."""
 MOST_GREETINGS = 64
 """How many callers may be about to prove it; others wait in the system."""
+MOST_SECONDS = 1e6
+"""The longest wait for sockets that the system takes."""
 NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """Why nobody can be let in, whoever calls."""
 
@@ -131,6 +134,7 @@ class SamplerReceiver:
         host, port = parse_address(check_way(addr, PLAINTEXT, "tls=(certificate, key)", has_tls=tls is not None))
         self.graph = graph
         self.num_sender = num_sender
+        check_seconds("timeout", timeout)
         self.timeout = timeout
         self.token = choose_token(token, host)
         self.context = None if tls is None else make_server_context(*tls)
@@ -158,7 +162,7 @@ class SamplerReceiver:
                 raise RuntimeError("the receiver is closed; make another")
             decrypted = {connection for connection in self.connections if connection.has_decrypted()}
             first = min([end, *(caller.until for caller in self.callers)])
-            ready = self.selector.select(0.0 if decrypted else max(0.0, first - time.monotonic()))
+            ready = self.selector.select(0.0 if decrypted else min(max(0.0, first - time.monotonic()), MOST_SECONDS))
             peers = decrypted | {key.data for key, _ in ready}
             self._hang_up_on_silent(peers)
             for peer in peers:

@@ -12,6 +12,7 @@ from graphfeed.channels.certificates import make_client_context
 from graphfeed.channels.codec import SampleMessage
 from graphfeed.channels.frames import END, LEAVE, SAMPLE, greet, pack_frame, send_parts
 from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.ops.checks import check_seconds
 
 RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 5.0
@@ -66,6 +67,7 @@ class SamplerSender:
             raise ValueError("namebook must have a receiver's address under each number, but is empty")
         if net_type != "socket":
             raise ValueError(f"net_type must be 'socket', but is {net_type!r}")
+        check_seconds("timeout", timeout)
         self.timeout = timeout
         self.addresses = dict(namebook)
         self.sockets: dict[int, socket.socket] = {}

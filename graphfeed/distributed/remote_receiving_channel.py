@@ -11,7 +11,7 @@ from graphfeed.datapipes.distributed_item_sampler import find_rank
 from graphfeed.distributed.flight import Cut
 from graphfeed.distributed.remote_executor import RemoteExecutor
 from graphfeed.loader.executors.remote_error import RemoteTraceback
-from graphfeed.ops.checks import check_count, check_seed
+from graphfeed.ops.checks import check_count, check_seconds, check_seed
 
 PREFETCH_SIZES = {"published": 4, "current": 2}
 """The defaults of the two releases of GraphLearn-for-PyTorch."""
@@ -83,6 +83,7 @@ class RemoteReceivingChannel(ChannelBase):
         for name, count in (("num_expected", num_expected), ("prefetch_size", prefetch_size)):
             if count is not None:
                 check_count(name, count, 1)
+        check_seconds("timeout", timeout)
         addresses = find_addresses(server_rank, servers)
         self._producer = find_producer(producer_id, len(addresses) if is_list else None)
         self._num_expected = num_expected

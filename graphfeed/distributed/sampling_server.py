@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from graphfeed.channels.addresses import is_loopback, join_address
+from graphfeed.channels.addresses import check_place, is_loopback, join_address, listen
 from graphfeed.channels.certificates import make_server_context
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
@@ -83,7 +83,8 @@ class SamplingServer:
 
     Raises:
         ImportError: pyarrow is not installed.
-        TypeError: `pipe` is not a pipeline.
+        OSError: The address is taken, or not one of this machine.
+        TypeError: `pipe` is not a pipeline, or another argument is of another type.
         ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
             address and there is no TLS.
 
@@ -110,6 +111,7 @@ class SamplingServer:
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
         self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
+        place = check_place(host, port)
         self._check_host(host)
         if tls is not None:
             make_server_context(*tls)
@@ -125,8 +127,12 @@ class SamplingServer:
         self.on_event: Callable[[str], None] = ignore
         """Is told in one line of each request that was refused, or failed; set it to print or log them."""
         flight = import_flight()
-        location = f"grpc{'' if tls is None else '+tls'}://{join_address(host, port)}"
-        self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
+        location = f"grpc{'' if tls is None else '+tls'}://{place}"
+        try:
+            self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
+        except import_optional("pyarrow", "a sampling server", "").ArrowException as error:
+            listen(host, port).close()  # which says what pyarrow does not
+            raise OSError(f"nobody can listen on {place}: {error}") from error
         self.port: int = self._flight.port
         self.address = join_address(host, self.port)
         self._end = weakref.finalize(self, Shutdown(self._flight))
@@ -151,6 +157,7 @@ class SamplingServer:
             port: The port; 0 takes a free one.
 
         Raises:
+            OSError: The address is taken, or not one of this machine.
             ValueError: Others could reach the address, and there is no TLS.
 
         Example:
@@ -160,6 +167,7 @@ class SamplingServer:
             ...     urllib.request.urlopen(f"http://{server.serve_health()}/health").status
             200
         """
+        check_place(host, port)
         self._check_host(host)
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
         endpoint = HealthEndpoint(self.metrics, host, port, *guard)

@@ -6,7 +6,9 @@ This is the command `graphfeed serve`.
 import argparse
 import os
 import signal
+import stat
 import sys
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -15,7 +17,9 @@ from typing import Any
 
 from graphfeed.channels.addresses import parse_address
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.flight import check_token
 from graphfeed.distributed.sampling_server import SamplingServer
+from graphfeed.loader.executors.remote_error import summarise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +50,9 @@ def run(options: Any) -> None:
     health = None if options.health_bind is None else parse_address(options.health_bind)
     tls = None
     if options.tls_cert is not None:
-        tls = Path(options.tls_cert).read_bytes(), Path(options.tls_key).read_bytes()
-    token = Path(options.token_file).read_text().strip()
-    pipe = run_path(options.pipeline).get("pipe")
-    if not isinstance(pipe, Datapipe):
-        raise ValueError(f"{options.pipeline} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
+        tls = Path(options.tls_cert).read_bytes(), read_secret(options.tls_key)
+    token = read_token(options.token_file)
+    pipe = run_pipeline(options.pipeline)
     came: list[int] = []
     # Not an Event: a signal may come while the main thread holds its lock.
     told: SimpleQueue[int] = SimpleQueue()
@@ -80,6 +82,47 @@ def run(options: Any) -> None:
             with suppress(Empty):
                 told.get(timeout=1)  # the system may give a signal to another thread, which does not wake this one
         say(f"stopped after {server.num_made} mini-batches")
+
+
+def read_secret(path: str) -> bytes:
+    """Return what is in a file; warn if others may read it, as where it is mounted so."""
+    mode = Path(path).stat().st_mode
+    if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
+        sys.stderr.write(f"graphfeed serve: others on this machine may read {path}; chmod 600 {path} prevents it\n")
+    return Path(path).read_bytes()
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return check_token(read_secret(path).decode(errors="replace").strip())
+    except ValueError as error:
+        raise ValueError(f"--token-file {path}: {error}") from error
+
+
+def run_pipeline(path: str) -> Datapipe:
+    """Run a Python file, and return the pipeline that it sets.
+
+    Raises:
+        ValueError: It can't be run, and the message shows where; or it sets no pipeline.
+    """
+    try:
+        pipe = run_path(path).get("pipe")
+    except Exception as error:
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename != path:
+            own = own.tb_next
+        if own is None and not isinstance(error, SyntaxError):
+            raise  # the file itself can't be read
+        text = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+        raise ValueError(f"{path} can't be run: {summarise(error)}\n{text}") from error
+    if not isinstance(pipe, Datapipe):
+        raise ValueError(f"{path} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
+    return pipe
 
 
 def say(event: str) -> None:

@@ -31,7 +31,7 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import check_device
-from graphfeed.ops.checks import check_count, check_seed
+from graphfeed.ops.checks import check_count, check_seconds, check_seed
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import check_thread_count
 from graphfeed.ops.random import draw_unkeyed
@@ -373,8 +373,7 @@ def check_options(
     if executor is not None and num_workers == 0:
         raise ValueError("num_workers=0 runs everything inline, but an executor was given; leave one of them out")
     check_count("prefetch_factor", prefetch_factor, 1)
-    if timeout <= 0:
-        raise ValueError(f"timeout must be more than 0 seconds, but is {timeout}")
+    check_seconds("timeout", timeout)
 
 
 def choose_seed(pipe: Datapipe, seed: int | None) -> int:

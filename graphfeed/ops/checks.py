@@ -1,6 +1,7 @@
 """Checks of arguments that several ops share. Each error names the argument, its value and what would be right."""
 
 from collections.abc import Mapping
+from numbers import Real
 from operator import index
 from typing import SupportsIndex, cast
 
@@ -8,6 +9,8 @@ import torch
 
 from graphfeed.ops.arguments import brief
 
+MOST_SECONDS = 1e8
+"""The longest wait, of three years: all of the system's functions that wait take as much."""
 ID_DTYPES = (torch.int32, torch.int64)
 NUMPY_IS_FASTER = 1 << 20
 """Up to this many ids, NumPy finds the bounds, in 0.2 ms at most.
@@ -38,6 +41,17 @@ def check_count(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, but is {brief(value)}; int(...) makes one") from error
     if count < least:
         raise ValueError(f"{name} must be {least} or more, but is {brief(count)}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raise unless a value is a number of seconds that can be waited: above 0, and not infinite."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number of seconds, but is {brief(value)}")
+    seconds = float(value)
+    if not seconds > 0:
+        raise ValueError(f"{name} must be more than 0 seconds, but is {value}")
+    if seconds > MOST_SECONDS:
+        raise ValueError(f"{name} must be {MOST_SECONDS:g} seconds or less, but is {value}")
 
 
 def check_seed(name: str, value: object) -> int:

@@ -1,5 +1,6 @@
 """Sampling servers in processes of their own, which tests kill and stop."""
 
+import os
 import re
 import signal
 import socket
@@ -67,6 +68,7 @@ def arguments(folder: object, name: str) -> list[str]:
         file.write(PIPELINE.format(name=name))
     with open(token, "w") as file:
         file.write(TOKEN + "\n")
+    os.chmod(token, 0o600)
     return ["serve", script, "--bind", "127.0.0.1:0", "--token-file", token, "--health-bind", "127.0.0.1:0"]
 
 

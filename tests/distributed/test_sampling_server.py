@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.channels.addresses import listen
 from graphfeed.distributed import SamplingServer, sampling_server
 from graphfeed.distributed.flight import import_flight, pieces_of, to_batch, write_question
 from graphfeed.ops.optional import import_optional
@@ -290,6 +291,35 @@ def test_a_pipeline_that_servers_cannot_make_is_refused_on_both_sides(pipe: gf.D
         SamplingServer(pipe, token=TOKEN)
     with pytest.raises(ValueError, match="by their index"):
         gf.DataLoader(pipe, servers=["127.0.0.1:1"], token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ({"host": None}, TypeError, "host must be a text"),
+        ({"host": ""}, ValueError, "an address must be as"),
+        ({"host": "[::1]"}, ValueError, "an address must be as"),
+        ({"port": "7"}, TypeError, "port must be a whole number"),
+        ({"port": -1}, ValueError, "port must be 0 or more, but is -1"),
+        ({"port": 70000}, ValueError, "an address must be as"),
+        ({"host": "192.0.2.1", "allow_plaintext": True}, OSError, r"nobody can listen on 192\.0\.2\.1:0: "),
+    ],
+)
+def test_where_nobody_can_listen_is_named(place: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SamplingServer(pipelines.shuffled(), token=TOKEN, **place)
+
+
+def test_a_server_of_its_own_may_listen_on_ipv6(no_leaks: None) -> None:
+    try:
+        listen("::1", 0).close()
+    except OSError:
+        pytest.skip("no IPv6")
+    with SamplingServer(pipelines.shuffled(), "::1", token=TOKEN) as server:
+        assert server.address == f"[::1]:{server.port}"
+        with pytest.raises(OSError, match=rf"nobody can listen on \[::1\]:{server.port}: .*in use"):
+            SamplingServer(pipelines.shuffled(), "::1", server.port, token=TOKEN)
+        assert len(read(pipelines.shuffled(), server)) == 9
 
 
 def test_options_are_checked() -> None:

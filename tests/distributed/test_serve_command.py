@@ -1,5 +1,7 @@
 """`graphfeed serve`: what it prints, and what it refuses."""
 
+import errno
+import os
 import signal
 from pathlib import Path
 
@@ -7,11 +9,14 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.__main__ import main
+from graphfeed.channels.addresses import listen
 from tests import pipelines
 from tests.distributed.ranks import start_program
 from tests.distributed.served import TOKEN, arguments, loader, open_call, servers
 
 pytest.importorskip("pyarrow")
+
+PIPE = "from tests import pipelines; pipe = pipelines.shuffled()"
 
 INTERRUPTED = """
 import signal, sys, threading, time
@@ -102,14 +107,62 @@ def test_the_second_signal_ends_it_at_once_while_a_client_holds_a_call_open(tmp_
         ("pipe = 3", [], "must set pipe to a pipeline of stages, but pipe is 3"),
         ("", ["--bind", "5000"], "an address must be as"),
         ("", ["--tls-cert", "nothing.pem"], "go together"),
-        ("from tests import pipelines; pipe = pipelines.shuffled()", ["--bind", "0.0.0.0:0"], "without TLS"),
+        (PIPE, ["--bind", "0.0.0.0:0"], "without TLS"),
+        (PIPE, ["--bind", "192.0.2.1:0", "--allow-plaintext"], "nobody can listen on 192.0.2.1:0: "),
+        (PIPE, ["--bind", "nowhere.invalid:5", "--allow-plaintext"], "nobody can listen on nowhere.invalid:5: "),
+        (PIPE, ["--token-file", os.devnull], f"--token-file {os.devnull}: token must be a text of printable ASCII"),
+        (PIPE, ["--token-file", "nothing"], "No such file or directory: 'nothing'"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, arguments: list[str], reason: str
 ) -> None:
-    (tmp_path / "pipeline.py").write_text(text)
-    (tmp_path / "token").write_text(TOKEN)
-    command = ["serve", str(tmp_path / "pipeline.py"), "--token-file", str(tmp_path / "token"), *arguments]
-    assert main(command) == 1
-    assert reason in capsys.readouterr().err
+    assert main(command(tmp_path, text, *arguments)) == 1
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def command(folder: Path, text: str, *arguments: str) -> list[str]:
+    """Return the command that serves a pipeline."""
+    script, token = folder / "pipeline.py", folder / "token"
+    script.write_text(text)
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    return ["serve", str(script), "--token-file", str(token), *arguments]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "line"),
+    [
+        ("x = 1\nraise ValueError('mine')", "ValueError: mine", 'pipeline.py", line 2, in <module>'),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "import no_such_module"),
+        ("import json\n\njson.loads('')", "JSONDecodeError: Expecting value", "json.loads('')"),
+        ("1 / 0", "ZeroDivisionError: division by zero", "1 / 0"),
+        ("x = = 1", "SyntaxError: invalid syntax (pipeline.py, line 1)", "x = = 1"),
+    ],
+)
+def test_a_file_that_raises_is_shown_where_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, error: str, line: str
+) -> None:
+    assert main(command(tmp_path, text)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"graphfeed serve: {tmp_path}/pipeline.py can't be run: {error}")
+    assert line in said
+    assert "runpy" not in said
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for option in ("--bind", "--health-bind"):
+            assert main(command(tmp_path, PIPE, option, address)) == 1
+            assert f"nobody can listen on {address}: [Errno {errno.EADDRINUSE}]" in capsys.readouterr().err
+
+
+def test_a_secret_that_others_may_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = command(tmp_path, "")
+    for mode in (0o640, 0o604):
+        (tmp_path / "token").chmod(mode)
+        assert main(arguments) == 1
+        assert f"others on this machine may read {tmp_path}/token; chmod 600" in capsys.readouterr().err

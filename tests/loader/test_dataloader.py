@@ -236,6 +236,7 @@ def test_explain_shows_the_plan() -> None:
         ({"executor": ThreadPoolExecutor(1), "num_workers": 0}, ValueError, "leave one of them out"),
         ({"prefetch_factor": 0}, ValueError, "prefetch_factor must be 1 or more, but is 0"),
         ({"timeout": 0}, ValueError, "timeout must be more than 0 seconds, but is 0"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be more than 0 seconds, but is nan"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.checks import bounds, check_count, check_ids, check_vector
+from graphfeed.ops.checks import bounds, check_count, check_ids, check_seconds, check_vector
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -76,3 +76,16 @@ def test_a_count_is_a_whole_number(value: object) -> None:
 def test_what_is_no_count_is_shown(value: object) -> None:
     with pytest.raises(TypeError, match=f"size must be a whole number, but is {re.escape(repr(value))}"):
         check_count("size", value, 1)
+
+
+def test_seconds_can_be_waited() -> None:
+    for seconds in (0.1, 1, np.float32(2.5), 1e8):
+        check_seconds("timeout", seconds)
+    for wrong in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="timeout must be more than 0 seconds, but is"):
+            check_seconds("timeout", wrong)
+    with pytest.raises(ValueError, match=r"timeout must be 1e\+08 seconds or less, but is inf"):
+        check_seconds("timeout", float("inf"))
+    for other in (None, "5", True):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, but is"):
+            check_seconds("timeout", other)
