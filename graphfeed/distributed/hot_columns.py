@@ -149,15 +149,15 @@ class HotColumns:
                 self._counts = torch.zeros(self._here.part.columns.total_num_nodes, dtype=torch.int64)
             self._counts.index_add_(0, take_rows(ids, away).long(), edges)
             self._needs |= needs_of(self._here.part.columns, request)
-            self._received += int(edges.sum()) * self._bytes_on_the_way()
+            self._received += int(edges.sum()) * self._bytes_received()
             if self._received < RECEIVED_TIMES * self.max_size_in_bytes:
                 return
             self._chosen = True
             counts, self._counts = self._counts, None
         self._kept = self._fetch(*self._choose(counts))
 
-    def _bytes_on_the_way(self) -> int:
-        """Return the bytes of an edge on the network, as most requests send it: a source and an id."""
+    def _bytes_received(self) -> int:
+        """Return the bytes of an edge that came, as it lies in memory here: a source and an id."""
         return self._here.part.columns.indices.itemsize + torch.int64.itemsize
 
     def _choose(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,6 +18,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import distributed
 
@@ -257,21 +258,21 @@ class Peers:
             return None  # the program failed: the process ends, so that the other ranks and the launcher notice
         sizes = [sum(message.size for message in messages) for messages in sent]
         state = STRANGER_CAME if self._meeting.sees_stranger() else int(leaving)
-        own = torch.tensor([[size, sum(sizes), state] for size in sizes])
-        others = torch.empty_like(own)
-        group.alltoall_base(others, own, [], []).wait()
-        if STRANGER_CAME in others[:, 2].tolist():
+        own = np.array([[size, sum(sizes), state] for size in sizes], dtype=np.int64)
+        others = np.empty_like(own)
+        group.alltoall_base(torch.from_numpy(others), torch.from_numpy(own), [], []).wait()
+        if STRANGER_CAME in others[:, 2]:
             raise self._meeting.two_jobs()
-        arriving, anything, leave = others[:, 0].tolist(), bool(others[:, 1].any()), others[:, 2].nonzero()[:, 0]
-        if not anything:
-            self.leaving = leave.tolist()
+        arriving, leave = others[:, 0].tolist(), np.flatnonzero(others[:, 2]).tolist()
+        if not others[:, 1].any():
+            self.leaving = leave
             return None if len(leave) == self.world_size else min(PAUSE_GROWTH * pause, PAUSES[1])
         given = join([message for messages in sent for message in messages])
         self.traffic.bytes_sent += given.size
         received = buffers.empty(sum(arriving), torch.uint8).numpy()
         group.alltoall_base(torch.from_numpy(received), torch.from_numpy(given), arriving, sizes).wait()
         self._open(received, arriving)
-        self.leaving = leave.tolist()
+        self.leaving = leave
         return PAUSES[0]
 
     def _open(self, received: Bytes, sizes: list[int]) -> None:

@@ -43,10 +43,11 @@ def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | Non
         raise ValueError(
             f"fanouts of a hop must hold 1 number, or {num_types} (one per edge type), but holds {fanouts.numel()}"
         )
-    if fanouts.numel() and int(fanouts.min()) < -1:
-        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {int(fanouts.min())}")
-    check_repeats(int(fanouts.max()), replace)
-    if fanouts.numel() > 1 and types is None:
+    counts = fanouts.tolist()
+    if min(counts) < -1:
+        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")
+    check_repeats(max(counts), replace)
+    if len(counts) > 1 and types is None:
         raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
 
 
@@ -68,7 +69,7 @@ def make_table(largest_fanout: int) -> torch.Tensor:
 
 def make_table_for(offsets: torch.Tensor, fanouts: torch.Tensor) -> torch.Tensor:
     """Return the hash table for the picks of one hop, which start at `offsets`; on a GPU each column has its own."""
-    largest = int(fanouts.max()) if fanouts.numel() else 0
+    largest = max(fanouts.tolist(), default=0)
     if on_gpu(offsets) or offsets.numel() == 1 or largest <= MAX_LOOK_BACK:
         return NO_TABLE
     return make_table(min(largest, int(offsets.diff().max())))
@@ -126,7 +127,7 @@ def sample_neighbors(
     *graph, nodes, fanout, counted = as_kernel_args(seeds, *given)
     wanted = (nodes, fanout, replace)
     module.count_neighbors(*graph, *wanted, counted)
-    positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
+    positions = buffers.empty(int(counted[-1]), torch.int64, seeds.device)
     table = make_table_for(offsets, fanouts)
     module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *as_kernel_args(seeds, table, positions))
     return Picks(offsets, positions)
