@@ -34,9 +34,12 @@ class Stored:
             self.graph = load_graph(source)
             return
         dataset = OnDiskDataset(source)
+        # Edges and rows are read piece by piece, so that they may be larger than memory.
         for entry in dataset.yaml_data.get("feature_data") or ():
-            entry["in_memory"] = False  # each row is read once
-        dataset.load()
+            entry["in_memory"] = False
+        topology = dataset.yaml_data.get("graph_topology") or {}
+        dataset.yaml_data["graph_topology"] = {**topology, "in_memory": False}
+        dataset.load(tasks=[])
         if dataset.graph is None:
             raise ValueError(f"the data set in {source} has no graph")
         self.graph, self.feature = dataset.graph, dataset.feature

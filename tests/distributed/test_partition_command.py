@@ -8,6 +8,8 @@ import torch
 import graphfeed as gf
 from graphfeed.__main__ import main
 from graphfeed.distributed import assign_nodes, open_part, report_partition
+from graphfeed.distributed.partition_command import Stored
+from graphfeed.storage.memory.mapped_file import find_places
 from tests.digests import assert_same
 from tests.distributed import graphs
 
@@ -55,6 +57,18 @@ def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
     assert partition(folder, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
     found = open_part(tmp_path / "parts", 1).features.read("node", None, "feat")
     assert found.tolist() == [[6, 7], [8, 9], [10, 11]]
+
+
+@pytest.mark.parametrize("topology", ["", "graph_topology: {in_memory: true}\n"])
+def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, topology: str) -> None:
+    (tmp_path / "metadata.yaml").write_text(METADATA + topology)
+    (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
+    np.save(tmp_path / "feat.npy", np.zeros((6, 2)))
+    for _ in range(2):  # once the files were prepared, too
+        stored = Stored(tmp_path)
+        assert None not in find_places([stored.graph.csc_indptr, stored.graph.indices])
+        assert stored.feature is not None
+        assert isinstance(stored.feature["node", None, "feat"], gf.DiskBasedFeature)
 
 
 def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
