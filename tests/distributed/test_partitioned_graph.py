@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedGraph, cut_graph
+from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import matrix
 from tests.distributed.equal_pipelines import ALL
+from tests.distributed.joint import in_threads
 from tests.distributed.ranks import run_ranks
 
 
@@ -121,6 +122,21 @@ def test_a_mini_batch_takes_an_exchange_per_hop_and_one_more_and_few_bytes(tmp_p
     assert [(rank["batches"], rank["exchanges"]) for rank in found] == [(4, 4 * (2 + 1))] * 2
     sent, least = (sum(rank[name] for rank in found) for name in ("sent", "least"))
     assert least <= sent <= 1.1 * least
+
+
+@pytest.mark.slow
+def test_ids_of_edges_may_be_of_any_size() -> None:
+    """One rank's ids fit into int32, in which they are sent; the other's don't."""
+    ends = torch.arange(8)
+    whole = gf.from_coo((ends.flip(0), ends), num_nodes=8)
+    whole.add_edge_attribute("_ORIGINAL_EDGE_ID", ends + (ends % 2 << 40))
+    wanted = whole.sample_neighbors(ends, torch.tensor([-1]), key=0)
+
+    def work(rank: int, peers: Peers) -> None:
+        graph = PartitionedGraph(cut_graph(whole, ends % 2, rank), peers)
+        assert_same(graph.sample_neighbors(ends, torch.tensor([-1]), key=0), wanted)
+
+    in_threads(2, work, share_memory=False)
 
 
 @pytest.mark.slow
