@@ -24,6 +24,8 @@ BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SHARE_OF_ONE = 0.8
 """What a core is to do in two processes of what one process alone does on its core."""
 SHARE_OF_FLIGHT = 0.8
+STREAM_SIZES = (500_000, 8_000_000)
+"""The bytes of the mini-batches that are streamed."""
 TIMES_LEAST = 1.1
 WAIT_SECONDS = 1800
 ROUNDS = 9
@@ -37,7 +39,7 @@ def report(scale: Scale) -> Iterator[str]:
     yield render(f"{title}; ratio to one process alone, a core", throughput(found))
     yield render(f"{title}: what is sent for a mini-batch", traffic(found))
     yield render(f"{title}: rows of features that are read for a mini-batch", rows_read(found))
-    yield render("distributed: mini-batches of 8 MB of a sampling server; ratio to Flight's own stream", stream(scale))
+    yield render("distributed: mini-batches of a sampling server; ratio to Flight's own stream of them", stream(scale))
 
 
 def run_ranks(scale: Scale) -> dict[str, Any]:
@@ -110,10 +112,12 @@ def rows_read(found: dict[str, Any]) -> list[Row]:
 
 
 def stream(scale: Scale) -> list[Row]:
-    """Return the rates of Flight and of a sampling server."""
-    rates = stream_rates(min(8_000_000, scale.largest_message), scale.repeats)
-    share = rates[SERVER].over(rates[FLIGHT])
-    return [
-        Row("Flight, one stream", "GB/s", rates[FLIGHT], 1.0),
-        Row("SamplingServer", "GB/s", rates[SERVER], share, Goal(share, SHARE_OF_FLIGHT, at_least=True)),
-    ]
+    """Return the rates of Flight and of a sampling server, for mini-batches of each size."""
+    rows = []
+    for size in sorted({min(size, scale.largest_message) for size in STREAM_SIZES}):
+        rates = stream_rates(size, scale.repeats)
+        share = rates[SERVER].over(rates[FLIGHT])
+        goal = Goal(share, SHARE_OF_FLIGHT, at_least=True)
+        rows.append(Row(f"Flight, one stream, {size / 1e6:g} MB", "GB/s", rates[FLIGHT], 1.0))
+        rows.append(Row(f"SamplingServer, {size / 1e6:g} MB", "GB/s", rates[SERVER], share, goal))
+    return rows

@@ -17,8 +17,8 @@ from graphfeed.distributed import SamplingServer
 from graphfeed.distributed.flight import MADE, import_flight, to_batch
 
 TENSORS = 20
-STREAMED = 20
-"""Mini-batches taken in one round."""
+MOST_STREAMED, ROUND_BYTES = 160, 160_000_000
+"""How many mini-batches are taken in one round, and how many bytes, at most."""
 TOKEN = "benchmark"
 SERVE = "import sys; from benchmarks import stream; stream.serve(sys.argv[1], int(sys.argv[2]))"
 """Not as the main module, by whose name the pipeline would be another one than the reader's."""
@@ -41,9 +41,14 @@ class Attacher(gf.Transform):
         return replace(minibatch, node_features=make_tensors(self.size))
 
 
+def count(size: int) -> int:
+    """Return how many mini-batches of so many bytes are taken in one round."""
+    return min(MOST_STREAMED, ROUND_BYTES // size)
+
+
 def make_pipe(size: int) -> gf.Datapipe:
     """Return a pipeline whose mini-batches cost nothing to make."""
-    items = gf.ItemSet(torch.arange(STREAMED), names="seeds")
+    items = gf.ItemSet(torch.arange(count(size)), names="seeds")
     return Attacher(gf.ItemSampler(items, batch_size=1), size)
 
 
@@ -67,7 +72,7 @@ def stream_rates(size: int, rounds: int) -> dict[str, Times]:
                 pass
 
         times = in_turn({FLIGHT: read_plain, SERVER: read_server}, rounds, time.perf_counter)
-    total = STREAMED * size / 1e9
+    total = count(size) * size / 1e9
     return {name: Times([total / seconds for seconds in single.values]) for name, single in times.items()}
 
 
@@ -96,7 +101,7 @@ def serve(what: str, size: int) -> None:
     batch = to_batch(MADE, next(iter(make_pipe(size))))
 
     def do_get(_: Any, context: Any, ticket: Any) -> Any:  # noqa: ARG001
-        return flight.GeneratorStream(batch.schema, iter([batch] * STREAMED))
+        return flight.GeneratorStream(batch.schema, iter([batch] * count(size)))
 
     with type("PlainServer", (flight.FlightServerBase,), {"do_get": do_get})("grpc://127.0.0.1:0") as plain:
         print(plain.port, flush=True)

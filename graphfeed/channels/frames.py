@@ -8,6 +8,7 @@ import ssl
 import struct
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import TypeAlias
 
 import torch
 
@@ -25,6 +26,8 @@ LARGEST_BYTES = 1 << 34
 """The largest sample; a peer that announces more is not a sender of this library."""
 MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 60
 """What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
+Row: TypeAlias = tuple[str, torch.dtype, tuple[int, ...], int]
+"""What a header says of a tensor: its name, its dtype, its shape, and its size in bytes."""
 
 
 class Greeting:
@@ -182,7 +185,7 @@ def allocate(header: bytes, size: int) -> SampleMessage:
     return {name: empty(shape, dtype) for name, dtype, shape, _ in table}
 
 
-def read_table(header: bytes) -> list[tuple[str, torch.dtype, tuple[int, ...], int]]:
+def read_table(header: bytes) -> list[Row]:
     """Return the name, the dtype, the shape and the size in bytes of each tensor that a header describes.
 
     Raises:

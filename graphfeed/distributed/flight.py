@@ -1,27 +1,30 @@
 """What a sampling server and its readers say to each other over Arrow Flight.
 
-A reader asks for one mini-batch at a time, by a ticket in JSON: the fingerprint of the stages that make it, the seed,
-the epoch and the index. The answer is a record batch, whose one column has the tensors as its buffers. A reader without
-the pipeline first asks which mini-batches there are. Nothing is pickled.
+A reader asks for one mini-batch at a time, by a ticket in JSON: a line with the fingerprint of the stages that make it,
+and one with the seed, the epoch and the index. The answer is a record batch, whose one column has the tensors as its
+buffers. A reader without the pipeline first asks which mini-batches there are. Nothing is pickled.
 """
 
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
+import torch
 
-from graphfeed.channels.codec import pack_tensors
-from graphfeed.channels.frames import read_table
+from graphfeed.channels.codec import DTYPE_NAMES
+from graphfeed.channels.frames import LARGEST_HEADER, Row, read_table
 from graphfeed.datapipes.datapipe import Datapipe, Ranked
 from graphfeed.datapipes.pipeline.traverse import traverse
 from graphfeed.distributed.minibatch_codec import pack_minibatch, unpack_minibatch
 from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.buffers import POOL
+from graphfeed.ops.buffers import NUMPY_DTYPES, POOL, as_bytes
 from graphfeed.ops.optional import import_optional
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
 from graphfeed.storage.memory.shared import from_bytes
 
 MADE, REFUSED, FAILED = "made", "refused", "failed"
@@ -42,7 +45,12 @@ OTHER_FORMAT = (
 COLUMN = "minibatch"
 EMPTY_ROW = bytes(16)
 """The one row of the column: Arrow's view of no bytes."""
+EMPTY_LINE = bytes(ALIGNMENT)
 NOTHING = np.empty(0, dtype=np.uint8)
+
+SMALL_BYTES, LARGE_BYTES = 1 << 15, 1 << 20
+"""Received tensors below the first size share a block of memory; so do those from there to the second, and larger ones
+have their own."""
 
 LARGEST_TICKET = 1 << 20
 """How many bytes a ticket may have; those of large pipelines have a few thousand."""
@@ -80,6 +88,11 @@ class Cut:
     rank: list[int] | None
     """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
 
+    @cached_property
+    def text(self) -> bytes:
+        """The fields in JSON, which is one line."""
+        return json.dumps(asdict(self)).encode()
+
 
 def describe_cut(pipe: Datapipe) -> Cut:
     """Return what says which stages a pipeline has."""
@@ -90,27 +103,41 @@ def describe_cut(pipe: Datapipe) -> Cut:
 
 
 def write_ticket(cut: Cut, task: tuple[int, int, int]) -> bytes:
-    """Return the ticket for the mini-batch with a seed, an epoch and an index."""
-    return json.dumps({**vars(cut), "task": task}).encode()
+    """Return the ticket for the mini-batch with a seed, an epoch and an index: a line for the cut and one for them."""
+    return b"%b\n[%d, %d, %d]" % (cut.text, *task)
 
 
-def read_ticket(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
-    """Return what a ticket asks for.
+def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int]]:
+    """Return the text of the cut that a ticket names, for `read_cut`, and the mini-batch that it asks for.
 
     Raises:
         ValueError: It is no ticket.
     """
     if len(ticket) > LARGEST_TICKET:
         raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
+    text, _, task = ticket.rpartition(b"\n")
     try:
-        fields = json.loads(ticket)
-        seed, epoch, index = fields.pop("task")
-        cut = Cut(**fields)
-        if not are_counts([abs(seed), epoch, index]) or not is_cut(cut):
-            raise TypeError("a field has another type, or is out of range")
-        return cut, (seed, epoch, index)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        seed, epoch, index = json.loads(task)
+        if not are_counts([abs(seed), epoch, index]):
+            raise TypeError("a number is none, or is out of range")
+    except (RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
+    return text, (seed, epoch, index)
+
+
+def read_cut(text: bytes) -> Cut:
+    """Return the cut that a ticket names.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        cut = Cut(**json.loads(text))
+        if not is_cut(cut):
+            raise TypeError("a field has another type, or is out of range")
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a ticket for a mini-batch: {text[:80]!r}") from error
+    return cut
 
 
 def write_question(place: tuple[int, int]) -> bytes:
@@ -178,41 +205,66 @@ def are_counts(values: list[Any]) -> bool:
 def to_batch(kind: str, value: Any) -> Any:
     """Return an answer as a record batch, which is sent straight from the tensors' memory.
 
-    It has one column, whose buffers are a head, a table of the tensors, and the tensors. A column for each tensor would
-    take both sides several times as long. The one row is empty: a record batch without rows is not sent.
+    It has one column, whose buffers are a head, a table of the tensors, and the tensors, small ones first. A column for
+    each tensor would take both sides several times as long. Each buffer takes up whole cache lines of what is sent, so
+    that a reader copies many at once. The one row is empty: a record batch without rows is not sent.
+
+    Raises:
+        TypeError: There is something in the value that can't be sent; the message names the place.
+        ValueError: All but the tensors takes more than `LARGEST_HEADER` bytes, which no reader takes.
     """
     arrow = import_optional("pyarrow", "a sampling server", "")
     tree, tensors = pack_minibatch(value)
-    table, parts = pack_tensors(tensors)
-    head = json.dumps([FORMAT, kind, tree]).encode()
+    rows = sorted(tensors.items(), key=lambda row: class_of(row[1].nbytes))
+    head = fill_lines(json.dumps([FORMAT, kind, tree]))
+    table = fill_lines(json.dumps([(name, DTYPE_NAMES[tensor.dtype], tensor.shape) for name, tensor in rows]))
+    if len(head) + len(table) > LARGEST_HEADER:
+        raise ValueError(
+            f"all but the tensors of a mini-batch may take {LARGEST_HEADER} bytes as JSON, but takes "
+            f"{len(head) + len(table)}; make tensors of its lists"
+        )
+    buffers = [None, *map(arrow.py_buffer, (EMPTY_ROW, head, table))]
+    for _, tensor in rows:
+        part = arrow.py_buffer(as_bytes(tensor if tensor.is_cpu else tensor.cpu()))
+        buffers.append(part)
+        # Arrow itself goes on at the next multiple of 8 bytes.
+        if gap := -part.size & (ALIGNMENT - 8):
+            buffers.append(arrow.py_buffer(EMPTY_LINE[:gap]))
     views = arrow.binary_view()
-    column = arrow.Array.from_buffers(views, 1, [None, *map(arrow.py_buffer, (EMPTY_ROW, head, table, *parts))])
+    column = arrow.Array.from_buffers(views, 1, buffers)
     return arrow.RecordBatch.from_arrays([column], schema=arrow.schema([(COLUMN, views)]))
+
+
+def class_of(size: int) -> int:
+    """Return which tensors one of so many bytes shares a block of memory with: 0 or 1, or 2 for none."""
+    return (size >= SMALL_BYTES) + (size >= LARGE_BYTES)
+
+
+def fill_lines(text: str) -> bytes:
+    """Return JSON that takes up whole cache lines."""
+    return text.ljust(align(len(text))).encode()
 
 
 def from_batch(batch: Any) -> tuple[str, Any]:
     """Return the kind of an answer, and its value, whose tensors are this process's own.
 
     Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
+    A tensor that is kept keeps the block that it is in: see `copy_tensors`.
 
     Raises:
         ValueError: It is no answer of a sampling server, or one of another release.
     """
-    head, table, *parts = pieces_of(batch)
+    head, table, memory = open_body(batch)
     try:
-        version, kind, tree = json.loads(head.tobytes())
+        version, kind, tree = json.loads(head)
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError("what came is no answer of a sampling server") from error
     if version != FORMAT:
         raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
-    rows = read_table(table.tobytes())
-    if [size for *_, size in rows] != [part.size for part in parts]:
+    rows = read_table(table)
+    if sum(align(size) for *_, size in rows) != memory.size:
         raise ValueError("what came is no answer of a sampling server: its tensors have other sizes than it says")
-    tensors = {
-        name: from_bytes(copy_pooled(part), dtype, shape)
-        for (name, dtype, shape, _), part in zip(rows, parts, strict=True)
-    }
-    value = unpack_minibatch(tree, tensors)
+    value = unpack_minibatch(tree, copy_tensors(rows, memory))
     if not is_answer(kind, value):
         raise ValueError(f"what came is no answer of a sampling server: it says that a mini-batch was {brief(kind)}")
     return kind, value
@@ -228,28 +280,72 @@ def is_answer(kind: Any, value: Any) -> bool:
     return bool(kind == MADE)
 
 
-def pieces_of(batch: Any) -> list[Bytes]:
-    """Return the buffers of an answer, where they lie: the head, the table, and the tensors.
+def open_body(batch: Any) -> tuple[bytes, bytes, Bytes]:
+    """Return the head and the table of an answer, and the memory with its tensors, where it lies.
+
+    No place or size is taken from the message: what is returned lies within what came.
 
     Raises:
         ValueError: It is no answer of a sampling server, or one of another release.
     """
     if batch is None:
         raise ValueError("what came is no answer of a sampling server: it has no data")
-    if b"tensors" in (batch.schema.metadata or {}):
+    check_schema(batch.schema)
+    buffers = batch.column(0).buffers()[2:]
+    if len(buffers) < 2:
+        raise ValueError(f"what came is no answer of a sampling server: it has {len(buffers)} buffers")
+    head, table = buffers[:2]
+    body = table.parent
+    if body is None or head.parent is None:
+        raise ValueError("what came is no answer of a sampling server: its buffers lie apart, as if it were compressed")
+    if head.size + table.size > LARGEST_HEADER:
+        raise ValueError(
+            f"what came is no answer of a sampling server: its head has {head.size} bytes and its table {table.size}, "
+            f"together more than {LARGEST_HEADER}"
+        )
+    memory = np.frombuffer(body, np.uint8)[table.address + table.size - body.address :] if body.size else NOTHING
+    return head.to_pybytes(), table.to_pybytes(), memory
+
+
+def check_schema(schema: Any) -> None:
+    """Refuse what has other columns than an answer of this format, such as dictionaries, of which any number may come.
+
+    Raises:
+        ValueError: It is no answer of a sampling server, or one of another release.
+    """
+    if b"tensors" in (schema.metadata or {}):
         raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
-    columns = batch.columns
-    if len(columns) != 1 or str(columns[0].type) != "binary_view":
-        names = brief(batch.schema.names)
-        raise ValueError(f"what came is no answer of a sampling server: its columns are {names}")
-    pieces = columns[0].buffers()[2:]
-    if len(pieces) < 2:
-        raise ValueError(f"what came is no answer of a sampling server: it has {len(pieces)} buffers")
-    return [np.frombuffer(piece, np.uint8) if piece else NOTHING for piece in pieces]
+    if [str(kind) for kind in schema.types[:2]] != ["binary_view"]:
+        raise ValueError(f"what came is no answer of a sampling server: its columns are {brief(schema.names)}")
 
 
-def copy_pooled(data: Bytes) -> Bytes:
-    """Return a copy of bytes in pooled memory."""
-    memory: Bytes = POOL.empty(data.size, np.uint8)
-    memory[:] = data
-    return memory
+def copy_tensors(rows: list[Row], memory: Bytes) -> dict[str, torch.Tensor]:
+    """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came.
+
+    Those of less than 32 kB share a block of memory, those of less than 1 MB another, and larger ones have their own:
+    a block for each would take longer than the copy. So a tensor that is kept keeps at most those of its mini-batch
+    that are about as large: kept labels of some kB do not keep the features.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    start = 0
+    for which, together in groupby(rows, lambda row: class_of(row[3])):
+        for some in [list(together)] if which < class_of(LARGE_BYTES) else [[row] for row in together]:
+            places = list(accumulate((align(size) for *_, size in some), initial=0))
+            block = copy_aligned(memory[start : start + places[-1]])
+            for (name, dtype, shape, size), place in zip(some, places, strict=False):
+                known = NUMPY_DTYPES.get(dtype)
+                if known is not None and size:
+                    tensors[name] = torch.from_numpy(np.ndarray(shape, known, block, place))
+                else:
+                    tensors[name] = from_bytes(block[place : place + size], dtype, shape)
+            start += places[-1]
+    return tensors
+
+
+def copy_aligned(data: Bytes) -> Bytes:
+    """Return a copy of bytes in pooled memory, which begins at a multiple of a cache line."""
+    memory: Bytes = POOL.empty(data.size + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    copy = memory[start : start + data.size]
+    copy[:] = data
+    return copy

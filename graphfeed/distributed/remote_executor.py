@@ -16,6 +16,7 @@ from graphfeed.distributed.flight import (
     FORMAT_HEADER,
     REFUSED,
     Cut,
+    check_schema,
     check_token,
     describe_cut,
     from_batch,
@@ -34,6 +35,8 @@ REST_TIMES = 4.0
 """How many times as long as it was waited for a server rests at least, so that waiting takes a fifth of the time."""
 PLAINTEXT = "grpc://"
 """What the address of a server begins with that may be sent the token without TLS."""
+UNCOMPRESSED = [("grpc.compression_enabled_algorithms_bitset", 1)]
+"""Lets gRPC refuse compressed answers, 1 MB of which would take up 2 GB; servers send none."""
 MADE_CLIENTS: set[int] = set()
 """The processes that have connected to a server; a forked process finds its parent in it."""
 
@@ -73,7 +76,9 @@ class RemoteServer:
         flight = self.flight
         options = flight.FlightCallOptions(timeout=self.timeout, headers=self.headers)
         try:
-            return from_batch(self.connect().do_get(flight.Ticket(ticket), options).read_chunk().data)
+            reader = self.connect().do_get(flight.Ticket(ticket), options)
+            check_schema(reader.schema)
+            return from_batch(reader.read_chunk().data)
         except flight.FlightUnauthenticatedError as error:
             raise PermissionError(f"the sampling server {self.address} does not accept the token") from error
         except flight.FlightTimedOutError as error:
@@ -83,7 +88,8 @@ class RemoteServer:
             asked = "without TLS" if self.tls_root_certs is None else "over TLS"
             raise LostServerError(f"{text} (asked {asked})") from error
         except (ValueError, self.arrow.ArrowException) as error:
-            raise ValueError(f"the answer of the sampling server {self.address} can't be read: {error}") from error
+            text = str(error).partition(". gRPC client debug context")[0]
+            raise ValueError(f"the answer of the sampling server {self.address} can't be read: {text}") from error
 
     def connect(self) -> Any:
         """Return the client of this process.
@@ -104,8 +110,11 @@ class RemoteServer:
                 self.client = self.flight.FlightClient(
                     f"{scheme}://{self.address}",
                     tls_root_certs=self.tls_root_certs,
-                    # Without it, a machine that is gone is noticed after 20 seconds.
-                    generic_options=[("grpc.min_reconnect_backoff_ms", milliseconds)],
+                    generic_options=[
+                        # Without it, a machine that is gone is noticed after 20 seconds.
+                        ("grpc.min_reconnect_backoff_ms", milliseconds),
+                        *UNCOMPRESSED,
+                    ],
                 )
             return self.client
 

@@ -29,6 +29,7 @@ from graphfeed.distributed.flight import (
     describe_cut,
     import_flight,
     pack_cuts,
+    read_cut,
     read_question,
     read_ticket,
     to_batch,
@@ -52,6 +53,8 @@ STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""
 MOST_WAITING = 1000
 """How many requests may wait until others are made; each of them takes up a thread."""
+MOST_FOUND = 64
+"""The stages of how many cuts are found without reading their fingerprints anew."""
 LONGEST_EVENT = 1000
 """How many characters of an event are told; texts of readers may be in it."""
 
@@ -67,6 +70,9 @@ class SamplingServer:
     The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
     token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
     memory than they send. Put it on a network that you trust, or behind a proxy that limits the size of requests.
+
+    Readers copy only what came, and refuse answers compressed by gRPC before they are inflated. Those compressed by
+    Arrow they refuse afterwards, as pyarrow inflates them unasked. So readers should know their servers, by TLS.
 
     It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
     Python hold it; for these, start a server for each core. Needs pyarrow: `pip install 'graphfeed[serve]'`.
@@ -117,6 +123,7 @@ class SamplingServer:
             make_server_context(*tls)
         self._expected = f"Bearer {check_token(token)}".encode()
         self._sides = find_sides(pipe)
+        self._found: dict[bytes, WorkerTask] = {}
         cores = available_cores() if num_workers is None else num_workers
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
@@ -203,7 +210,7 @@ class SamplingServer:
                 if ticket.startswith(ABOUT):
                     return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
                 cut, task = read_ticket(ticket)
-                work = self._find(cut)
+                work = self._found.get(cut) or self._find(cut)
             except ValueError as error:
                 self.note("refused", str(error))
                 return to_batch(REFUSED, str(error))
@@ -269,7 +276,16 @@ class SamplingServer:
         ranked = [side if side[0].rank is None else of_rank(*side, place) for side in self._sides]
         return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
 
-    def _find(self, cut: Cut) -> WorkerTask:
+    def _find(self, text: bytes) -> WorkerTask:
+        cut = read_cut(text)
+        work = self._choose(cut)
+        # Readers ask for many mini-batches of the same cut.
+        if len(self._found) >= MOST_FOUND:
+            self._found.clear()
+        self._found[text] = work
+        return work
+
+    def _choose(self, cut: Cut) -> WorkerTask:
         differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
         equal = [side for side, difference in zip(self._sides, differences, strict=True) if difference is None]
         if not equal:

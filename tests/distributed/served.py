@@ -1,5 +1,6 @@
 """Sampling servers in processes of their own, which tests kill and stop."""
 
+import gzip
 import os
 import re
 import signal
@@ -7,9 +8,11 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,12 +132,18 @@ def make_certificate(folder: Path, names: str = "DNS:localhost,IP:127.0.0.1") ->
     return certificate.read_bytes(), key.read_bytes()
 
 
+def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
+    """Return a frame of HTTP/2."""
+    return struct.pack(">I", len(content))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + content
+
+
+def header(name: bytes, value: bytes) -> bytes:
+    """Return a header of HTTP/2."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
 def open_call(port: int) -> socket.socket:
     """Begin a request without a token that never says what it asks for; return its connection."""
-
-    def frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
-        return struct.pack(">I", len(content))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + content
-
     headers = {
         b":method": b"POST",
         b":scheme": b"http",
@@ -143,14 +152,41 @@ def open_call(port: int) -> socket.socket:
         b"te": b"trailers",
         b"content-type": b"application/grpc",
     }
-    listed = b"".join(
-        b"\0" + bytes([len(part[0])]) + part[0] + bytes([len(part[1])]) + part[1] for part in headers.items()
-    )
+    listed = b"".join(header(*part) for part in headers.items())
     sock = socket.create_connection(("127.0.0.1", port), timeout=10)
     sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 4, 1, listed))
     assert sock.recv(9)[3:4] == b"\4", "no settings came"
     time.sleep(0.5)  # until it has read the rest
     return sock
+
+
+@contextmanager
+def compressing_server(coding: str) -> Iterator[str]:
+    """Answer the first request as gRPC does, in a thread, with one message of 60 MB that is compressed to 60 kB."""
+    small = zlib.compress(bytes(60 << 20)) if coding == "deflate" else gzip.compress(bytes(60 << 20))
+    message = b"\1" + struct.pack(">I", len(small)) + small
+    answer = b"\x88" + header(b"content-type", b"application/grpc") + header(b"grpc-encoding", coding.encode())
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as sent, suppress(ConnectionError):
+            connection.sendall(frame(4, 0, 0, b"") + frame(4, 1, 0, b""))
+            sent.read(24)
+            while len(start := sent.read(9)) == 9:
+                sent.read(int.from_bytes(start[:3], "big"))
+                if start[3] == 1:
+                    stream = int.from_bytes(start[5:], "big")
+                    connection.sendall(frame(1, 4, stream, answer))
+                    for place in range(0, len(message), 1 << 14):
+                        connection.sendall(frame(0, 0, stream, message[place : place + (1 << 14)]))
+                    connection.sendall(frame(1, 5, stream, header(b"grpc-status", b"0")))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def loader(

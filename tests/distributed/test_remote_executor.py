@@ -17,7 +17,7 @@ from graphfeed.distributed.flight import MADE, Cut
 from graphfeed.distributed.remote_executor import LostServerError, RemoteExecutor
 from tests import pipelines
 from tests.digests import digest, digests
-from tests.distributed.served import TOKEN, forked_servers, loader, servers
+from tests.distributed.served import TOKEN, compressing_server, forked_servers, loader, servers
 from tests.scripts import run_body
 
 pytest.importorskip("pyarrow")
@@ -175,6 +175,12 @@ def test_closing_waits_for_no_server_that_hangs() -> None:
             executor.shutdown(cancel_futures=True)
         assert time.monotonic() - begin < 10
     assert isinstance(future.exception(30), ConnectionError)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_compressed_answer_is_refused_before_it_takes_up_memory(coding: str) -> None:
+    with compressing_server(coding) as address, pytest.raises(ValueError, match=f"algorithm '{coding}' is disabled"):
+        RemoteExecutor([address], TOKEN, None, 1, 20.0).ask(b"any ticket", "a mini-batch")
 
 
 def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
