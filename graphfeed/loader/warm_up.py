@@ -43,7 +43,9 @@ GRAPH_DTYPES: tuple[Dtypes, ...] = (
     (torch.int64, torch.int64, torch.int64),
 )
 """Of `csc_indptr`, of ids and of edge types, as `from_coo` and data sets on disk make them. `from_coo` stores more than
-256 edge types as int32; a data set whose dtypes are not cast has int64."""
+256 edge types as int32; a data set whose dtypes are not cast has int64. One whose dtypes are cast
+has int16 for more than 256 edge types, with int32 ids. Its kernels are compiled at their first call: such graphs are
+rare, and `typed_sample_hops` alone takes half a minute."""
 NODES, EDGES, SEEDS = 64, 8192, 16
 HUB_EDGES = 2048
 """In-edges of node 0: so many that it is worth an index, and few enough for all of them to have one."""
@@ -176,6 +178,8 @@ def pipelines(seeds: ItemSampler, graph: FusedCSCSamplingGraph) -> Iterator[Data
         times: dict[str, Any] = {f"{owner}_timestamp_attr_name": "time" for owner in owners}
         yield seeds.temporal_sample_neighbor(graph, fanouts, **times)
         yield seeds.temporal_sample_layer_neighbor(graph, fanouts, **times)
+        if graph.node_type_to_id is None:  # with types, `call_hops_in_time` calls the same kernels
+            yield seeds.temporal_sample_neighbor(graph, fanouts, prob_name="weight", disjoint=True, **times)
     yield seeds.temporal_sample_neighbor(graph, fanouts, edge_timestamp_attr_name="time", strategy="latest")
 
 

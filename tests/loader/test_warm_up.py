@@ -32,6 +32,9 @@ with watch_kernels(lambda kernel: later.append([name, *kernel])):
     for name, build in golden_pipelines.ALL.items():
         for minibatch in build() if "int32" not in name else ():
             pass
+    for name in ("node", "edge"):
+        times = {f"{name}_timestamp_attr_name": "time", "prob_name": "weight", "disjoint": True}
+        list(golden_pipelines.nodes().temporal_sample_neighbor(golden_pipelines.untyped(), [3, 2], **times))
 print(json.dumps({"unused": unused, "later": later}))
 """
 WARM_UP = """
