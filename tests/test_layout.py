@@ -78,6 +78,7 @@ PARTS_OF_KERNELS = {
     "jit.py",
     "kernel_cache.py",
     "launch.py",
+    "parts.py",
     "pick.py",
     "weighted_picks.py",
     "source.py",

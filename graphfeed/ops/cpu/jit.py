@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from graphfeed.ops.cpu import interpreted
 from graphfeed.ops.cpu.kernel_cache import keep
+from graphfeed.ops.cpu.parts import OPTIONS, Part
 
 SETTINGS: Any = numba.config
 INTERPRETED = bool(SETTINGS.DISABLE_JIT)
@@ -28,18 +29,18 @@ neighbour sampling takes 1.36 times as long (ogbn-products shaped graph).
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile at the first call, keep the machine code on disk, and release the interpreter lock while it runs."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(**OPTIONS)(function)
     return interpreted.kernel(function) if INTERPRETED else keep(compiled)
 
 
 def device_function(function: Callable[..., Any]) -> Any:
-    """Compile a part that kernels call; LLVM may inline it."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    """Compile a part that kernels alone can call; LLVM may inline it."""
+    return function if INTERPRETED else Part(function)
 
 
 def always_inline(function: Callable[..., Any]) -> Any:
     """Compile a part that is always inlined into its callers, for the inside of hot loops."""
-    return numba.njit(nogil=True, error_model="numpy", inline="always")(function)
+    return numba.njit(**OPTIONS, inline="always")(function)
 
 
 def instruction(generator: Callable[..., Any]) -> Any:

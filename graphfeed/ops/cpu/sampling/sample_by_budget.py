@@ -103,7 +103,8 @@ def draw_from(group, scores, count, state, out, at):
     """Write `count` distinct ones of a group, one after the other by weight; the sums are kept in a Fenwick tree."""
     size = group.size
     if count == size:
-        out[at : at + count] = group
+        for number in range(count):
+            out[at + number] = group[number]
         return
     shift = choose_shift(group, scores)
     sums = np.zeros(size + 1, np.int64)

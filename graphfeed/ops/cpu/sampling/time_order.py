@@ -41,8 +41,9 @@ def sort_by_time(indptr, times, types, order, rising):
             high = run_end(types, low, end)
             if high - low > MAX_INSERTION_SORT:
                 # Merge sort is stable: edges of equal times keep the order of their places.
-                order[low:high] = np.argsort(times[low:high], kind="mergesort") + (low - start)
+                ranks = np.argsort(times[low:high], kind="mergesort")
                 for place in range(low, high):
+                    order[place] = ranks[place - low] + low - start
                     rising[place] = times[start + order[place]]
             else:
                 for edge in range(low, high):

@@ -32,12 +32,13 @@ def open_timed_columns(indptr, first_ids, hop, out):
     column_starts, room = open_typed_columns(indptr, first_ids, hop, out)
     for kind in range(first_ids.size - 1 if room else 0):
         first, low, high = out.firsts[kind], column_starts[kind], column_starts[kind + 1]
-        out.limits[low:high] = out.times[first : first + high - low]
+        for column in range(low, high):
+            out.limits[column] = out.times[first + column - low]
         for column in range(low, high if out.windows.size > 0 else low):
             out.window_starts[column] = window_start(out.limits[column], out.windows[first + column - low])
     if room:
-        columns = column_starts[first_ids.size - 1]
-        out.bases[:columns] = out.starts[:columns]
+        for column in range(column_starts[first_ids.size - 1]):
+            out.bases[column] = out.starts[column]
     return column_starts, room
 
 
