@@ -75,8 +75,11 @@ def choose_token(token: str | None, host: str) -> bytes:
     """Return the given token, or else the environment's; without one, only loopback addresses are allowed.
 
     Raises:
+        TypeError: The token is no text.
         ValueError: There is no token, and the host is not a loopback address.
     """
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a text, but is a {type(token).__name__}")
     token = token if token is not None else os.environ.get(TOKEN_VARIABLE, "")
     if not token and not is_loopback(host):
         raise ValueError(

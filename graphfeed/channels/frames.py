@@ -6,6 +6,7 @@ import secrets
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import TypeAlias
@@ -24,6 +25,8 @@ SAMPLE, END, LEAVE = range(3)
 LARGEST_HEADER = 1 << 24
 LARGEST_BYTES = 1 << 34
 """The largest sample; a peer that announces more is not a sender of this library."""
+BYTES_AT_ONCE = 1 << 24
+"""How much is read of a frame until others have their turn, as a fast sender never lets its socket run dry."""
 MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 60
 """What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
 Row: TypeAlias = tuple[str, torch.dtype, tuple[int, ...], int]
@@ -78,10 +81,20 @@ class Greeting:
 
 
 def greet(sock: socket.socket, token: bytes, *, listens: bool) -> bool:
-    """Greet the other side of a socket that waits; return whether it has proved that it knows the token."""
+    """Greet the other side of a socket that waits; return whether it has proved that it knows the token.
+
+    All of it takes no longer than the socket's time limit, also if the other side sends a byte at a time.
+
+    Raises:
+        Closed: The other side has gone.
+        TimeoutError: It did not prove it in time.
+    """
+    limit, begin = sock.gettimeout(), time.monotonic()
     greeting = Greeting(sock, token, listens=listens)
     while (known := greeting.step()) is None:
-        pass
+        if limit is not None:
+            sock.settimeout(max(begin + limit - time.monotonic(), 0.001))
+    sock.settimeout(limit)
     return known
 
 
@@ -108,14 +121,19 @@ def pack_frame(kind: int, sample: SampleMessage | None = None) -> list[memoryvie
 
 
 def send_parts(sock: socket.socket, parts: Sequence[memoryview]) -> None:
-    """Send the parts of a frame, each within the socket's time limit. After an error, no other frame can follow.
+    """Send the parts of a frame. After an error, no other frame can follow.
+
+    The socket's time limit is for each wait: a slow receiver is waited for as long as it takes something.
 
     Raises:
         Closed: The receiver has gone.
+        TimeoutError: It took nothing in time.
     """
     try:
         for part in parts:
-            sock.sendall(part)
+            sent = 0
+            while sent < len(part):
+                sent += sock.send(part[sent:])
     except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
         raise Closed("the receiver has closed the connection, or is dead") from error
 
@@ -130,17 +148,21 @@ class FrameReader:
         self.sock = sock
         self.num_bytes = 0
         """How many bytes have come."""
+        self.pauses_at = 0
+        """After how many bytes it is the turn of others."""
         self.frames = self._read()
 
     def read(self) -> tuple[int, SampleMessage] | None:
         """Return the kind of the next frame and its sample, or None while it has not come as a whole.
 
-        A socket without a time limit of 0 is waited for. After an error or an interrupt, nothing more can be read.
+        It takes some 16 MB at a time. A socket without a time limit of 0 is waited for. After an error or an interrupt,
+        nothing more can be read.
 
         Raises:
             Closed: The sender is gone.
             ValueError: What came is not a frame.
         """
+        self.pauses_at = self.num_bytes + BYTES_AT_ONCE
         return next(self.frames)
 
     def _read(self) -> Iterator[tuple[int, SampleMessage] | None]:
@@ -158,8 +180,10 @@ class FrameReader:
             yield kind, sample
 
     def _fill(self, view: memoryview) -> Iterator[None]:
-        """Fill memory; yield whenever there is nothing to fill it with."""
+        """Fill memory; yield whenever there is nothing to fill it with, or it is the turn of others."""
         while len(view):
+            if self.num_bytes >= self.pauses_at:
+                yield
             try:
                 count = self.sock.recv_into(view)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -19,7 +19,7 @@ from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.checks import check_seconds
 
 GREETING_SECONDS = 10.0
-"""How long a caller may take to prove that it knows the token."""
+"""How long a caller may take to prove that it knows the token, while the receiver is iterated."""
 MOST_GREETINGS = 64
 """How many callers may be about to prove it; others wait in the system."""
 MOST_SECONDS = 1e6
@@ -142,7 +142,10 @@ class SamplerReceiver:
         self.connections: list[SenderConnection] = []
         self.signals = 0
         self.epoch = 0
+        self.left = time.monotonic()
+        """When this was last iterated."""
         self.listener = listen(host, port)
+        self.listener.setblocking(False)  # a caller may have gone between the selector's word and `accept`
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.address = join_address(host, self.listener.getsockname()[1])
@@ -156,15 +159,15 @@ class SamplerReceiver:
             PeerError: A sender left or was cut off before it signalled; the message names it.
             RuntimeError: The receiver is closed.
         """
+        self._resume()
         end = time.monotonic() + self.timeout
         while self.signals < self.num_sender:
-            if self.listener.fileno() < 0:
-                raise RuntimeError("the receiver is closed; make another")
+            self._check_open()
+            self._hang_up_on_late()
             decrypted = {connection for connection in self.connections if connection.has_decrypted()}
             first = min([end, *(caller.until for caller in self.callers)])
             ready = self.selector.select(0.0 if decrypted else min(max(0.0, first - time.monotonic()), MOST_SECONDS))
             peers = decrypted | {key.data for key, _ in ready}
-            self._hang_up_on_silent(peers)
             for peer in peers:
                 if peer is None:
                     self._accept()
@@ -174,7 +177,10 @@ class SamplerReceiver:
                     before = peer.frames.num_bytes
                     sample = self._receive(peer)
                     if sample is not None:
+                        self.left = time.monotonic()
                         yield sample
+                        self._check_open()
+                        self._resume()
                     if sample is not None or peer.frames.num_bytes > before:
                         end = time.monotonic() + self.timeout
             if time.monotonic() >= end:
@@ -239,9 +245,19 @@ class SamplerReceiver:
         self.connections.append(connection)
         self.selector.register(caller.sock, selectors.EVENT_READ, connection)
 
-    def _hang_up_on_silent(self, ready: set[Any]) -> None:
-        now = time.monotonic()
-        for caller in [caller for caller in self.callers if caller.until < now and caller not in ready]:
+    def _check_open(self) -> None:
+        if self.listener.fileno() < 0:
+            raise RuntimeError("the receiver is closed; make another")
+
+    def _resume(self) -> None:
+        """Give callers the time back in which nobody iterated, and so nobody answered them."""
+        away = time.monotonic() - self.left
+        for caller in self.callers:
+            caller.until += away
+
+    def _hang_up_on_late(self) -> None:
+        self.left = time.monotonic()
+        for caller in [caller for caller in self.callers if caller.until < self.left]:
             self._forget(caller)
             caller.sock.close()
 
@@ -285,6 +301,7 @@ class SamplerReceiver:
     def _begin_epoch(self) -> None:
         self.epoch += 1
         self.signals = 0
+        self.left = time.monotonic()
         for connection in self.connections:
             if connection.ended:
                 connection.ended = False

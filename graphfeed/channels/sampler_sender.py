@@ -15,6 +15,8 @@ from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.checks import check_seconds
 
 RETRY_SECONDS = 0.2
+LEAST_SECONDS = 0.01
+"""How long each step of connecting may take, if the time is over."""
 LEAVE_SECONDS = 5.0
 """How long a sender that nobody has closed may take to say that it leaves."""
 
@@ -169,7 +171,7 @@ def connect(address: str, token: str | None, context: ssl.SSLContext | None, tim
     end = time.monotonic() + timeout
     while True:
         try:
-            sock = socket.create_connection((host, port), max(end - time.monotonic(), 0.01))
+            sock = socket.create_connection((host, port), max(end - time.monotonic(), LEAST_SECONDS))
             break
         except (OSError, UnicodeError) as error:
             if time.monotonic() + RETRY_SECONDS > end:
@@ -178,11 +180,13 @@ def connect(address: str, token: str | None, context: ssl.SSLContext | None, tim
                 ) from error
             time.sleep(RETRY_SECONDS)
     try:
-        sock.settimeout(timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(max(end - time.monotonic(), LEAST_SECONDS))
         if context is not None:
             sock = context.wrap_socket(sock, server_hostname=host)
+            sock.settimeout(max(end - time.monotonic(), LEAST_SECONDS))
         known = greet(sock, secret, listens=False)
+        sock.settimeout(timeout)
     except TimeoutError as error:
         sock.close()
         raise TimeoutError(

@@ -9,7 +9,8 @@ import signal
 import stat
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from runpy import run_path
@@ -53,35 +54,50 @@ def run(options: Any) -> None:
         tls = Path(options.tls_cert).read_bytes(), read_secret(options.tls_key)
     token = read_token(options.token_file)
     pipe = run_pipeline(options.pipeline)
-    came: list[int] = []
-    # Not an Event: a signal may come while the main thread holds its lock.
-    told: SimpleQueue[int] = SimpleQueue()
-
-    def end(number: int, _: object) -> None:
-        if came:
-            os._exit(128 + number)
-        came.append(number)
-        told.put(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    with SamplingServer(
-        pipe,
-        host,
-        port,
-        token=token,
-        tls=tls,
-        allow_plaintext=options.allow_plaintext,
-        num_workers=options.workers,
-    ) as server:
+    with (
+        signals_told() as told,
+        SamplingServer(
+            pipe,
+            host,
+            port,
+            token=token,
+            tls=tls,
+            allow_plaintext=options.allow_plaintext,
+            num_workers=options.workers,
+        ) as server,
+    ):
         server.on_event = say
         say(f"serving {pipe!r} at {server.address}")
         if health is not None:
             say(f"health and metrics at {server.serve_health(*health)}")
-        while not came:
+        number = None
+        while number is None:
             with suppress(Empty):
-                told.get(timeout=1)  # the system may give a signal to another thread, which does not wake this one
+                # The system may give a signal to another thread, which does not wake this one.
+                number = told.get(timeout=1)
         say(f"stopped after {server.num_made} mini-batches")
+
+
+@contextmanager
+def signals_told() -> Iterator[SimpleQueue[int]]:
+    """Yield a queue that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
+    came = False
+    # Not an Event: a signal may come while the main thread holds its lock.
+    told: SimpleQueue[int] = SimpleQueue()
+
+    def tell(number: int, _: object) -> None:
+        nonlocal came
+        if came:
+            os._exit(128 + number)
+        came = True
+        told.put(number)
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def read_secret(path: str) -> bytes:

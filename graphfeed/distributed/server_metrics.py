@@ -99,12 +99,14 @@ class ServerMetrics:
         return "\n".join(lines) + "\n"
 
     def _cache_rows(self) -> list[Row]:
-        """Return what there is to tell of caches; nothing if there are none."""
-        found = {labels(of=names, kind=cache.kind): cache for names, cache in self.caches()}
+        """Return what there is to tell of caches, those of equal labels as one; nothing if there are none."""
+        found: dict[str, list[Cache]] = {}
+        for names, cache in self.caches():
+            found.setdefault(labels(of=names, kind=cache.kind), []).append(cache)
         if not found:
             return []
         sizes, hits, misses = (
-            {given: getattr(cache, name) for given, cache in found.items()}
+            {given: sum(getattr(cache, name) for cache in caches) for given, caches in found.items()}
             for name in ("max_size_in_bytes", "hits", "misses")
         )
         return [

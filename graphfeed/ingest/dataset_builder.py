@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import yaml
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from graphfeed.ingest.column_kinds import common_time_unit
 from graphfeed.ingest.columns import OnError, Problems
@@ -30,6 +29,7 @@ from graphfeed.ingest.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.spec import EdgeTable, NodeTable, Spec, read_spec
 from graphfeed.ingest.tables import NUMPY, TableSource, find_sources
 from graphfeed.ingest.task_metadata import describe_task
+from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, checksum, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
 from graphfeed.storage.datasets.metadata import FILE_NAME
@@ -114,9 +114,7 @@ class Builder:
 
     def __init__(self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool) -> None:
         self.spec, self.folder, self.memory, self.on_error = spec, folder, memory, on_error
-        self.progress = partial(
-            tqdm, unit="row", unit_scale=True, disable=None if progress else True, delay=1, dynamic_ncols=True
-        )
+        self.progress = partial(progress_bar, unit="row", wanted=progress)
         self.nodes, self.edges = spec.node_tables, spec.edge_tables
         self.sources: dict[tuple[str, str | None], list[TableSource]] = {
             (key, kind): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
@@ -186,7 +184,7 @@ class Builder:
         total = sum(filter(None, totals)) if None not in totals else None
         width = sum(len(names) for names in table.features.values()) + 1
         most_rows = max(rows_at_a_time(self.memory) // width, 1 << 10)
-        return Reading(most_rows, Problems(self.on_error), self.progress(desc=f"reading {name}", total=total))
+        return Reading(most_rows, Problems(self.on_error), self.progress(f"reading {name}", total))
 
     def read_nodes(self, number: int, kind: str | None) -> dict[str, Any]:
         """Read the nodes of a type, unless that is done."""
@@ -293,10 +291,10 @@ class Builder:
         known = self.journal.find("sort", key)
         if known is not None and known.get("done"):
             return
-        with self.progress(desc="counting edges", total=num_edges) as progress:
+        with self.progress("counting edges", num_edges) as progress:
             indptr: NDArray[np.int64] = count_columns(parts, num_nodes, rows_at_a_time(self.memory), progress)
         write_array(fresh(self.graph, "csc_indptr") / "csc_indptr.npy", indptr, id_dtype(num_edges, True))
-        with self.progress(desc="sorting edges", total=num_edges) as progress:
+        with self.progress("sorting edges", num_edges) as progress:
             note = partial(self.note, "sort", key)
             write_in_order(parts, arrays, indptr, self.memory, known, note, progress)
         self.note("sort", key, done=True)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from graphfeed import ops
 from graphfeed.ingest.edge_reader import EdgeFiles, Note
 from graphfeed.ingest.growing_array import GrowingArray
+from graphfeed.ops.progress import ProgressBar
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, sort_range, split_columns
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 20
@@ -120,7 +120,7 @@ class EdgesInRange:
 
 
 def count_columns(
-    edges: Sequence[SortedEdges], num_nodes: int, most_rows: int, progress: "tqdm[Any]"
+    edges: Sequence[SortedEdges], num_nodes: int, most_rows: int, progress: ProgressBar
 ) -> NDArray[np.int64]:
     """Return the start of each column, and the end of the last one."""
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
@@ -147,7 +147,7 @@ def write_in_order(
     memory: int,
     state: dict[str, Any] | None,
     note: Note,
-    progress: "tqdm[Any]",
+    progress: ProgressBar,
 ) -> None:
     """Write arrays sorted by destination; in each column, edges are in the order of their types and tables.
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from graphfeed.ingest.column_kinds import common_kinds, has_text_ids
 from graphfeed.ingest.columns import Batch, Kinds, OnError, Problems
@@ -16,6 +15,7 @@ from graphfeed.ingest.node_ids import IdCollector, NodeIds, RowIds, TextIds, fir
 from graphfeed.ingest.row_outputs import RowOutputs
 from graphfeed.ingest.spec import NodeTable
 from graphfeed.ingest.tables import TableSource, arrow
+from graphfeed.ops.progress import ProgressBar
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Reading:
 
     most_rows: int
     problems: Problems
-    progress: "tqdm[Any]"
+    progress: ProgressBar
     widths: dict[str, int] = field(default_factory=dict)
     """The lengths of vectors, by column, in the tables so far."""
 

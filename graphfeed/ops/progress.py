@@ -1,10 +1,26 @@
 """How long a step that is done once per graph or per data set will take."""
 
-from typing import Any
-
 from tqdm import tqdm
 
 
-def progress_bar(name: str, total: int, unit: str) -> "tqdm[Any]":
-    """Return a progress bar, which appears after a second, and only in a terminal."""
-    return tqdm(desc=name, total=total, unit=unit, unit_scale=True, disable=None, delay=1)
+class ProgressBar(tqdm):  # type: ignore[type-arg]
+    """A progress bar without tqdm's monitor, a thread that would stay until the end of the program.
+
+    The monitor redraws bars that wait for more steps than come. These look at the clock at each update instead.
+    """
+
+    monitor_interval = 0
+
+
+def progress_bar(name: str, total: int | None, unit: str, *, wanted: bool = True) -> ProgressBar:
+    """Return a progress bar, which appears after a second, and only in a terminal; never if it is not wanted."""
+    return ProgressBar(
+        desc=name,
+        total=total,
+        unit=unit,
+        unit_scale=True,
+        disable=None if wanted else True,
+        delay=1,
+        dynamic_ncols=True,
+        miniters=0,
+    )

@@ -158,8 +158,7 @@ class GraphSAINTSampler(PyGLoader):
         of_nodes, of_edges = np.zeros(num_nodes, np.int64), np.zeros(num_edges, np.int64)
         pipe = self.append_to(ItemSampler(ItemSet(self.num_steps, names="seeds"), 1), count)
         goal, epochs, found = num_nodes * self.sample_coverage, 0, 0
-        bar = progress_bar("counting nodes and edges", goal, "node")
-        bar.disable = bar.disable or not self.log
+        bar = progress_bar("counting nodes and edges", goal, "node", wanted=self.log)
         with bar, DataLoader(pipe, **arguments) as loader:
             while found < goal:
                 for minibatch in loader:

@@ -1,6 +1,8 @@
 import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -68,6 +70,27 @@ def test_a_listener_proves_nothing_to_a_caller_without_the_token(pair: Pair) -> 
     assert len(pair[1].recv(1000)) == frames.HELLO_BYTES
 
 
+def test_one_that_sends_a_byte_at_a_time_keeps_nobody_longer_than_the_limit(pair: Pair) -> None:
+    ended = threading.Event()
+
+    def trickle() -> None:
+        with suppress(ConnectionError):
+            for byte in frames.MAGIC:
+                pair[1].sendall(bytes([byte]))
+                if ended.wait(0.1):
+                    return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    pair[0].settimeout(0.2)
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError):
+        greet(pair[0], b"a", listens=False)
+    assert time.monotonic() - begin < 1.5
+    ended.set()
+    thread.join(10)
+
+
 def test_samples_come_back(pair: Pair) -> None:
     sample = {"a": torch.arange(7), "b": torch.zeros(0, 2), "c": torch.tensor(True), "d": torch.eye(3)[1:].half()}
     send_parts(pair[0], [*pack_frame(SAMPLE, sample), *pack_frame(END)])
@@ -130,6 +153,35 @@ def test_more_than_anybody_would_send_is_refused(pair: Pair) -> None:
     pair[0].sendall(FRAME.pack(SAMPLE, 2, 1 << 60))
     with pytest.raises(ValueError, match="what came is no sample: kind 0, 2 and"):
         FrameReader(pair[1]).read()
+
+
+def test_a_slow_receiver_is_waited_for_as_long_as_it_takes_something(pair: Pair) -> None:
+    parts = pack_frame(SAMPLE, {"a": torch.zeros(100_000, dtype=torch.uint8)})
+    pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    pair[0].settimeout(0.8)
+
+    def take_slowly() -> None:
+        left = sum(map(len, parts))
+        while left:
+            time.sleep(0.05)
+            left -= len(pair[1].recv(4000))
+
+    thread = threading.Thread(target=take_slowly)
+    thread.start()
+    send_parts(pair[0], parts)
+    thread.join(10)
+
+
+def test_others_have_their_turn_while_a_large_sample_comes(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "BYTES_AT_ONCE", 10_000)
+    sample = {str(number): torch.arange(1000) for number in range(6)}
+    send_parts(pair[0], pack_frame(SAMPLE, sample))
+    reader = FrameReader(pair[1])
+    for _ in range(2):
+        before = reader.num_bytes
+        assert reader.read() is None
+        assert 10_000 <= reader.num_bytes - before < 20_000
+    assert_same(reader.read(), (SAMPLE, sample))
 
 
 def test_an_end_in_the_middle_is_noticed(pair: Pair) -> None:

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.channels.addresses import parse_address
 from graphfeed.channels.channel_client import PeerError
-from graphfeed.channels.frames import SAMPLE, pack_frame
+from graphfeed.channels.frames import SAMPLE, Greeting, pack_frame
 from graphfeed.channels.sampler_receiver import SamplerReceiver
 from graphfeed.channels.sampler_sender import SamplerSender
 from graphfeed.loader.transport.thread_channel import Closed
@@ -147,6 +148,25 @@ def test_a_caller_that_is_slow_to_prove_it_is_let_in(receiver: SamplerReceiver) 
     with in_threads(partial(work, receiver, 1, 1)):
         assert len(found(receiver)) == 2
     sender.join(20)
+
+
+def test_the_time_in_which_nobody_iterates_is_not_taken_from_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr("graphfeed.channels.sampler_receiver.time", clock)
+    with (
+        SamplerReceiver(None, "127.0.0.1:0", token=TOKEN, timeout=20) as receiver,
+        socket.create_connection(parse_address(receiver.address)) as sock,
+    ):
+        Greeting(sock, TOKEN.encode(), listens=False)  # and no proof yet
+        with in_threads(partial(work, receiver, 0, 2)):
+            samples = iter(receiver)
+            for _ in range(2):
+                next(samples)
+                assert len(receiver.callers) == 1
+                passed[0] += 100
+            assert list(samples) == []
+            assert len(receiver.callers) == 1
 
 
 def test_what_is_left_of_an_epoch_can_be_taken_later(receiver: SamplerReceiver) -> None:
@@ -349,6 +369,22 @@ def test_a_closed_receiver_says_so(receiver: SamplerReceiver) -> None:
     receiver.close()
     with pytest.raises(RuntimeError, match="the receiver is closed; make another"):
         next(iter(receiver))
+
+
+def test_one_that_is_closed_between_two_samples_says_so(receiver: SamplerReceiver) -> None:
+    def send() -> None:
+        with sender_to(receiver) as sender:
+            for _ in range(2):
+                sender.send({"x": torch.ones(1)}, 0)
+                sender.signal(0)
+
+    with in_threads(send, send):
+        assert len(list(receiver)) == 2
+    samples = iter(receiver)  # both have sent
+    next(samples)
+    receiver.close()
+    with pytest.raises(RuntimeError, match="the receiver is closed; make another"):
+        next(samples)
 
 
 def test_lack_of_files_is_an_error_and_a_caller_that_has_gone_is_none(receiver: SamplerReceiver) -> None:

@@ -37,6 +37,8 @@ def test_arguments_are_checked() -> None:
         SamplerSender({0: "tcp://node7:5"}, token="")
     with pytest.raises(TypeError, match="tls_root_certs must be certificates as bytes"):
         SamplerSender({0: "node7:5"}, token="a", tls_root_certs="chain.pem")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="token must be a text, but is a bytes"):
+        SamplerSender({0: "127.0.0.1:1"}, token=b"a")  # type: ignore[arg-type]
 
 
 def test_nobody_answers() -> None:
@@ -90,11 +92,11 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)
 
-    def sendall(self, part: memoryview) -> None:
+    def send(self, part: memoryview) -> int:
         if len(part) == 1000:
             self.sock.sendall(part[: -self.lacks])
             raise KeyboardInterrupt
-        self.sock.sendall(part)
+        return self.sock.send(part)
 
 
 @pytest.mark.parametrize("lacks", [1, 13, 15, 40])

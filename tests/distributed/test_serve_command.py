@@ -18,6 +18,8 @@ pytest.importorskip("pyarrow")
 
 PIPE = "from tests import pipelines; pipe = pipelines.shuffled()"
 
+ANOTHER = "refused: the loader's pipeline is another one than the server's"
+
 INTERRUPTED = """
 import signal, sys, threading, time
 from graphfeed.__main__ import main
@@ -74,9 +76,10 @@ def test_it_prints_its_address_and_a_line_for_each_event(tmp_path: Path) -> None
             next(iter(wrong))
         lines = server.end()
         assert server.process.returncode == 0
-    assert lines[0].startswith("refused: the loader's pipeline is another one than the server's: drop_last")
-    assert lines[-2] == "refused: DO_GET without the right token"
-    assert lines[-1] == "stopped after 10 mini-batches"
+    # In any order: readers leave requests behind that are refused later, and the compiler may tell of its work.
+    assert any(line.startswith(f"{ANOTHER}: drop_last") for line in lines)
+    assert "refused: DO_GET without the right token" in lines
+    assert "stopped after 10 mini-batches" in lines
 
 
 @pytest.mark.slow
@@ -153,11 +156,13 @@ def test_a_file_that_raises_is_shown_where_it_did(
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
     with listen("127.0.0.1", 0) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         for option in ("--bind", "--health-bind"):
             assert main(command(tmp_path, PIPE, option, address)) == 1
             assert f"nobody can listen on {address}: [Errno {errno.EADDRINUSE}]" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_secret_that_others_may_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,14 @@ def test_the_text_tells_of_each_cache() -> None:
     assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
 
 
+def test_caches_of_equal_names_are_told_of_as_one() -> None:
+    caches = [("node x", gf.CPUFeatureCache((2, 1), torch.float32)) for _ in range(2)]
+    for _, cache in caches:
+        cache.query(torch.tensor([1, 2, 3]))
+    lines = ServerMetrics("abc", 2, lambda: list(caches)).text().splitlines()
+    assert 'graphfeed_cache_misses_total{of="node x",kind="rows in memory, sieve"} 6' in lines
+
+
 def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,11 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.progress import ProgressBar, progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.memory.available_memory import memory_limit
 
@@ -100,7 +99,7 @@ def check_edges(edges: EdgeList) -> None:
         raise ValueError(f"{edges.key}: edges must be integers, but are {edges.ends.dtype}; save them as int64")
 
 
-def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: "tqdm[Any]") -> NDArray[np.int64]:
+def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
     """Check all ids, and return the start of each column and the end of the last one.
 
     Raises:
@@ -168,7 +167,7 @@ def sort_range(
     indptr: NDArray[np.int64],
     arrays: Sequence[EdgeArray],
     columns: tuple[int, int],
-    progress: "tqdm[Any]",
+    progress: ProgressBar,
 ) -> list[NDArray[Any]]:
     """Return the rows of a range of columns for each of the arrays."""
     first, last = columns

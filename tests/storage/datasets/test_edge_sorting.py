@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tqdm import tqdm
 
+from graphfeed.ops.progress import ProgressBar, progress_bar
 from graphfeed.storage.datasets import edge_sorting
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
@@ -20,8 +20,8 @@ from graphfeed.storage.datasets.edge_sorting import (
 from tests import reference
 
 
-def quiet() -> "tqdm[None]":
-    return tqdm(disable=True)
+def quiet() -> ProgressBar:
+    return progress_bar("", 0, "edge", wanted=False)
 
 
 @pytest.mark.parametrize("memory", [1, 100, 1 << 30])
