@@ -3,7 +3,7 @@
 from tqdm import tqdm
 
 
-class ProgressBar(tqdm):  # type: ignore[type-arg]
+class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types
     """A progress bar without tqdm's monitor, a thread that would stay until the end of the program.
 
     The monitor redraws bars that wait for more steps than come. These look at the clock at each update instead.
