@@ -10,8 +10,11 @@ from graphfeed import ops
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.peers import Answer, Peers
 from graphfeed.ops import buffers
+from graphfeed.ops.checks import check_vector
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather_small import take_small
+from graphfeed.ops.structure.csc import check_columns
+from graphfeed.storage.features.feature import dtype_and_shape
 
 COUNTS = "counts"
 """Names the tensor of an answer that says how many rows each question has; without it, each has one."""
@@ -37,7 +40,7 @@ def ask_owners(
     if peers.world_size == 1:
         return iter([(torch.arange(owners.numel()), answer(options, questions))])
     # NumPy sorts integers of up to two bytes by counting.
-    ranks = owners.numpy().astype(np.uint8 if peers.world_size <= 1 << 8 else np.int16, copy=False)
+    ranks = owners.numpy().astype(np.uint8 if peers.world_size <= 1 << 8 else np.uint16, copy=False)
     order = torch.from_numpy(np.argsort(ranks, kind="stable"))
     counts = np.bincount(ranks, minlength=peers.world_size).tolist()
     parts = torch.split(order, counts)
@@ -62,15 +65,39 @@ def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty:
     Args:
         answers: What `ask_owners` returned.
         key: The tensor of each answer to merge.
-        empty: A tensor without rows, of the dtype and the shape of a row, where nothing was asked.
+        empty: A tensor without rows, of the dtype and the shape of a row.
+
+    Raises:
+        ValueError: A rank sent another number of rows, or rows of another dtype or shape.
     """
     if len(answers) == 1:
-        return answers[0][1][key]
+        [(places, tensors)] = answers
+        return check_answer(tensors[key], len(places), empty)
     total = sum(places.numel() for places, _ in answers)
     merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
     for places, tensors in answers:
-        copy_rows(tensors[key], torch.arange(places.numel()), merged, places, distinct=True)
+        place_rows(tensors[key], merged, places)
     return merged
+
+
+def place_rows(rows: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
+    """Write the rows of an answer to their places.
+
+    Raises:
+        ValueError: There is not one row per place, or the rows have another dtype or shape than those of `out`.
+    """
+    copy_rows(check_answer(rows, len(places), out), torch.arange(len(places)), out, places, distinct=True)
+
+
+def check_answer(rows: torch.Tensor, count: int, like: torch.Tensor) -> torch.Tensor:
+    """Return the rows of an answer, or raise unless there are so many of them, each like those of another tensor."""
+    expected = torch.Size([count, *like.shape[1:]])
+    if (rows.dtype, rows.shape) != (like.dtype, expected):
+        raise ValueError(
+            f"a rank that was asked for rows {dtype_and_shape(like.dtype, expected)} sent "
+            f"{dtype_and_shape(rows.dtype, rows.shape)}; all ranks must make the same features, by the same release"
+        )
+    return rows
 
 
 def merge_columns(
@@ -79,16 +106,28 @@ def merge_columns(
     """Return the start of each question's rows, and the rows, in the order of the questions.
 
     Each row is copied once, to its place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
-    times as many mini-batches per second of the processor as when ids of int64 were concatenated, put in order and read
+    times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
     (ogbn-products shaped graph, fan-outs 15, 10 and 5).
 
     Args:
         answers: What `ask_owners` returned, with any number of rows per question.
         dtypes: Those of the rows, by the tensors' names; in the answers they may have fewer bits.
+
+    Raises:
+        ValueError: A rank sent counts that are not those of its questions and rows.
     """
     if len(answers) == 1:
-        tensors = answers[0][1]
-        return starts_of(tensors[COUNTS]), {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
+        [(places, tensors)] = answers
+        starts = starts_of(tensors[COUNTS])
+        columns = {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
+        shapes = {tuple(values.shape) for values in columns.values()}
+        if (len(starts) - 1, shapes) != (len(places), {(int(starts[-1]),)}):
+            raise ValueError(
+                f"a rank that was asked for {len(places)} columns sent {len(starts) - 1} counts, which add up to "
+                f"{int(starts[-1])}, and values of shape {sorted(shapes)}"
+            )
+        check_columns("the running sum of the counts that a rank sent", starts)
+        return starts, columns
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]
     offsets, merged = ops.merge_columns([places for places, _ in answers], counts, values, list(dtypes.values()))
@@ -97,6 +136,7 @@ def merge_columns(
 
 def starts_of(counts: torch.Tensor) -> torch.Tensor:
     """Return the running sum of some counts, from 0."""
+    check_vector("counts", counts)
     starts = torch.zeros(counts.numel() + 1, dtype=torch.int64)
     torch.cumsum(counts, 0, out=starts[1:])
     return starts

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-import numpy as np
 import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.ops import buffers
-from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -118,17 +116,6 @@ def cut_rows(values: torch.Tensor, book: PartBook, part: int) -> torch.Tensor:
     if len(values) != book.num_ids:
         raise ValueError(f"values must have {book.num_ids} rows, one per id of the book, but has {len(values)}")
     return values[book.ids_of(part)]
-
-
-def check_owned(part: GraphPart, ids: torch.Tensor) -> None:
-    """Raise unless some nodes are those of a part."""
-    check_ids("ids", ids, part.book.num_ids)
-    strangers = np.flatnonzero(part.book.owners_of(ids).numpy() != part.number)
-    if strangers.size:
-        raise ValueError(
-            f"part {part.number} was asked for node {int(ids[strangers[0]])}, which it does not own; "
-            "all ranks must have the same assignment"
-        )
 
 
 def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:

@@ -51,7 +51,7 @@ class HaloRows:
     to. PyTorch counts writes; those by NumPy or another process are not seen.
 
     Raises:
-        ValueError: There is not one row per id.
+        ValueError: There is not one row per id, or the rows differ from those of the part in dtype or shape.
     """
 
     of: HaloIds

@@ -13,9 +13,10 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, starts_of
-from graphfeed.distributed.graph_part import GraphPart, check_owned
+from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.memory_scope import open_place, write_place
 from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.part_book import check_owned
 from graphfeed.distributed.peers import Peers
 from graphfeed.distributed.shared_sums import GraphWithSharedSums, SharedSums
 from graphfeed.ops.rows.copy_rows import copy_rows
@@ -74,7 +75,7 @@ class MergedColumns:
 
     def use_again(self) -> None:
         """Take another graph over the same part."""
-        # Another rank may have columns of their own for each graph, and asks by the names of each.
+        # Another rank may have columns of its own for each graph, and asks by the names of each.
         self._serve()
         self._sums.serve()
 
@@ -170,7 +171,7 @@ class MergedColumns:
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
         """Return how many in-edges some nodes of this rank's part have, and the edges themselves if these are asked."""
         ids = questions["ids"]
-        check_owned(self.part, ids)
+        check_owned(self.part.book, self.part.number, ids)
         if options["edits"] is not None:
             self._check_edits(options["edits"])
         indptr = self.part.columns.csc_indptr

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.structure.csc import TYPE_DTYPES
 
@@ -86,6 +86,18 @@ class PartBook(ABC):
         if low < 0 or high >= count:
             raise ValueError(f"assignment must hold parts in 0 .. {count - 1}, but holds {low if low < 0 else high}")
         return AssignedBook(assignment.to("cpu", smallest_dtype(count)).contiguous(), count)
+
+
+def check_owned(book: PartBook, part: int, ids: torch.Tensor) -> None:
+    """Raise unless a part owns all of some ids, which another rank asks it for."""
+    check_vector("ids", ids)
+    check_ids("ids", ids, book.num_ids)
+    strangers = np.flatnonzero(book.owners_of(ids).numpy() != part)
+    if strangers.size:
+        raise ValueError(
+            f"part {part} was asked for id {int(ids[strangers[0]])}, which it does not own; all ranks must have the "
+            "same assignment"
+        )
 
 
 def smallest_dtype(count: int) -> torch.dtype:

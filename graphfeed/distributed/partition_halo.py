@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from graphfeed.distributed.partition_columns import edge_positions
 from graphfeed.distributed.partition_layout import check_num_parts
 from graphfeed.loader.explain import bytes_text
+from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.features.feature import Feature
@@ -107,11 +108,11 @@ def plan_halo(
     sizes = row_bytes(features, kinds)
     per_node = np.array([sizes[kind] + ID_BYTES if kind in sizes else 0 for kind in kinds], dtype=np.int64)
     max_bytes, given = 0, None
-    if isinstance(halo_features, int):
+    if isinstance(halo_features, Sequence):
+        given = check_given(graph, parts, num_parts, halo_features)
+    else:
         check_count("halo_features", halo_features, 0)
         max_bytes = halo_features
-    else:
-        given = check_given(graph, parts, num_parts, halo_features)
     found: list[tuple[Any, ...]] = []
     with progress_bar("finding the halo", graph.total_num_edges, "edge") as progress:
         for part in range(num_parts):
@@ -195,11 +196,12 @@ def check_given(
             wanted = "a dict by node type" if typed else "a tensor"
             raise TypeError(f"halo_features[{part}] must be {wanted} for this graph, but is a {type(given).__name__}")
         ids = [np.zeros(0, dtype=np.int64)]
-        for kind, own in from_by_type(given).items():
+        for kind, values in (given if isinstance(given, Mapping) else {None: given}).items():
             if kind not in kinds:
                 raise ValueError(f"halo_features[{part}] is of node type {kind!r}, but the graph has {kinds}")
             first, last = offsets[kinds.index(kind)], offsets[kinds.index(kind) + 1]
             name = f"halo_features[{part}]"
+            own = as_ids(name, values)
             check_vector(name, own)
             check_ids(name, own, last - first, IndexError)
             ids.append(own.cpu().numpy().astype(np.int64) + first)

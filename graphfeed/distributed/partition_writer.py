@@ -84,7 +84,7 @@ def write_partition(
     check_num_parts(num_parts)
     check_free(Path(root))
     halo = None
-    if not isinstance(halo_features, int) or halo_features != 0:
+    if isinstance(halo_features, Sequence) or halo_features != 0:
         halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
     parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
     with new_folder(Path(root)) as unfinished:

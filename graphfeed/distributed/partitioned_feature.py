@@ -9,17 +9,16 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.exchange import ask_owners, merge_rows
+from graphfeed.distributed.exchange import ask_owners, merge_rows, place_rows
 from graphfeed.distributed.halo_rows import HaloRows, check_source
 from graphfeed.distributed.messages import Tensors
-from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.partitioned_graph import check_place
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.distributed.shared_rows import SharedRows
 from graphfeed.ops import buffers
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.storage import Feature, TorchBasedFeature
@@ -36,7 +35,7 @@ class PartitionedFeature(DistantFeature):
 
     Where parts are stored with copies of other parts' rows (`write_partition(halo_features=...)`), these are read
     rather than asked for; where all ranks share memory, they are not needed and not read. Rows with copies elsewhere
-    stay as they are: once the owner has written to them, its reads and those that ask it raise.
+    must stay as they are: once the owner has written to them, its own reads raise, and so do those that ask it.
 
     Args:
         rows: The rows that this rank owns, in the order of their ids: a tensor, or any feature.
@@ -117,17 +116,18 @@ class PartitionedFeature(DistantFeature):
         parts = [here.get(rank) for rank in range(self.book.num_parts)]
         owners, places = self.book.locate(ids)
         if len(here) == len(parts):
-            return Near(parts, owners, places, owners, torch.empty(0, dtype=torch.int64))
+            return Near(parts, owners, places, torch.empty(0, dtype=torch.int64))
         is_away = np.array([part is None for part in parts])
-        away, sources = torch.from_numpy(np.flatnonzero(is_away[owners.numpy()])), owners
-        if self._halo is not None:  # one more source of rows, behind those of the ranks
+        away = torch.from_numpy(np.flatnonzero(is_away[owners.numpy()]))
+        if self._halo is not None:  # one more part, behind those of the ranks
             found = self._halo.find(take_rows(ids, away))
             copied, away = away[found >= 0], away[found < 0]
-            sources = owners.int()
-            sources[copied] = len(parts)
+            # Copies, for a book may keep what it returns.
+            owners, places = owners.to(torch.int32, copy=True), places.clone()
+            owners[copied] = len(parts)
             places[copied] = found[found >= 0].to(places.dtype)
             parts.append(self._halo.rows)
-        return Near(parts, sources, places, owners, away)
+        return Near(parts, owners, places, away)
 
     def _gather(self, near: "Near") -> torch.Tensor:
         """Return rows from memory; others are not filled in."""
@@ -147,8 +147,7 @@ class PartitionedFeature(DistantFeature):
         def wait() -> torch.Tensor:
             out = self._gather(near)
             for which, tensors in answers:
-                places = take_rows(near.away, which)
-                copy_rows(tensors["rows"], torch.arange(which.numel()), out, places, distinct=True)
+                place_rows(tensors["rows"], out, take_rows(near.away, which))
             return out
 
         return wait
@@ -208,6 +207,7 @@ class PartitionedFeature(DistantFeature):
                 f"asked for {options['dtype']} of shape {options['shape']}, but {self._name!r} has {own['dtype']} of "
                 f"shape {own['shape']} here; all ranks must make the same features, in the same order"
             )
+        check_owned(self.book, self.peers.rank, questions["ids"])
         return {"rows": self.rows.read(self.book.places_of(questions["ids"]))}
 
     def _no_rows(self) -> torch.Tensor:
@@ -233,17 +233,16 @@ class Near(NamedTuple):
 
     parts: list[torch.Tensor | None]
     """The rows in memory: by rank, and copies behind those; None for ranks that must be asked."""
-    sources: torch.Tensor
-    """The part of each id among these."""
-    places: torch.Tensor
     owners: torch.Tensor
-    """The rank that owns each id."""
+    """Which of these has the row of each id; for those that are away, the rank to ask."""
+    places: torch.Tensor
+    """The place of each row there."""
     away: torch.Tensor
     """The positions of the ids whose rows lie in none of the parts."""
 
     def write(self, out: torch.Tensor) -> None:
         """Write the rows that lie in memory to `out`, which has one for each id."""
-        gather_parts(self.parts, self.sources, self.places, out)
+        gather_parts(self.parts, self.owners, self.places, out)
 
 
 def name_of(domain: str, kind: str | None, name: str) -> str:

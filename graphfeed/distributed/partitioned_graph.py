@@ -9,13 +9,13 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, ask_owners, merge_columns
-from graphfeed.distributed.graph_part import GraphPart, check_owned
+from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.hot_columns import HotColumns
 from graphfeed.distributed.merged_columns import share_columns
 from graphfeed.distributed.messages import Tensors
-from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.peers import Peers, shared_peers
-from graphfeed.ops.checks import check_ids
+from graphfeed.ops.checks import bounds, check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
@@ -248,6 +248,7 @@ class PartitionedGraph(SamplingGraph):
             answers = self._ask_others(owners, options, {"ids": ids, **(timed or {})}, found)
             dtypes = {name: values.dtype for name, values in edge_values(columns, request).items()}
             asked.append(merge_columns(answers, dtypes))
+            check_types(asked[0][1].get("types"), self.edge_types)
             self._hot.note(ids, owners, None if found is None else found[1], asked[0][0], request)
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
@@ -285,7 +286,7 @@ class PartitionedGraph(SamplingGraph):
 
     def _answer_others(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes that this rank owns, without a wait for other ranks."""
-        check_owned(self.part, questions["ids"])
+        check_owned(self.part.book, self.part.number, questions["ids"])
         return self._sample(self.part.columns, options, questions)
 
     def _sample(
@@ -371,6 +372,16 @@ def sort_within_columns(
     shift = torch.arange(ids.numel()) * longest - first
     shifts = shift.repeat_interleave(offsets.diff(), output_size=positions.numel())
     return torch.from_numpy(np.sort((positions + shifts).numpy())) - shifts
+
+
+def check_types(types: torch.Tensor | None, known: Sequence[str]) -> None:
+    """Raise unless the types of the edges that ranks sent are those of this rank's graph."""
+    low, high = bounds(types) if types is not None and types.numel() else (0, -1)
+    if low < 0 or high >= len(known):
+        raise ValueError(
+            f"ranks sent edges of types {low} .. {high}, but the graph has {len(known)} types here, {list(known)}; all "
+            "ranks must hold parts of the same graph"
+        )
 
 
 def check_place(book: PartBook, peers: Peers, part: int | None = None) -> None:

@@ -197,8 +197,12 @@ class ClusterPlan:
 
     @property
     def exchanges(self) -> int:
-        """How often a mini-batch waits for other machines: once per hop, and once for the features."""
-        return 0 if self.machines == 1 else len(self.fanouts) + (self.feature_width > 0)
+        """How often a mini-batch waits for other machines: once per hop, and once for the features.
+
+        It does not wait for what caches have in full.
+        """
+        hops, rows = self.away * (1 - self.kept_columns), self.away * (1 - self.kept_rows)
+        return len(self.fanouts) * (hops > 0) + (self.feature_width > 0 and rows > 0)
 
     @property
     def away(self) -> float:
@@ -258,16 +262,18 @@ class ClusterPlan:
         lines = [f"{row[0]:<20}{''.join(f'{cell:>13}' for cell in row[1:])}".rstrip() for row in rows]
         if self.machines == 1:
             return "\n".join([*lines, "one machine holds everything; nothing crosses the network"])
-        rate = self.batches_per_second
         kept = {"rows": (self.row_cache_bytes, self.kept_rows), "columns": (self.column_cache_bytes, self.kept_columns)}
+        lines += [
+            f"caches have room for {share:.1%} of the others' {what}, and save as much if all are met as often"
+            for what, (size, share) in kept.items()
+            if size
+        ]
+        if not self.exchanges:
+            return "\n".join([*lines, "once the caches are full, nothing crosses the network"])
+        rate = self.batches_per_second
         return "\n".join(
             [
                 *lines,
-                *(
-                    f"caches have room for {share:.1%} of the others' {what}, and save as much if all are met as often"
-                    for what, (size, share) in kept.items()
-                    if size
-                ),
                 f"{self.exchanges} exchanges per mini-batch",
                 f"at {self.gbit_per_second:g} Gbit/s, each of {self.machines} machines makes at most {rate:,.1f} "
                 f"mini-batches/s, together {rate * self.machines:,.1f}",

@@ -1,6 +1,7 @@
 """The rows of a feature on all ranks of a machine: each maps those of the others, and nothing is copied or sent."""
 
 import threading
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.shared import SharedBlock
 
-PLACE = "place"
+PLACE, CHECKSUM = "place", "checksum"
 
 
 class SharedRows:
@@ -34,7 +35,7 @@ class SharedRows:
         self.peers = peers
         self._opening = threading.Lock()
         self._moving = threading.Lock()
-        self._place: torch.Tensor | None = None
+        self._place: dict[str, torch.Tensor] = {}
         self._block: SharedBlock | None = None
         self._others: dict[int, torch.Tensor] | None = None
         self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
@@ -44,7 +45,7 @@ class SharedRows:
 
         Raises:
             RankLostError: A rank was lost.
-            ValueError: Another rank has rows of another dtype, shape or number.
+            ValueError: Another rank has rows of another dtype, shape or number, or of other ids.
         """
         self.peers.check()
         if self._others is None:
@@ -73,12 +74,15 @@ class SharedRows:
                 (rows,) = open_place(answer[PLACE])[0]
             except OSError:
                 continue  # the system forbids it
-            expected = torch.Size([self.book.ids_of(rank).numel(), *self.rows.size()])
+            ids = self.book.ids_of(rank)
+            expected = torch.Size([ids.numel(), *self.rows.size()])
             if rows.shape != expected or rows.dtype != self.rows.dtype:
                 raise ValueError(
                     f"rank {rank} has rows {dtype_and_shape(rows.dtype, rows.shape)}, but they should be "
                     f"{self.rows.dtype} of shape {tuple(expected)}; all ranks must have the same book, and rows alike"
                 )
+            if int(answer[CHECKSUM]) != checksum(ids):
+                raise ValueError(f"rank {rank} owns other ids than the book here says; all must have the same book")
             found[rank] = rows
         return found
 
@@ -86,10 +90,16 @@ class SharedRows:
         """Tell another rank where the rows of this one lie; nothing if that is not in memory."""
         with self._moving:
             own = self._tensor()
-            if own is not None and self._place is None:
+            if own is not None and not self._place:
                 place, self._block = share(own)
                 if self._block is not None:
                     trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
-                self._place = write_place(place)
-        return {} if self._place is None else {PLACE: self._place}
+                ids = self.book.ids_of(self.peers.rank)
+                self._place = {PLACE: write_place(place), CHECKSUM: torch.tensor(checksum(ids))}
+        return self._place
+
+
+def checksum(ids: torch.Tensor) -> int:
+    """Return a number that tells the ids of a part from others."""
+    return zlib.crc32(ids.contiguous().numpy())

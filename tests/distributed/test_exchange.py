@@ -1,3 +1,6 @@
+from typing import Any
+
+import pytest
 import torch
 
 from graphfeed.distributed.exchange import ask_owners, merge_columns, merge_rows
@@ -42,3 +45,25 @@ def test_a_single_rank_answers_by_itself() -> None:
         torch.zeros(2, dtype=torch.uint8), {"factor": 2}, {"ids": ids},
     )  # fmt: skip
     assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
+
+
+@pytest.mark.parametrize(
+    ("counts", "sources", "text"),
+    [
+        ([2, 1], [5, 6], r"asked for 2 columns sent 2 counts, which add up to 3, and values of shape \[\(2,\)\]"),
+        ([2], [5, 6], "asked for 2 columns sent 1 counts"),
+        ([3, -1], [5, 6], "running sum of the counts that a rank sent must not fall, but goes from 3 to 2"),
+        ([[1], [1]], [5, 6], "counts must have 1 dimension"),
+        ([1, 1], [[5], [6]], r"values of shape \[\(2, 1\)\]"),
+    ],
+)
+def test_columns_of_a_single_rank_that_do_not_fit_together_are_refused(counts: Any, sources: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        merge_columns([answer([0, 1], counts, sources)], DTYPES)
+
+
+@pytest.mark.parametrize("others", [[], [(torch.tensor([2]), {"rows": torch.zeros(1, 1)})]], ids=["alone", "others"])
+@pytest.mark.parametrize("rows", [torch.zeros(1, 1), torch.zeros(3, 1), torch.zeros(2, 2), torch.zeros(2, 1).int()])
+def test_rows_other_than_those_that_a_rank_was_asked_for_are_refused(rows: torch.Tensor, others: Any) -> None:
+    with pytest.raises(ValueError, match=r"was asked for rows float32\[2, 1\] sent .*; all ranks must make the same"):
+        merge_rows([(torch.tensor([0, 1]), {"rows": rows}), *others], "rows", torch.empty(0, 1))

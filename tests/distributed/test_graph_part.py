@@ -3,7 +3,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, assign_nodes, cut_graph, cut_rows
-from graphfeed.distributed.graph_part import Assignment, check_owned
+from graphfeed.distributed.graph_part import Assignment
 from tests.golden_pipelines import NUM_EDGES, NUM_NODES, numbers, typed, untyped
 
 RANDOM = numbers(NUM_NODES, 3, 90)
@@ -65,15 +65,3 @@ def test_rows_are_cut_as_the_book_says() -> None:
     assert cut_rows(torch.tensor([[5], [6], [7]]), book, 1).tolist() == [[5], [7]]
     with pytest.raises(ValueError, match="3 rows, one per id of the book, but has 2"):
         cut_rows(torch.zeros(2, 1), book, 0)
-
-
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [([0, 3], "part 0 was asked for node 3, which it does not own"), ([0, 1 << 40], "ids must lie in 0 .. 3")],
-)
-def test_a_part_is_asked_for_its_own_nodes_alone(ids: list[int], message: str) -> None:
-    graph = gf.from_coo((torch.arange(4), torch.arange(4)), num_nodes=4)
-    part = cut_graph(graph, torch.tensor([0, 0, 1, 1]), 0)
-    check_owned(part, torch.tensor([1, 0, 1]))
-    with pytest.raises(ValueError, match=message):
-        check_owned(part, torch.tensor(ids))

@@ -3,6 +3,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -70,6 +71,7 @@ def test_the_hottest_nodes_are_chosen_within_the_bytes(name: str, num_parts: int
     ("make", "halo", "error", "message"),
     [
         (graphs.plain, -1, ValueError, "halo_features must be 0 or more, but is -1"),
+        (graphs.plain, 2e9, TypeError, "halo_features must be a whole number, but is 2000000000.0"),
         (graphs.plain, [torch.tensor([1])], ValueError, "must have ids for each of 2 parts, but has 1"),
         (graphs.plain, [torch.tensor([100])] * 2, IndexError, r"halo_features\[0\]"),
         (graphs.plain, [torch.tensor([0.5])] * 2, TypeError, r"halo_features\[0\]"),
@@ -85,6 +87,15 @@ def test_what_can_t_be_copied_is_refused(
     features = features_of(graph, {None: 1} if graph.node_type_to_id is None else {"user": 1})
     with pytest.raises(error, match=message):
         plan_halo(graph, assign_nodes(graph, 2, "hash"), 2, features, halo)
+
+
+def test_bytes_may_be_any_whole_number_and_ids_lists() -> None:
+    graph = graphs.plain()
+    features, assignment = features_of(graph, {None: 1}), assign_nodes(graph, 2, "hash")
+    plan = plan_halo(graph, assignment, 2, features, 300)
+    as_lists: Any = [ids.tolist() for ids in plan.ids if isinstance(ids, torch.Tensor)]
+    for halo in (np.int64(300), as_lists):
+        assert str(plan_halo(graph, assignment, 2, features, halo)) == str(plan)
 
 
 def test_features_of_nodes_are_needed() -> None:

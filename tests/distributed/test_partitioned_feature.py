@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartBook, PartitionedFeature
+from graphfeed.distributed import PartBook, PartitionedFeature, Peers, cut_rows
+from tests.distributed.joint import in_threads
 
 VALUES = torch.arange(12.0).view(6, 2)
 BOOK = PartBook.from_bounds([0, 6])
@@ -40,6 +41,27 @@ def test_the_rows_may_be_any_feature() -> None:
 def test_ids_outside_are_refused() -> None:
     with pytest.raises(IndexError):
         PartitionedFeature(VALUES, BOOK).read(torch.tensor([6]))
+
+
+def test_ranks_with_other_books_get_an_error_and_no_rows_of_other_ids() -> None:
+    books = [PartBook.from_assignment(torch.tensor(parts)) for parts in ([0, 1, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1])]
+
+    def work(rank: int, peers: Peers) -> str:
+        feature = PartitionedFeature(cut_rows(VALUES, books[rank], rank), books[rank], peers)
+        assert torch.equal(feature.read(torch.tensor([0, 5, 1])), VALUES[[0, 5, 1]])
+        with pytest.raises(RuntimeError) as error:
+            feature.read(torch.tensor([0, 2, 3]))
+        return str(error.value)
+
+    for rank, text in enumerate(in_threads(2, work, share_memory=False)):
+        assert f"part {1 - rank} was asked for id 3, which it does not own; all ranks must have" in text
+
+    def share(rank: int, peers: Peers) -> None:
+        feature = PartitionedFeature(cut_rows(VALUES, books[rank], rank), books[rank], peers)
+        with pytest.raises(ValueError, match=f"rank {1 - rank} owns other ids than the book here says"):
+            feature.read()
+
+    in_threads(2, share)
 
 
 def test_rows_of_another_number_are_refused() -> None:

@@ -11,6 +11,7 @@ from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.distributed import matrix
 from tests.distributed.equal_pipelines import ALL
+from tests.distributed.graphs import typed
 from tests.distributed.joint import in_threads
 from tests.distributed.ranks import run_ranks
 
@@ -48,6 +49,25 @@ def test_eight_parts_as_metis_finds_them_make_no_difference(tmp_path: Path) -> N
 def test_threads_ask_at_the_same_time(tmp_path: Path, share_memory: str) -> None:
     names = ["features", "typed", "LABOR, int64", "weighted, int64"]
     check_equal(tmp_path, 2, names, how="random", num_workers=3, share_memory=share_memory)
+
+
+def test_edges_of_types_that_the_graph_lacks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = PartitionedGraph._answer_others
+
+    def send_others(graph: PartitionedGraph, options: Any, questions: Any) -> Any:
+        found = answer(graph, options, questions)
+        return {**found, "types": found["types"] + 40}
+
+    monkeypatch.setattr(PartitionedGraph, "_answer_others", send_others)
+    whole = typed()
+    parts = torch.arange(whole.total_num_nodes) % 2
+
+    def work(rank: int, peers: Peers) -> None:
+        graph = PartitionedGraph(cut_graph(whole, parts, rank), peers)
+        with pytest.raises(ValueError, match=r"ranks sent edges of types .* all ranks must hold parts of the same"):
+            graph.sample_neighbors({"user": torch.arange(9)}, torch.tensor([5]))
+
+    in_threads(2, work, share_memory=False)
 
 
 def test_a_single_rank_needs_no_process_group() -> None:

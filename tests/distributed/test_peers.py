@@ -90,7 +90,7 @@ def test_what_a_rank_never_made_fails_once_it_ends_and_holds_nobody(ended_well: 
 
 @pytest.mark.slow
 def test_ranks_that_disagree_about_parts_fail(ended_well: list[Any]) -> None:
-    reason = re.compile(r"rank \d \(.*\) failed: ValueError: part \d was asked for node \d+, which it does not own")
+    reason = re.compile(r"rank \d \(.*\) failed: ValueError: part \d was asked for id \d+, which it does not own")
     assert reason.search(ended_well[0]["disagree"])
 
 

@@ -104,6 +104,9 @@ def test_caches_take_memory_of_each_process_and_save_what_they_have_room_for() -
 def test_caches_with_room_for_all_leave_nothing_to_ask() -> None:
     plan = ClusterPlan(**PLAN, feature_width=4, row_cache_bytes=1 << 30, column_cache_bytes=1 << 30)
     assert (plan.kept_rows, plan.kept_columns, plan.network_bytes, plan.batches_per_second) == (1, 1, 0, inf)
+    assert plan.exchanges == 0
+    assert str(plan).splitlines()[-1] == "once the caches are full, nothing crosses the network"
+    assert replace(plan, row_cache_bytes=0).exchanges == 1
     assert ClusterPlan(**{**PLAN, "machines": 1}, column_cache_bytes=1 << 30).kept_columns == 0
 
 

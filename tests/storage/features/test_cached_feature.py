@@ -80,7 +80,7 @@ def read_in_stages(feature: Feature, ids: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("read", [read_now, read_in_stages])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
-def test_of_distant_rows_what_lacks_is_asked_for_at_once_and_near_ones_take_no_room(
+def test_missing_distant_rows_are_asked_for_at_once_and_near_ones_take_no_room(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[Feature, torch.Tensor], torch.Tensor], dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(feature_cache, "READ_BYTES", 2 * ROW_BYTES)
