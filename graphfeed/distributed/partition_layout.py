@@ -7,6 +7,7 @@ in-edges of its nodes, and the rows of its features; perhaps also copies of rows
 """
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,9 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.checks import check_count
+from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.storage.datasets.array_files import check_file
 
 FILE_NAME = "partition.json"
+PARSING = threading.Lock()
+"""Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
 MOST_PARTS = 1 << 16
 """Each part has a folder, and takes a pass over the nodes."""
 FORMAT = "graphfeed partition"
@@ -75,6 +79,13 @@ class PartitionMetadata(NamedTuple):
             "parts": [[asdict(entry) for entry in entries] for entries in self.parts],
         }
         return json.dumps(content, indent=1) + "\n"
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global PARSING
+    PARSING = threading.Lock()
 
 
 def check_num_parts(num_parts: int) -> None:
@@ -174,7 +185,8 @@ def map_entry(root: Path, entry: ArrayEntry) -> torch.Tensor:
     check_file(path, str(root / FILE_NAME))
     dtype: torch.dtype = getattr(torch, entry.dtype)
     try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        with PARSING:
+            array = np.load(path, mmap_mode="c", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} can't be mapped: {error}; write the partition again") from error
     if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (file_dtype(dtype), entry.shape):

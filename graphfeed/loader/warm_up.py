@@ -4,6 +4,7 @@ This is the command `graphfeed warm-up`.
 """
 
 import argparse
+import itertools
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from graphfeed import ops
 from graphfeed.datapipes import ItemSampler
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.ops.backend import KernelLoad, load
+from graphfeed.ops.checks import ID_DTYPES
 from graphfeed.ops.records.crc32c import crc32c
 from graphfeed.ops.records.example_layout import ExampleLayout
 from graphfeed.ops.records.find_texts import find_texts, index_texts
@@ -25,6 +27,7 @@ from graphfeed.ops.records.parse_examples import parse_examples
 from graphfeed.ops.records.scan_records import scan_records
 from graphfeed.ops.records.write_examples import write_examples
 from graphfeed.ops.rows.gather_small import take_small
+from graphfeed.ops.structure.place_nodes import place_nodes
 from graphfeed.storage import (
     DiskBasedFeature,
     FusedCSCSamplingGraph,
@@ -231,7 +234,7 @@ def call_permute() -> None:
 
 
 def call_parts() -> None:
-    """Put the answers of several ranks together, whose ids are sent as int32 where they fit."""
+    """Put the answers of several ranks together, whose ids are sent as int32 where they fit, and read rows of parts."""
     places, counts = torch.arange(1), torch.ones(1, dtype=torch.int32)
     kinds = (
         (torch.int64, torch.int64),
@@ -242,6 +245,15 @@ def call_parts() -> None:
     for sent, dtype in kinds:
         ops.merge_columns([places], [counts], [[counts.to(sent)]], [dtype])
     take_small(places, places)
+    row = torch.zeros(1, 1)
+    for owners, dtype in itertools.product((torch.uint8, torch.int32), ID_DTYPES):
+        parts = [row] * (1 if owners == torch.uint8 else 257)
+        ops.gather_parts(parts, places.to(owners), places.to(dtype), torch.zeros(1, 1))
+    for dtype in ID_DTYPES:
+        indptr = torch.tensor([0, 1], dtype=dtype)
+        place_nodes(
+            indptr, indptr[:1], torch.full((1,), -1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64), 0, 1, 1
+        )
 
 
 def call_rows() -> None:

@@ -94,7 +94,8 @@ def test_bytes_may_be_any_whole_number_and_ids_lists() -> None:
     features, assignment = features_of(graph, {None: 1}), assign_nodes(graph, 2, "hash")
     plan = plan_halo(graph, assignment, 2, features, 300)
     as_lists: Any = [ids.tolist() for ids in plan.ids if isinstance(ids, torch.Tensor)]
-    for halo in (np.int64(300), as_lists):
+    number: Any = np.int64(300)
+    for halo in (number, as_lists):
         assert str(plan_halo(graph, assignment, 2, features, halo)) == str(plan)
 
 
