@@ -15,10 +15,20 @@ from numba.extending import intrinsic
 
 from graphfeed.ops.cpu import interpreted
 from graphfeed.ops.cpu.kernel_cache import keep
-from graphfeed.ops.cpu.parts import OPTIONS, Part
+
+PART: Any = None
+"""The class of device functions, unless this release of Numba lacks what it needs."""
+try:
+    from graphfeed.ops.cpu.parts import Part
+except Exception:  # whatever another release raises
+    pass
+else:
+    PART = Part
 
 SETTINGS: Any = numba.config
 INTERPRETED = bool(SETTINGS.DISABLE_JIT)
+OPTIONS: Any = {"nogil": True, "error_model": "numpy"} | ({"no_cfunc_wrapper": True} if PART else {})
+"""Of kernels and what they call: all run without the interpreter lock, and none is called from C."""
 AHEAD = 32
 """How many iterations ahead a loop prefetches a value that it reads by a random index.
 
@@ -34,8 +44,10 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def device_function(function: Callable[..., Any]) -> Any:
-    """Compile a part that kernels alone can call; LLVM may inline it."""
-    return function if INTERPRETED else Part(function)
+    """Compile a part that kernels alone can call, into those kernels; LLVM may inline it."""
+    if INTERPRETED:
+        return function
+    return PART(function, OPTIONS) if PART else numba.njit(**OPTIONS)(function)
 
 
 def always_inline(function: Callable[..., Any]) -> Any:

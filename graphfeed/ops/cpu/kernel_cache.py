@@ -64,7 +64,9 @@ WATCHERS: list[Callable[[KernelLoad], None]] = []
 def imported_by(module: Path) -> frozenset[Path]:
     """Return the files of the package that a module imports from, other than this one and packages' own files."""
     names = set()
-    for node in ast.parse(module.read_bytes()).body:
+    body = ast.parse(module.read_bytes()).body
+    tried = [node for part in body if isinstance(part, ast.Try) for node in part.body]
+    for node in body + tried:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
@@ -312,10 +314,19 @@ def keep(compiled: Any) -> Any:
             name = stored.name_of(signature, compiled.targetctx.codegen().magic_tuple())
             turn = nullcontext() if folder is None else only_one((folder / name).with_suffix(".lock"))
             with COMPILE_CLOCK.timing(folder), turn, reporting(compiled, signature):
-                return compile_or_load(signature)
+                entry_point = compile_or_load(signature)
+                set_environments(compiled)
+                return entry_point
 
     compiled.compile = compile_in_turn
     return compiled
+
+
+def set_environments(compiled: Any) -> None:
+    """Set what the parts of a kernel need to print or raise, as Numba does where it loads a kernel from disk."""
+    for result in compiled.overloads.values():
+        for environment in result._find_referenced_environments():
+            result.codegen.set_env(environment.env_name, environment)
 
 
 @contextmanager
