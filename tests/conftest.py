@@ -152,6 +152,15 @@ def fork_server() -> None:
     forkserver.ensure_running()
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Fail a test that leaves a handler of signals behind, which would swallow the interrupts of later tests."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
 @pytest.fixture
 def no_leaks() -> Iterator[None]:
     """Fail a test that leaves threads, processes, open files or shared memory behind."""

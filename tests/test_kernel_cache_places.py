@@ -1,5 +1,6 @@
 """Where machine code is kept, and that a call works whatever became of it."""
 
+import gc
 import importlib.util
 import logging
 import os
@@ -8,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -346,3 +349,22 @@ def test_a_read_only_package_without_a_home_works(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "[0, 1]", done.stderr
     assert done.stderr.count("GRAPHFEED_CACHE_DIR") == 1
+
+
+def test_threads_find_what_a_module_imports_at_the_same_time() -> None:
+    paths = kernel_modules()
+    thresholds = gc.get_threshold()
+
+    def let_others_go_on(*_: Any) -> None:
+        """Do what a finalizer may: another thread runs in the middle of what collects garbage."""
+        time.sleep(0)
+
+    gc.callbacks.append(let_others_go_on)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(kernel_cache.imported_by.__wrapped__, 4 * paths))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_others_go_on)
+    assert found == 4 * [kernel_cache.imported_by(path) for path in paths]

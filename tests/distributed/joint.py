@@ -1,7 +1,7 @@
 """Joint mini-batches of several ranks, and what a single machine makes of all their seeds."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import islice
 from typing import Any
 
@@ -129,7 +129,10 @@ def in_threads(world_size: int, work: Callable[[int, Peers], Any], *, share_memo
             peers.close()
 
     with ThreadPoolExecutor(world_size) as pool:
-        return list(pool.map(be_rank, range(world_size)))
+        futures = [pool.submit(be_rank, rank) for rank in range(world_size)]
+        for future in as_completed(futures):
+            future.result()  # raises what failed first, for want of which other ranks fail
+        return [future.result() for future in futures]
 
 
 def joint_pipe(rank: int, peers: Peers, kind: str, sample: str, **options: Any) -> gf.Datapipe:

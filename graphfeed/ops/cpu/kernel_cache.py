@@ -9,7 +9,6 @@ Whoever can write such a file decides what this process executes. So a folder is
 but its user, root, and those who can write to the package as well.
 """
 
-import ast
 import logging
 import os
 import pickle
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dis import get_instructions
 from functools import cache
 from hashlib import blake2b, sha1
 from pathlib import Path
@@ -63,14 +63,14 @@ WATCHERS: list[Callable[[KernelLoad], None]] = []
 @cache
 def imported_by(module: Path) -> frozenset[Path]:
     """Return the files of the package that a module imports from, other than this one and packages' own files."""
-    names = set()
-    body = ast.parse(module.read_bytes()).body
-    tried = [node for part in body if isinstance(part, ast.Try) for node in part.body]
-    for node in body + tried:
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+    names, package = set(), ""
+    # Not ast.parse: Python before 3.11.8 raises SystemError where several threads call it at once.
+    for step in get_instructions(compile(module.read_bytes(), module, "exec")):
+        if step.opname == "IMPORT_NAME":
+            package = step.argval
+            names.add(package)
+        elif step.opname == "IMPORT_FROM":
+            names.add(f"{package}.{step.argval}")
     inside = (name.split(".")[1:] for name in names if name.startswith(f"{PACKAGE.name}."))
     files = {PACKAGE.joinpath(*parts).with_suffix(".py") for parts in inside}
     return frozenset(path for path in files if path != Path(__file__) and path.exists())
