@@ -55,7 +55,7 @@ def dask_cluster() -> Iterator[Executor]:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None means the port that other processes of tests take, too
             memory_limit=None,
         ) as cluster,
         distributed.Client(cluster) as client,
