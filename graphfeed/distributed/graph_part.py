@@ -1,7 +1,6 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
 from dataclasses import dataclass
-from math import prod
 from typing import TypeAlias
 
 import torch
@@ -93,8 +92,7 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
 
 def take(values: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     """Return some rows, in memory that is good for reading at random."""
-    shape = (positions.numel(), *values.shape[1:])
-    out = buffers.empty_long_lived(prod(shape), values.dtype, buffers.CPU).reshape(shape)
+    out = buffers.empty_long_lived((positions.numel(), *values.shape[1:]), values.dtype, buffers.CPU)
     return torch.index_select(values, 0, positions, out=out)
 
 

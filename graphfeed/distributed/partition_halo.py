@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,10 +11,12 @@ from numpy.typing import NDArray
 
 from graphfeed.distributed.partition_columns import edge_positions
 from graphfeed.distributed.partition_layout import check_num_parts
+from graphfeed.distributed.partition_report import align
 from graphfeed.loader.explain import bytes_text
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.features.cached_feature import row_type
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
 from graphfeed.storage.graph.assign import stacked_assignment
@@ -59,10 +62,7 @@ class HaloPlan:
             (str(name), f"{count:,}", bytes_text(size), f"{asked:,}", f"{here:,}", f"{here / max(asked, 1):.1%}")
             for name, count, size, asked, here in rows
         ]
-        widths = [max(len(row[place]) for row in (COLUMNS, *cells)) for place in range(len(COLUMNS))]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (COLUMNS, *cells)
-        )
+        return "\n".join(align([COLUMNS, *cells]))
 
 
 def plan_halo(
@@ -153,7 +153,7 @@ def hottest(
 def kinds_of(graph: GraphArrays) -> tuple[list[int], list[str | None]]:
     """Return the first id of each node type, and the end; and the types. A graph without types has the type None."""
     sizes = graph.num_nodes
-    return (graph.first_ids(), list(sizes)) if isinstance(sizes, dict) else ([0, sizes], [None])
+    return graph.first_ids(), list(sizes) if isinstance(sizes, dict) else [None]
 
 
 def numbers_of(offsets: Sequence[int], nodes: NDArray[np.int64]) -> NDArray[np.intp]:
@@ -173,10 +173,7 @@ def row_bytes(features: FeatureStore | None, kinds: Sequence[str | None]) -> Map
     for key, feature in features_of_nodes(features).items():
         if key.type not in kinds:
             raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {list(kinds)}")
-        found[key.type] = (
-            found.get(key.type, 0)
-            + feature.read(torch.empty(0, dtype=torch.int64)).new_empty(tuple(feature.size()), device="meta").nbytes
-        )
+        found[key.type] = found.get(key.type, 0) + prod(feature.size()) * row_type(feature).itemsize
     if not found:
         raise ValueError("halo_features needs features of nodes to copy, but there are none")
     return found

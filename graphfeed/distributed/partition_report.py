@@ -65,12 +65,14 @@ class PartitionReport:
             (str(name), f"{nodes:,}", f"{edges:,}", f"{cut:,}", f"{cut / max(edges, 1):.1%}", f"{halo:,}")
             for name, nodes, edges, cut, halo in rows
         ]
-        widths = [max(len(row[place]) for row in (COLUMNS, *cells)) for place in range(len(COLUMNS))]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (COLUMNS, *cells)
-        ]
         balance = ", ".join(f"{name} {value:.2f}" for name, value in self.balance.items())
-        return "\n".join([*lines, f"largest part over the mean: {balance}"])
+        return "\n".join([*align([COLUMNS, *cells]), f"largest part over the mean: {balance}"])
+
+
+def align(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line per row, with the cells of each column flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 def unevenness(counts: Sequence[int]) -> float:

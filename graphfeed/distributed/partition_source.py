@@ -58,7 +58,7 @@ def source_of_graph(graph: FusedCSCSamplingGraph, features: FeatureStore | None)
     """Return a graph with its attributes and features as a source."""
     graph = graph.to("cpu")
     sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
-    firsts = dict(zip(sizes, graph.first_ids() if graph.node_type_to_id else [0], strict=False))
+    firsts = dict(zip(sizes, graph.first_ids(), strict=False))
     nodes: dict[str | None, dict[str, ReadNodes]] = {
         kind: {name: partial(read_from, values, first) for name, values in graph.node_attributes.items()}
         for kind, first in firsts.items()

@@ -116,7 +116,7 @@ class LayoutWriter:
         self.folder, self.source, self.parts = folder, source, parts
         graph = source.graph
         self.typed = graph.node_type_to_id is not None
-        self.offsets = graph.first_ids() if self.typed else [0, graph.total_num_nodes]
+        self.offsets = graph.first_ids()
         self.node_types: list[str | None] = [*graph.num_nodes] if isinstance(graph.num_nodes, dict) else [None]
         self.edge_types: list[str | None] = [*graph.edge_types] if self.typed else [None]
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)

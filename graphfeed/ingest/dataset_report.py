@@ -166,9 +166,8 @@ def find_damage(folder: Path, known: Mapping[str, str]) -> list[str]:
 
 def inspect_graph(graph: FusedCSCSamplingGraph) -> tuple[dict[str, NodeReport], dict[str, EdgeReport]]:
     """Count degrees, duplicates and loops by type, in one pass over the edges."""
-    typed = graph.node_type_to_id is not None
     counts = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}
-    first = dict(zip(counts, graph.first_ids() if typed else [0], strict=False))
+    first = dict(zip(counts, graph.first_ids(), strict=False))
     kinds = sorted(graph.edge_type_to_id or {"": 0}, key=(graph.edge_type_to_id or {"": 0}).__getitem__)
     ends = {kind: (kind.split(":")[0], kind.split(":")[-1]) for kind in kinds}
     into = {kind: np.zeros(counts[ends[kind][1]], dtype=np.int64) for kind in kinds}

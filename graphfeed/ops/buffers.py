@@ -158,12 +158,14 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 CPU = torch.device("cpu")
 
 
-def empty_long_lived(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def empty_long_lived(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return an uninitialised tensor that is written once and read at random, on huge pages if there are any."""
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = prod(shape) * dtype.itemsize
     if size == 0 or device.type != "cpu":
-        return torch.empty(size, dtype=dtype, device=device)
+        return torch.empty(shape, dtype=dtype, device=device)
     # NumPy asks the system for huge pages; torch doesn't.
-    return torch.from_numpy(np.empty(size * dtype.itemsize, dtype=np.uint8)).view(dtype)
+    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(dtype).reshape(shape)
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:

@@ -53,7 +53,7 @@ def assign_by_ldg(graph: GraphArrays, num_parts: int) -> torch.Tensor:
         int32, shape (nodes,), in the order of the graph's ids.
     """
     indptr, indices = graph.csc_indptr.cpu(), graph.indices.cpu()
-    offsets = [0, graph.total_num_nodes] if graph.node_type_offset is None else graph.first_ids()
+    offsets = graph.first_ids()
     parts = torch.full((graph.total_num_nodes,), -1, dtype=torch.int32)
     # Empty parts are filled from the first on, so that no part behind the number of nodes gets any.
     filled = min(num_parts, max(graph.total_num_nodes, 1))

@@ -153,8 +153,9 @@ class GraphArrays(Shareable):
         return {kind: offsets[number + 1] - offsets[number] for kind, number in by_id}
 
     def first_ids(self) -> list[int]:
-        """Return `node_type_offset` as numbers; waits for a GPU at the first call."""
-        assert self.node_type_offset is not None
+        """Return the first id of each node type, and the number of nodes; waits for a GPU at the first call."""
+        if self.node_type_offset is None:
+            return [0, self.total_num_nodes]
         if self.node_type_offset.is_cpu:
             return self.node_type_offset.tolist()
         known: list[int] | None = vars(self).get("_offsets")
