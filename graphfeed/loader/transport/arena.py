@@ -67,7 +67,8 @@ class Arena:
 
     def reclaim(self) -> None:
         """Free all blocks whose readers are done."""
-        for slot in np.flatnonzero(self.marks).tolist():
+        # A copy: NumPy fails where others set marks between its two passes.
+        for slot in np.flatnonzero(self.marks.copy()).tolist():
             self.marks[slot] = 0
             self.free(slot)
 
