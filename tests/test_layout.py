@@ -61,31 +61,21 @@ MORE_PARAMETERS = {
     "graphfeed/distributed/dist_neighbor_loader.py": {"__init__"},
     "graphfeed/distributed/dist_neighbor_sampler.py": {"__init__"},
     # An op takes the arrays of a graph one by one, for it knows nothing of graphs.
-    "graphfeed/ops/sampling/labor_sample_hops.py": {"labor_sample_hops"},
     "graphfeed/ops/sampling/labor_sample_neighbors.py": {"labor_sample_neighbors"},
     "graphfeed/ops/sampling/sample_neighbors.py": {"sample_neighbors"},
-    "graphfeed/ops/sampling/temporal_labor_sample_hops.py": {"temporal_labor_sample_hops"},
     "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {"temporal_labor_sample_neighbors"},
-    "graphfeed/ops/sampling/temporal_sample_hops.py": {"temporal_sample_hops"},
     "graphfeed/ops/sampling/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
-    "graphfeed/ops/sampling/typed_temporal_labor_sample_hops.py": {"typed_temporal_labor_sample_hops"},
-    "graphfeed/ops/sampling/typed_temporal_sample_hops.py": {"typed_temporal_sample_hops"},
 }
-PARTS_OF_KERNELS = {
-    "bottom_k.py",
-    "edge_types.py",
-    "interpreted.py",
-    "jit.py",
-    "kernel_cache.py",
-    "launch.py",
-    "parts.py",
-    "pick.py",
-    "weighted_picks.py",
-    "source.py",
-    "temporal_eligibility.py",
-    "wire.py",
-}
+PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "source.py", "wire.py"}
 """What several kernels are made of, tested through them."""
+COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
+ONE_HOP = {
+    "labor_sample_neighbors.py",
+    "sample_neighbors.py",
+    "temporal_labor_sample_neighbors.py",
+    "temporal_sample_neighbors.py",
+}
+"""A GPU has kernels for one hop, where the CPU has programs of passes."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -105,7 +95,7 @@ def parameters(function: Function) -> list[str]:
 
 def is_kernel(path: Path) -> bool:
     """Tell whether a file holds kernels."""
-    return any(folder in path.parents for folder in KERNELS)
+    return any(folder in path.parents for folder in KERNELS) and COMPILER not in path.parents
 
 
 def relative(paths: Iterable[Path]) -> list[str]:
@@ -181,7 +171,12 @@ def test_tests_mirror_the_package() -> None:
 
 def test_kernels_share_the_test_of_their_op() -> None:
     ops = PACKAGE / "ops"
-    kernels = {path.relative_to(folder) for folder in KERNELS for path in MODULES if folder in path.parents}
+    kernels = {
+        path.relative_to(folder)
+        for folder in KERNELS
+        for path in MODULES
+        if folder in path.parents and is_kernel(path) and PASSES not in path.parents
+    }
     own = {path.relative_to(ops) for path in MODULES if ops in path.parents and not is_kernel(path)}
     assert {path.name for path in kernels - own} <= PARTS_OF_KERNELS, "a kernel has the folder and file name of its op"
 
@@ -189,7 +184,7 @@ def test_kernels_share_the_test_of_their_op() -> None:
 def test_back_ends_have_the_same_kernels() -> None:
     cpu, cuda = KERNELS
     for path in cuda.rglob("*.py"):
-        if path.name in PARTS_OF_KERNELS:
+        if path.name in PARTS_OF_KERNELS | ONE_HOP:
             continue
         twins = {twin.name: parameters(twin) for twin in functions(cpu / path.relative_to(cuda))}
         for kernel in functions(path):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from graphfeed.datapipes.fanout_sampler import FanoutSampler
 from graphfeed.ops import Key
-from graphfeed.ops.random import minibatch_key
+from graphfeed.ops.keys import minibatch_key
 from graphfeed.storage import SampledSubgraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling_request import SamplingRequest

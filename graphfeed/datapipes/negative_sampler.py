@@ -11,7 +11,7 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 
 Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Seeds, labels and indexes."""

@@ -12,7 +12,7 @@ from graphfeed.datapipes.seeds import given_seeds
 from graphfeed.datapipes.subgraph_sampler import check_graph
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph.negatives import NegativeQuery, sample_negative_pairs
 

@@ -9,7 +9,7 @@ from graphfeed.datapipes.fanout_sampler import Fanout, parse_fanout
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 

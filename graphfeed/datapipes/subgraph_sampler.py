@@ -5,7 +5,7 @@ import copy
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 

@@ -18,7 +18,7 @@ from graphfeed.distributed.mailbox import Mailbox
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.peers import Peers, shared_peers
 from graphfeed.distributed.row_exchange import RowExchange, plan_exchange
-from graphfeed.ops.random import Key
+from graphfeed.ops.keys import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 

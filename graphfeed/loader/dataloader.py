@@ -33,8 +33,8 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import check_device
 from graphfeed.ops.checks import check_count, check_seconds, check_seed
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.keys import draw_unkeyed
 from graphfeed.ops.pinned import check_thread_count
-from graphfeed.ops.random import draw_unkeyed
 
 
 class DataLoader:

@@ -4,19 +4,19 @@ Each file has an operation's contract, its checks and the allocation of its resu
 `graphfeed.ops.cpu` and `graphfeed.ops.cuda`, under the same names. Operations know nothing of stages, loaders or file
 formats: what is stored, and how, belongs to `graphfeed.storage`.
 
-- `sampling`: `sample_neighbors` takes one hop and `sample_hops` all of them; `labor_...` by LABOR, `temporal_...` in
-  time, `typed_...` in a graph with types. Also `sample_negatives`, `permute`, and what samplers prepare: weights, the
-  order of time, high-degree indexes.
+- `sampling`: `sample_hops` takes all hops of a mini-batch, and `typed_sample_hops` does in a graph with types; a
+  `Drawing` says how edges are chosen. `sample_neighbors` takes one hop, `labor_...` by LABOR, `temporal_...` in time.
+  Also `sample_negatives`, `permute`, and what samplers prepare: weights, the order of time, high-degree indexes.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
 - `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
 - `records`: `scan_records`, `parse_examples` and `write_examples`, on the bytes of files that `graphfeed.ingest` reads.
-- Here: the keys of random numbers (`Key`, `seed`), pinned memory, futures that are already complete.
+- Here: the keys of random numbers (`Key`, `seed`), what they draw, pinned memory, futures that are already complete.
 """
 
 from graphfeed.ops import rows, sampling, structure
 from graphfeed.ops.completed_future import CompletedFuture
+from graphfeed.ops.keys import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
-from graphfeed.ops.random import Key, draw_key, draw_unkeyed, seed
 from graphfeed.ops.rows import *
 from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *

@@ -3,7 +3,6 @@
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -11,18 +10,6 @@ from graphfeed.ops.pinned import is_page_locked
 
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""
-
-
-class KernelLoad(NamedTuple):
-    """A kernel for some types of arguments, as a process first called it."""
-
-    kernel: str
-    """Its module and name, such as "structure.compact.compact"."""
-    signature: str
-    """The types of its arguments."""
-    seconds: float
-    compiled: bool
-    """Whether it was compiled, rather than found on disk."""
 
 
 @cache
@@ -91,8 +78,13 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
         ValueError: There are no kernels for the device of a tensor, or the kernels can't read a tensor: it lies
             elsewhere, or in pinned memory with gaps between its values.
     """
+    return load(package_for(op, tensor, **others), op)
+
+
+def package_for(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> str:
+    """Return the package of kernels for the device of a tensor, or raise as `kernels` does."""
     if tensor.is_cpu and all(other.is_cpu for other in others.values()):
-        return load("cpu", op)
+        return "cpu"
     package = PACKAGES.get(tensor.device.type)
     name_of_op = op.rpartition(".")[2]
     if package is None:
@@ -111,7 +103,7 @@ def kernels(op: str, tensor: torch.Tensor, **others: torch.Tensor) -> ModuleType
                 f"{name_of_op} reads {name} in pinned memory, where its values must lie without gaps, but it has "
                 f"strides {other.stride()}; give {name}.contiguous().pin_memory()"
             )
-    return load(package, op)
+    return package
 
 
 def is_readable(tensor: torch.Tensor, device: torch.device) -> bool:
@@ -126,18 +118,18 @@ def lies_as_it_reads(tensor: torch.Tensor) -> bool:
     return tensor.numel() == 0 or (tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg())
 
 
-class Values(Protocol):
-    """A tensor, or an object that stands for one."""
+def as_int64(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return numbers, such as column starts, as the kernels for a tensor's device take them, contiguous.
 
-    def contiguous(self) -> Any:
-        """Return the values, contiguous."""
-
-    def numpy(self) -> Any:
-        """Return the values as a NumPy array."""
+    Those for the CPU take int64, so that there are few of them; int32 is copied. A GPU's take both.
+    """
+    return (values.to(torch.int64) if like.is_cpu else values).contiguous()
 
 
-def as_kernel_args(like: torch.Tensor, *tensors: Values) -> tuple[Any, ...]:
-    """Return tensors as the kernels for the device of `like` take them: NumPy arrays for the CPU, tensors for CUDA."""
-    if on_gpu(like):
-        return tuple([tensor.contiguous() for tensor in tensors])
-    return tuple([tensor.numpy() for tensor in tensors])
+def as_types(types: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return edge types as the kernels for a tensor's device take them, contiguous.
+
+    Those for the CPU take uint8 and int32; other dtypes are copied as int32. A GPU's take all.
+    """
+    wide = like.is_cpu and types.dtype not in (torch.uint8, torch.int32)
+    return (types.to(torch.int32) if wide else types).contiguous()

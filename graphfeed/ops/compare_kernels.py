@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops import rows, sampling, structure
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.rows.cache_sets import CacheSets, find_in_sets, new_sets, replace_in_sets
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
 from graphfeed.ops.structure.csc import check_csc, check_edge_types, check_joined
@@ -164,9 +164,9 @@ def faults_case(place: Place, inputs: Inputs) -> Any:
     module = kernels("structure.csc", types, indptr=indptr, indices=indices)
     no_nodes = place.put(torch.zeros(NUM_TYPES, 2, dtype=torch.int64))
     found = [
-        module.find_falling(*as_kernel_args(falls, falls)),
-        module.find_unsorted(*as_kernel_args(types, indptr, types)),
-        module.find_misjoined(*as_kernel_args(types, indptr, indices, types, no_nodes, no_nodes)),
+        module.find_falling(falls),
+        module.find_unsorted(as_int64(indptr, types), types),
+        module.find_misjoined(as_int64(indptr, types), indices, types, no_nodes, no_nodes),
     ]
     return torch.tensor([int(first) for first in found])
 

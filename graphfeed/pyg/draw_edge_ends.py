@@ -8,7 +8,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key, draw_places
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 from graphfeed.ops.sampling.draw_places import NOTHING
 from graphfeed.storage import FusedCSCSamplingGraph
 

@@ -8,8 +8,9 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import draw_key, draw_places, random_walks
-from graphfeed.ops.random import drawing
+from graphfeed.ops.keys import drawing
 from graphfeed.storage import FusedCSCSamplingGraph
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 
 
 class DrawWalks(Transform):
@@ -33,7 +34,7 @@ class DrawWalks(Transform):
         graph = self.graph
         with drawing(minibatch.key, self.number):
             starts = draw_places(self.count, draw_key(0), graph.total_num_nodes)
-            walks = random_walks(graph.csc_indptr, graph.indices, starts, self.num_steps, draw_key(1))
+            walks = random_walks(kernel_columns(graph)[0], graph.indices, starts, self.num_steps, draw_key(1))
         result = copy.copy(minibatch)
         result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(walks.numpy())).to(graph.indices.dtype)
         return result

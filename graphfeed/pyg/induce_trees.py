@@ -13,6 +13,7 @@ from graphfeed.ops.rows.gather import take_rows
 from graphfeed.pyg.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.pyg.to_sampler_output import import_pyg
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.new_nodes import trees_of_rows
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 
@@ -58,7 +59,7 @@ class InduceTrees(Transform):
 def induce(graph: SamplingGraph, nodes: torch.Tensor, starts: torch.Tensor) -> tuple[InducedEdges, torch.Tensor | None]:
     """Return the edges inside of trees, and their ids if the graph tells them."""
     if isinstance(graph, FusedCSCSamplingGraph):
-        found = induce_trees(graph.csc_indptr, graph.indices, nodes, nodes, starts)
+        found = induce_trees(kernel_columns(graph)[0], graph.indices, nodes, nodes, starts)
         ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
         return found, found.positions if ids is None else take_rows(ids, found.positions).long()
     whole: Any = graph.in_subgraph(nodes)

@@ -8,7 +8,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.random import draw_key, drawing
+from graphfeed.ops.keys import draw_key, drawing
 
 
 def gather_events(rows: Any, names: Any) -> MiniBatch:

@@ -90,8 +90,6 @@ def sampling_calls() -> dict[str, Call]:
     )
     one = {"fanouts": torch.tensor([2, 1]), "replace": False, "cumulative": sums, "types": TYPES, "num_types": 2}
     graph = {"indptr": INDPTR, "indices": INDICES, "seeds": SEEDS}
-    hops = {**graph, "fanouts": [2, 3], "replace": False, "cumulative": sums}
-    guided = {**hops, "cumulative": ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums))}
     edges = ops.CachedEdgeValues(INDICES, INDICES[:4].clone(), torch.tensor([0, ops.NOT_CACHED, ops.NOT_CACHED]))
     return {
         "as_times": Call(ops.as_times, {"name": "times", "times": TIMES}),
@@ -108,10 +106,6 @@ def sampling_calls() -> dict[str, Call]:
             },
         ),
         "guide_sums": Call(ops.guide_sums, {"indptr": INDPTR, "cumulative": sums}),
-        "labor_sample_hops": Call(
-            ops.labor_sample_hops,
-            {**hops, "keys": PAIRS, "switch_threshold": 1 << 62, "index": index(), "cumulative": None},
-        ),
         "labor_sample_neighbors": Call(
             ops.labor_sample_neighbors, {**graph, **one, "keys": PAIRS[0], "switch_threshold": 0, "checked": True}
         ),
@@ -128,13 +122,40 @@ def sampling_calls() -> dict[str, Call]:
             ops.read_edges,
             {"edges": edges, "offsets": torch.tensor([0, 2, 3, 3]), "positions": torch.tensor([1, 3, 9])},
         ),
-        "sample_hops": Call(ops.sample_hops, {**guided, "keys": KEYS}),
         "sample_negatives": Call(
             ops.sample_negatives,
             {"pairs": torch.tensor([[0, 1], [2, 3]]), "negative_ratio": 2, "num_destinations": 6, "key": 1},
         ),
         "sample_neighbors": Call(
             ops.sample_neighbors, {"indptr": INDPTR, "seeds": SEEDS, **one, "key": 1, "checked": True}
+        ),
+    }
+
+
+def hop_calls() -> dict[str, Call]:
+    """Return the calls of the operation on all hops."""
+    sums = ops.cumulate_weights(INDPTR, WEIGHTS)
+    guided = ops.HopGraph(INDPTR, INDICES, cumulative=ops.GuidedSums(sums, ops.guide_sums(INDPTR, sums)))
+    hops = {"graph": guided, "seeds": SEEDS, "fanouts": [2, 3], "drawing": ops.Drawing()}
+    return {
+        "sample_hops": Call(ops.sample_hops, {**hops, "keys": KEYS}),
+        "sample_hops by LABOR": Call(
+            ops.sample_hops,
+            {
+                **hops,
+                "graph": ops.HopGraph(INDPTR, INDICES, large_columns=index()),
+                "keys": PAIRS,
+                "drawing": ops.Drawing("labor", switch_threshold=1 << 62),
+            },
+        ),
+        "sample_hops in time": Call(
+            ops.sample_hops,
+            {
+                **hops,
+                "graph": ops.HopGraph(INDPTR, INDICES, timed=(timed(), timed())),
+                "keys": KEYS,
+                "moments": ops.SeedTimes(MOMENTS, torch.tensor([3, 4, 0, 9])),
+            },
         ),
     }
 
@@ -162,20 +183,16 @@ def pyg_calls() -> dict[str, Call]:
                 "edges": KnownEdges(INDPTR, INDICES),
             },
         ),
-        "sample_new_hops": Call(
-            ops.sample_new_hops,
-            {"indptr": INDPTR, "indices": INDICES, "seeds": SEEDS, "fanouts": [2, 3], "keys": KEYS, "replace": False},
-        ),
     }
 
 
-def typed_graph() -> ops.TypedGraph:
+def typed_graph() -> ops.HopGraph:
     """Return a graph with types: nodes 0 to 2 are of one, 3 to 5 of another, and edges lead from each to each."""
     owners = torch.arange(6).repeat_interleave(INDPTR.diff())
     kinds = 2 * (owners > 2) + (INDICES > 2)
     order = torch.argsort(owners * 4 + kinds, stable=True)
     ends = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]])
-    return ops.TypedGraph(
+    return ops.HopGraph(
         INDPTR, INDICES[order], kinds[order].to(torch.uint8), torch.tensor([0, 3, 6]), ends, torch.tensor([3, 1, 0, 2]),
         ops.cumulate_weights(INDPTR, WEIGHTS),
     )  # fmt: skip
@@ -191,11 +208,28 @@ def typed_calls() -> dict[str, Call]:
         ),
         "typed_sample_hops": Call(
             ops.typed_sample_hops,
-            {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": KEYS, "replace": False},
+            {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": KEYS, "drawing": ops.Drawing()},
         ),
-        "typed_labor_sample_hops": Call(
-            ops.typed_labor_sample_hops,
-            {"graph": graph, "seeds": seeds, "fanouts": fanouts, "keys": PAIRS, "switch_threshold": 1 << 62},
+        "typed_sample_hops by LABOR": Call(
+            ops.typed_sample_hops,
+            {
+                "graph": graph,
+                "seeds": seeds,
+                "fanouts": fanouts,
+                "keys": PAIRS,
+                "drawing": ops.Drawing("labor", switch_threshold=1 << 62),
+            },
+        ),
+        "typed_sample_hops in time": Call(
+            ops.typed_sample_hops,
+            {
+                "graph": graph._replace(timed=(timed(), timed())),
+                "seeds": seeds,
+                "fanouts": fanouts,
+                "keys": KEYS,
+                "drawing": ops.Drawing(replace=True),
+                "moments": ops.SeedTimes(MOMENTS[:3], torch.tensor([3, 4, 9])),
+            },
         ),
     }
 
@@ -204,34 +238,12 @@ def temporal_calls() -> dict[str, Call]:
     """Return the calls of operations that draw in time."""
     hop = {"graph": timed(), "seeds": SEEDS, "times": MOMENTS, "replace": False}
     late = {"fanouts": torch.tensor([2]), "windows": torch.tensor([3, 4, 0, 9])}
-    typed = {
-        **hop,
-        "graph": typed_graph(),
-        "timed": (timed(), timed()),
-        "seeds": [torch.tensor([0, 2]), torch.tensor([1])],
-        "times": MOMENTS[:3],
-        "fanouts": [torch.tensor([2]), torch.tensor([1, 2, -1, 0])],
-        "windows": torch.tensor([3, 4, 9]),
-    }
     return {
-        "temporal_labor_sample_hops": Call(
-            ops.temporal_labor_sample_hops,
-            {**hop, "fanouts": [2, 3], "keys": PAIRS, "window": 5, "switch_threshold": 0},
-        ),
         "temporal_labor_sample_neighbors": Call(
             ops.temporal_labor_sample_neighbors, {**hop, **late, "keys": PAIRS[0], "switch_threshold": 0}
         ),
-        "temporal_sample_hops": Call(
-            ops.temporal_sample_hops, {**hop, "fanouts": [2, 3], "keys": KEYS, "window": 5, "latest": False}
-        ),
         "temporal_sample_neighbors": Call(
             ops.temporal_sample_neighbors, {**hop, **late, "key": 1, "latest": False}
-        ),
-        "typed_temporal_labor_sample_hops": Call(
-            ops.typed_temporal_labor_sample_hops, {**typed, "keys": PAIRS, "switch_threshold": 0}
-        ),
-        "typed_temporal_sample_hops": Call(
-            ops.typed_temporal_sample_hops, {**typed, "keys": KEYS, "latest": False}
         ),
     }  # fmt: skip
 
@@ -344,6 +356,7 @@ def calls() -> dict[str, Call]:
     """Return a call of each operation, by name."""
     return {
         **sampling_calls(),
+        **hop_calls(),
         **pyg_calls(),
         **typed_calls(),
         **temporal_calls(),

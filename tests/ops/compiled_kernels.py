@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from graphfeed.ops.cpu.kernel_cache import only_one
+from graphfeed.ops.cpu.compiler.store import only_one
 from tests.ops.strict_cupy import SIGNATURE, Parameter
 
 COMPILER = shutil.which("g++")

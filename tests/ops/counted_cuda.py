@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 from torch.utils._pytree import tree_leaves
 
-from graphfeed.ops.cpu.kernel_cache import only_one
+from graphfeed.ops.cpu.compiler.store import only_one
 from tests.ops import compiled_kernels, emulated_cuda
 from tests.ops.compiled_kernels import COMPILER, FLAGS, LIBRARIES
 from tests.ops.emulated_cuda import EmulatedCuda, Pretended, import_launch

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 ID_DTYPES = [torch.int32, torch.int64]
 WIDE = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.int16, torch.int32, torch.int64)]
 TYPE_DTYPES = [torch.uint8, *WIDE]
-"""Of the types of edges. Each compiles kernels of its own, and graphs with more than 256 types are rare."""
+"""Of the types of edges. All but uint8 become int32, and graphs with more than 256 types are rare."""
 DEGREES = st.one_of(st.integers(0, 6), st.sampled_from([0, 47, 48, 49, 50, 130]))
 FANOUTS = st.sampled_from([-1, 0, 1, 2, 3, 5, 47, 48, 49, 60, 200])
 """Below, at and beyond the fan-out from which a kernel looks its picks up in a hash table."""

@@ -45,14 +45,17 @@ def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_numba_is_imported_by_the_first_op() -> None:
+def test_the_compiler_is_imported_by_the_first_op_whose_kernel_is_not_on_disk(tmp_path: Path) -> None:
     program = (
         "import sys, torch, graphfeed.ops as ops\n"
-        "assert 'numba' not in sys.modules\n"
-        "ops.gather_rows(torch.zeros(1), torch.tensor([0]))\n"
-        "assert 'numba' in sys.modules\n"
+        "assert not {'llvmlite', 'numba'} & set(sys.modules)\n"
+        "assert ops.gather_rows(torch.arange(3.0), torch.tensor([2])).tolist() == [2]\n"
+        "print('llvmlite' in sys.modules, 'numba' in sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    environment = {**os.environ, "GRAPHFEED_CACHE_DIR": str(tmp_path), "NUMBA_DISABLE_JIT": "0"}
+    command = [sys.executable, "-c", program]
+    outputs = [subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout for _ in range(2)]
+    assert outputs == [b"True True\n", b"True False\n"]
 
 
 @pytest.mark.slow

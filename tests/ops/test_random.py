@@ -1,6 +1,5 @@
 import random
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ PARTS = ["seed", "epoch", "index", "stage", "hop", "node", "number"]
 
 def test_bits_are_those_of_every_release() -> None:
     assert mix(GOLDEN) == 0xE220A8397B1DCDAF, "the first output of SplitMix64 for seed 0"
-    assert Key(1, 2, 3).at(4, 5) == 0xA5A2DE53670F7AFC
     assert draw(1, 2, 3) == 0x6837970403BD51A0
     assert draw(1, 2, 3, edge_type=4) == 0x181325C6AEAAC652
 
@@ -132,21 +130,5 @@ def test_consecutive_nodes_and_draws_fill_the_square() -> None:
     check_unrelated(drawn[::2].flatten(), drawn[1::2].flatten(), BUCKETS)
 
 
-@given(st.integers(-(2**70), 2**70), st.integers(0, 2**40), st.integers(0, 2**40))
-def test_keys_are_64_bits_of_any_integers(seed: int, epoch: int, index: int) -> None:
-    key = Key(seed, epoch, index).at(3, 4)
-    assert 0 <= key <= MASK
-    assert key == Key(seed, epoch, index).at(3, 4)
-    assert key != Key(seed, epoch, index).at(3, 5)
-
-
 def test_the_order_of_what_is_folded_matters() -> None:
     assert len({fold(0), fold(0, 1), fold(0, 1, 2), fold(0, 2, 1), fold(1, 0, 2)}) == 5
-
-
-def test_a_key_is_a_value() -> None:
-    key = Key(0, 1, 2)
-    assert key == Key(seed=0, epoch=1, index=2)
-    assert hash(key) == hash(Key(0, 1, 2))
-    with pytest.raises(FrozenInstanceError):
-        key.seed = 1  # type: ignore[misc]

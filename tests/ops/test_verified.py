@@ -9,6 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.ops import verified
+from tests.ops.hops import sample_all, sample_timed
 
 
 class Counted:
@@ -111,13 +112,13 @@ def test_fanouts_that_cannot_be_counted_are_refused_by_name(replace: bool) -> No
     timed, times = ops.TemporalGraph(indptr, indices), torch.tensor([1])
     calls: list[Any] = [
         lambda: ops.sample_neighbors(indptr, seeds, largest, 1, replace=replace),
-        lambda: ops.sample_hops(indptr, indices, seeds, [2**58 + 1], [1], replace=replace),
+        lambda: sample_all(indptr, indices, seeds, [2**58 + 1], [1], replace=replace),
         lambda: ops.labor_sample_neighbors(indptr, indices, seeds, largest, (1, 2), replace=replace),
-        lambda: ops.labor_sample_hops(indptr, indices, seeds, [2**58 + 1], keys, replace=replace),
+        lambda: sample_all(indptr, indices, seeds, [2**58 + 1], keys, "labor", replace=replace),
         lambda: ops.temporal_sample_neighbors(timed, seeds, times, largest, 1, replace=replace),
-        lambda: ops.temporal_sample_hops(timed, seeds, times, [2**58 + 1], [1], replace=replace),
+        lambda: sample_timed(timed, seeds, times, [2**58 + 1], [1], replace=replace),
         lambda: ops.temporal_labor_sample_neighbors(timed, seeds, times, largest, (1, 2), replace=replace),
-        lambda: ops.temporal_labor_sample_hops(timed, seeds, times, [2**58 + 1], keys, replace=replace),
+        lambda: sample_timed(timed, seeds, times, [2**58 + 1], keys, "labor", replace=replace),
     ]
     for call in calls:
         if replace:

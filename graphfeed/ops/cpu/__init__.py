@@ -1,6 +1,6 @@
-"""The Numba kernels, in the same folders and files as the operations, with the same names of functions and arguments.
+"""The kernels for the CPU, in the same folders and files as the operations that call them.
 
-A kernel computes and writes into its arguments. It doesn't check, raise or allocate what it returns: that is the task
-of its operation. Compiler options and tricks are in `jit.py`; machine code is kept by `kernel_cache.py`. Nothing
-outside of this folder imports Numba.
+A kernel computes and writes into its arguments. It doesn't check, raise or allocate: that is the task of its operation.
+Kernels are written with `jit.py` and the instructions of `instructions.py`. How they become machine code, and where
+that is kept, is in `compiler`, which alone imports Numba.
 """

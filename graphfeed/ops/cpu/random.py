@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphfeed.ops import random
-from graphfeed.ops.cpu.jit import always_inline, multiply_high
+from graphfeed.ops.cpu.jit import device_function, multiply_high
 
 GOLDEN = np.uint64(random.GOLDEN)
 NODE = np.uint64(random.NODE)
@@ -17,7 +17,7 @@ LAST = np.uint32(random.LAST)
 HALF = np.uint64(32)
 
 
-@always_inline
+@device_function
 def mix(value):
     """Scramble 64 bits, one to one."""
     value = (value ^ (value >> np.uint64(30))) * FIRST
@@ -25,25 +25,25 @@ def mix(value):
     return value ^ (value >> np.uint64(31))
 
 
-@always_inline
+@device_function
 def node_state(key, node):
     """Fold a node id into the key of a hop."""
     return mix(key ^ (np.uint64(node) * NODE))
 
 
-@always_inline
-def timed_state(key, node, time):
-    """Fold a node id and the time of the query into the key of a hop."""
-    return mix(node_state(key, node) ^ (np.uint64(time) * TIME))
+@device_function
+def time_state(state, time):
+    """Set the draws of a node at one time apart from those at others."""
+    return mix(state ^ (np.uint64(time) * TIME))
 
 
-@always_inline
-def typed_state(state, edge_type):
+@device_function
+def type_state(state, edge_type):
     """Set the draws of one edge type of a node apart from those of the others."""
     return mix(state + (np.uint64(edge_type) + np.uint64(1)) * EDGE_TYPE)
 
 
-@always_inline
+@device_function
 def high_bits(key, node):
     """Return the upper 32 bits of a node's variate, as a uint64; the key must be mixed."""
     bits = np.uint32((np.uint64(node) ^ key) + (np.uint64(node) >> HALF) * UPPER)
@@ -52,7 +52,7 @@ def high_bits(key, node):
     return np.uint64(np.uint32(bits ^ (bits >> np.uint32(15))))
 
 
-@always_inline
+@device_function
 def variate(first, second, switch_threshold, node):
     """Return the 64 bits of a neighbour that all columns share (see `ops.random.variate`)."""
     key = first
@@ -61,13 +61,13 @@ def variate(first, second, switch_threshold, node):
     return high_bits(mix(key), node) << HALF | np.uint64(np.uint32(mix(key ^ (np.uint64(node) * NODE))))
 
 
-@always_inline
+@device_function
 def draw_bits(state, number):
     """Return the 64 bits of draw `number` of a state."""
     return mix(state + (np.uint64(number) + np.uint64(1)) * GOLDEN)
 
 
-@always_inline
+@device_function
 def draw_below(state, number, bound):
     """Return draw `number` of a state as an int64 in `0 .. bound - 1`: the high half of a 128-bit product."""
     return np.int64(multiply_high(draw_bits(state, number), np.uint64(bound)))

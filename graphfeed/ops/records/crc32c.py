@@ -20,4 +20,4 @@ def crc32c(data: torch.Tensor) -> int:
         '0xe3069283'
     """
     check_vector("data", data, (torch.uint8,))
-    return int(kernels("records.crc32c", data).crc32c(data.contiguous().numpy()))
+    return int(kernels("records.crc32c", data).crc32c(data.contiguous()))

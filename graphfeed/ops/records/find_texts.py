@@ -33,7 +33,7 @@ def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     count = len(offsets) - 1
     module = kernels("records.find_texts", values, offsets=offsets)
     table = torch.full((1 << max((2 * count - 1).bit_length(), 1),), -1, dtype=index_dtype(count))
-    module.index_texts(values.contiguous().numpy(), offsets.contiguous().numpy(), table.numpy())
+    module.index_texts(values.contiguous(), offsets.contiguous(), table)
     return table
 
 
@@ -72,7 +72,7 @@ def find_texts(
     module = kernels("records.find_texts", values, offsets=offsets, table=table, asked=asked)
     out = buffers.empty(len(asked_offsets) - 1, torch.int64)
     arrays = (values, offsets, table, asked, asked_offsets)
-    module.find_texts(*(array.contiguous().numpy() for array in arrays), out.numpy())
+    module.find_texts(*(array.contiguous() for array in arrays), out)
     return out
 
 

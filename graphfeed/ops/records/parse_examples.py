@@ -65,17 +65,14 @@ def parse_examples(
     check_places(data, starts, sizes)
     rows = len(starts)
     check_out(out, layout.buffer_bytes(rows))
-    problem = np.zeros(5, dtype=np.int64)
+    features, problem = len(layout.names), torch.zeros(5, dtype=torch.int64)
     module = kernels("records.parse_examples", data, starts=starts, sizes=sizes, out=out)
+    follower = (torch.arange(features + 1) + 1) % (features + 1)
     module.parse_examples(
-        data.contiguous().numpy(),
-        starts.numpy(),
-        sizes.numpy(),
-        *layout.kernel_arguments(rows),
-        *lay_out_defaults(layout, defaults or {}),
-        out.numpy(),
-        problem,
-    )
+        data.contiguous(), starts.contiguous(), sizes.contiguous(), module.Layout(*layout.kernel_arguments(rows)),
+        module.Defaults(*lay_out_defaults(layout, defaults or {})), out, out.numpy().view(np.int64),
+        module.State(torch.full((features,), -1), follower, problem),
+    )  # fmt: skip
     return None if problem[0] == FINE else describe(problem.tolist(), layout)
 
 

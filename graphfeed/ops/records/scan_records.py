@@ -56,7 +56,8 @@ def scan_records(data: torch.Tensor, starts: torch.Tensor, sizes: torch.Tensor, 
         raise ValueError(f"starts and sizes must be equally long, but have {len(starts)} and {len(sizes)} values")
     if not 0 <= begin <= len(data):
         raise ValueError(f"begin must lie in 0 .. {len(data)}, but is {begin}")
-    count, stop, code = kernels("records.scan_records", data).scan_records(
-        data.contiguous().numpy(), begin, len(data), MOST_RECORD_BYTES, bool(verify), starts.numpy(), sizes.numpy()
-    )
-    return Scanned(int(count), int(stop), PROBLEMS[code])
+    found = torch.zeros(3, dtype=torch.int64)
+    scan = kernels("records.scan_records", data).scan_records
+    scan(data.contiguous(), begin, MOST_RECORD_BYTES, bool(verify), starts, sizes, found)
+    count, stop, code = found.tolist()
+    return Scanned(count, stop, PROBLEMS[code])

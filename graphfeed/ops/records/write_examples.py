@@ -1,5 +1,6 @@
 """Writes columns as TFRecords of `tf.train.Example` messages."""
 
+import numpy as np
 import torch
 
 from graphfeed.ops.backend import kernels
@@ -52,5 +53,6 @@ def write_examples(data: torch.Tensor, rows: int, layout: ExampleLayout) -> torc
         )
     out = torch.empty(rows * most_bytes(layout), dtype=torch.uint8)
     module = kernels("records.write_examples", data)
-    stop = module.write_examples(data.numpy(), rows, *layout.kernel_arguments(rows), out.numpy())
+    arguments = module.Layout(*layout.kernel_arguments(rows)), torch.empty(len(layout.names), dtype=torch.int64)
+    stop = module.write_examples(data, data.numpy().view(np.int64), rows, *arguments, out)
     return out[:stop]

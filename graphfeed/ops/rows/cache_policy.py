@@ -1,7 +1,8 @@
 """Eviction policies for caches, on arrays. A policy assigns slots to keys and knows nothing of the values."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,43 +12,30 @@ from graphfeed.ops import buffers
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
+from graphfeed.ops.cpu.rows.cache_policy import LISTS
 
-POLICIES = ("sieve", "s3-fifo", "lru", "clock")
-SIEVE, S3_FIFO, LRU, CLOCK = range(len(POLICIES))
-
-NUMBERS = ("capacity", "small target", "main target", "ghosts", "small", "main", "remembered", "hand")
-CAPACITY, SMALL_TARGET, MAIN_TARGET, GHOSTS, SMALL_SIZE, MAIN_SIZE, GHOST_SIZE, HAND = range(len(NUMBERS))
-"""Positions in `PolicyState.numbers`."""
-
-LISTS = ("main", "small", "ghost", "free", "spare")
-MAIN, SMALL, GHOST, FREE, SPARE = range(len(LISTS))
-"""The linked lists. Their sentinels follow all other nodes, in this order."""
-
+POLICIES = {"sieve": "sieve", "s3-fifo": "sieve", "lru": "lru", "clock": "sieve"}
+"""The names of policies that are taken, and the policy that each gets."""
 MOST_SLOTS = 1 << 30
-SMALL_SHARE = 10
-"""S3-FIFO's small queue takes one slot in ten."""
 
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time.
+    """The state of a policy. Queries and replacements change the arrays, so only one of them may run at a time."""
 
-    Nodes below the capacity are slots of the cache. The others are S3-FIFO's ghosts: remembered keys without a slot.
-    """
-
-    policy: int
+    lru: bool
     table: NDArray[np.int32]
-    """A hash table with open addressing: the node of a key, or -1."""
+    """A hash table with open addressing: the slot of a key, or -1."""
     keys: NDArray[np.int64]
-    """The key of a node."""
+    """The key of a slot."""
     newer: NDArray[np.int32]
-    """The next newer node in the list of a node; for a sentinel, the oldest node."""
+    """The next newer slot in the list of a slot; for a sentinel, the oldest slot."""
     older: NDArray[np.int32]
-    """The next older node; for a sentinel, the newest node."""
+    """The next older slot; for a sentinel, the newest slot."""
     marks: NDArray[np.uint8]
-    """How often a slot was queried since the policy last looked at it, up to the policy's limit."""
-    numbers: NDArray[np.int64]
-    """Sizes and the hand, at the positions above."""
+    """Whether a slot was queried since the policy last looked at it."""
+    hand: NDArray[np.int64]
+    """The slot that SIEVE looks at next."""
 
 
 class Found(NamedTuple):
@@ -65,9 +53,9 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
     """Return the initial state of a policy.
 
     Args:
-        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "s3-fifo" (Yang et
-            al., SOSP 2023) has a small queue in front of the main queue, and remembers the keys that left it. The
-            others are "lru" and "clock".
+        policy: "sieve" (Zhang et al., NSDI 2024) has a queue, and a hand that spares queried slots. "lru" drops what
+            was not queried for the longest time. "s3-fifo" and "clock", which GraphBolt has, get SIEVE: it spares
+            queried slots as they do, in half of the memory of S3-FIFO.
         capacity: The number of slots, 0 or more. They take `policy_bytes` of memory.
 
     Example:
@@ -78,24 +66,21 @@ def new_policy(policy: str, capacity: int) -> PolicyState:
         [1]
     """
     sizes = count_parts(policy, capacity)
-    state = PolicyState(POLICIES.index(policy), *(np.empty(size, dtype) for size, dtype in sizes))
-    small = max(1, capacity // SMALL_SHARE)
-    state.numbers[:GHOSTS] = capacity, small, max(0, capacity - small)
-    state.numbers[GHOSTS] = state.keys.size - capacity
+    state = PolicyState(POLICIES[policy] == "lru", *(np.empty(size, dtype) for size, dtype in sizes))
     clear_policy(state)
     return state
 
 
 def policy_bytes(policy: str, capacity: int) -> int:
-    """Return the memory that the state of a policy takes: 25 to 33 bytes per slot, nearly twice that for "s3-fifo".
+    """Return the memory that the state of a policy takes: 25 to 33 bytes per slot.
 
     Args:
         policy: As for `new_policy`.
         capacity: As for `new_policy`.
 
     Example:
-        >>> policy_bytes("sieve", 1 << 20) >> 20, policy_bytes("s3-fifo", 1 << 20) >> 20
-        (25, 47)
+        >>> policy_bytes("sieve", 1 << 20) >> 20
+        25
     """
     return sum(size * np.dtype(dtype).itemsize for size, dtype in count_parts(policy, capacity))
 
@@ -106,24 +91,26 @@ def count_parts(policy: str, capacity: int) -> list[tuple[int, type[np.generic]]
         raise ValueError(f"policy must be one of {', '.join(map(repr, POLICIES))}, but is {brief(policy)}")
     if not 0 <= capacity <= MOST_SLOTS:
         raise ValueError(f"capacity must lie in 0 .. {MOST_SLOTS}, but is {capacity}")
-    ghosts = max(0, capacity - max(1, capacity // SMALL_SHARE)) if policy == POLICIES[S3_FIFO] else 0
-    nodes = capacity + ghosts
-    links = nodes + len(LISTS)
-    places = 1 << max(2 * nodes - 1, 1).bit_length()
+    places, links = 1 << max(2 * capacity - 1, 1).bit_length(), capacity + LISTS
     return [
         (places, np.int32),
-        (nodes, np.int64),
+        (capacity, np.int64),
         (links, np.int32),
         (links, np.int32),
         (capacity, np.uint8),
-        (len(NUMBERS), np.int64),
+        (1, np.int64),
     ]
 
 
 def clear_policy(state: PolicyState) -> None:
     """Forget all keys."""
     module = kernels("rows.cache_policy", torch.empty(0))
-    module.clear(state.table, state.newer, state.older, state.marks, state.numbers)
+    module.clear(lists_of(module, state))
+
+
+def lists_of(module: ModuleType, state: PolicyState) -> Any:
+    """Return the arrays of a state as kernels take them."""
+    return module.Lists(state.table, state.keys, state.newer, state.older, state.marks, state.hand)
 
 
 def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
@@ -138,10 +125,7 @@ def find_keys(state: PolicyState, keys: torch.Tensor) -> Found:
     places = buffers.empty(keys.numel(), torch.int64)
     slots = buffers.empty(keys.numel(), torch.int64)
     missing = buffers.empty(keys.numel(), torch.int64)
-    hits = module.find_keys(
-        state.policy, state.table, state.keys, state.newer, state.older, state.marks, state.numbers,
-        keys.contiguous().numpy(), places.numpy(), slots.numpy(), missing.numpy(),
-    )  # fmt: skip
+    hits = module.find_keys(state.lru, lists_of(module, state), keys.contiguous(), places, slots, missing)
     return Found(places[:hits], slots[:hits], missing[: keys.numel() - hits])
 
 
@@ -160,8 +144,6 @@ def replace_keys(state: PolicyState, keys: torch.Tensor) -> torch.Tensor:
     """
     check_vector("keys", keys, (torch.int64,))
     slots = buffers.empty(keys.numel(), torch.int64)
-    kernels("rows.cache_policy", keys).replace_keys(
-        state.policy, state.table, state.keys, state.newer, state.older, state.marks, state.numbers,
-        keys.contiguous().numpy(), slots.numpy(),
-    )  # fmt: skip
+    module = kernels("rows.cache_policy", keys)
+    module.replace_keys(state.lru, lists_of(module, state), keys.contiguous(), slots)
     return slots

@@ -7,7 +7,7 @@ from operator import index
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
 
 WAYS = 32
@@ -119,5 +119,5 @@ def find_slots(kernel: str, sets: CacheSets, keys: torch.Tensor, request: int) -
         return slots.fill_(-1)
     module = kernels("rows.cache_sets", keys, sets=sets.keys)
     run = getattr(module, kernel)
-    run(*as_kernel_args(keys, sets.keys, sets.uses, keys.contiguous()), request, *as_kernel_args(keys, slots))
+    run(sets.keys, sets.uses, keys.contiguous(), request, slots)
     return slots

@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import bounds as bounds_of
 from graphfeed.ops.checks import check_bounds, check_ids, check_vector
@@ -63,5 +63,4 @@ def copy_rows(
         check_bounds("to_rows", (max(low, 0) if low >= -1 else low, high), out.shape[0], IndexError)
     module = kernels("rows.copy_rows", out, source=source, from_rows=from_rows, to_rows=to_rows)
     index, targets = from_rows.contiguous(), to_rows.contiguous()
-    given, ids, taken, places = as_kernel_args(out, flat_bytes(source), index, flat_bytes(out), targets)
-    module.copy_rows(given, ids, row_bytes, taken, places, distinct)
+    module.copy_rows(flat_bytes(source), index, row_bytes, flat_bytes(out), targets, distinct)

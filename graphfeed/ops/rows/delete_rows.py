@@ -1,9 +1,10 @@
 """Deletes rows of a tensor by index."""
 
+import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels, package_for
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.verified import has_passed
 
@@ -43,12 +44,17 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     check_places(places, values.shape[0])
     if places.numel() == 0:
         return values
-    module = kernels("rows.delete_rows", values, places=places)
-    out = buffers.empty((values.shape[0] - places.numel(), *values.shape[1:]), values.dtype, values.device)
+    count = values.shape[0] - places.numel()
+    if package_for("rows.delete_rows", values, places=places) == "cuda":
+        rows = torch.arange(count, device=values.device)
+        # How many rows stay before each place: a row of the result comes after the places that as many precede.
+        before = places - torch.arange(places.numel(), device=values.device)
+        return values[rows + torch.searchsorted(before, rows, right=True)]
+    out = buffers.empty((count, *values.shape[1:]), values.dtype)
     if out.numel():
         given = buffers.flat_bytes(values)
-        source, gone, target = as_kernel_args(values, given, places.contiguous(), buffers.flat_bytes(out))
-        module.delete_rows(source, gone, given.numel() // values.shape[0], target)
+        row_bytes = given.numel() // values.shape[0]
+        kernels("rows.delete_rows", values).delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out))
     return out
 
 
@@ -74,7 +80,7 @@ def delete_from_columns(indptr: torch.Tensor, places: torch.Tensor) -> torch.Ten
     check_places(places, int(indptr[-1]))
     if places.numel() == 0:
         return indptr
-    out = buffers.empty(indptr.numel(), indptr.dtype, indptr.device)
-    module = kernels("rows.delete_rows", indptr, places=places)
-    module.delete_from_columns(*as_kernel_args(indptr, indptr.contiguous(), places.contiguous(), out))
-    return out
+    if package_for("rows.delete_rows", indptr, places=places) == "cuda":
+        return indptr - torch.searchsorted(places, indptr.to(torch.int64)).to(indptr.dtype)
+    starts = indptr.numpy()
+    return torch.from_numpy(starts - np.searchsorted(places.numpy(), starts).astype(starts.dtype))

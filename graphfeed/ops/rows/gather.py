@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
+from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 
-WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+WORDS = {4: np.uint32, 8: np.uint64}
 
 
 def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
@@ -51,14 +51,13 @@ def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)
-    source, ids, target = as_kernel_args(index, given, index.contiguous(), taken)
     row_bytes = given.numel() // values.shape[0]
     word = None if on_gpu(index) else WORDS.get(row_bytes)
-    # Views of NumPy arrays, because those may start at any byte.
     if word is not None:
-        module.gather_words(source.view(word), ids, target.view(word))
+        # Views of NumPy arrays, because those may start at any byte.
+        module.gather_words(given.numpy().view(word), as_int64(index, index), taken.numpy().view(word))
     else:
-        module.gather_rows(source, ids, row_bytes, target)
+        module.gather_rows(given, as_int64(index, index), row_bytes, taken)
     return out
 
 

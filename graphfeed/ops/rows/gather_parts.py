@@ -7,7 +7,7 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.buffers import flat_bytes
 from graphfeed.ops.checks import check_ids, check_vector
 
@@ -68,8 +68,8 @@ def gather_parts(
     starts[list(held)] = offsets
     sizes = np.array([ABSENT if part is None else part.shape[0] for part in parts], np.int64)
     numbers = owners.to(torch.uint8 if len(parts) <= 1 << 8 else torch.int32).contiguous()
-    arrays = as_kernel_args(out, numbers, places.contiguous(), flat_bytes(out))
-    done = int(module.gather_parts(memory, starts, sizes, *arrays[:2], out[:1].nbytes, arrays[2]))
+    arrays = numbers, as_int64(places, out), out[:1].nbytes, flat_bytes(out)
+    done = module.gather_parts(memory, starts, sizes, *arrays)
     if done < places.numel():
         owner = int(numbers[done])
         raise IndexError(f"places in part {owner} must lie in 0 .. {sizes[owner] - 1}, but hold {int(places[done])}")

@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.rows.gather import take_rows
 
 
@@ -23,5 +23,5 @@ def take_small(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         return take_rows(values, index)
     out = buffers.empty(index.numel(), torch.int32)
     module = kernels("rows.gather_small", index, values=values)
-    bits = module.gather_small(*as_kernel_args(index, values.contiguous(), index.contiguous(), out))
+    bits = module.gather_small(values.contiguous(), index.contiguous(), out)
     return out if 0 <= bits < 1 << 31 else take_rows(values, index)

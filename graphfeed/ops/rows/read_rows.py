@@ -2,10 +2,11 @@
 
 import os
 
+import numpy as np
 import torch
 
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import bounds, check_ids, check_vector
+from graphfeed.ops.checks import bounds, check_count, check_ids, check_vector
 
 LAST_BYTE = (1 << 63) - 1
 
@@ -39,6 +40,7 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
         >>> out.tolist()
         [[4, 5], [0, 1]]
     """
+    check_count("start", start, 0)
     check_vector("ids", ids, (torch.int64,))
     check_vector("places", places, (torch.int64,))
     if ids.numel() != places.numel():
@@ -50,13 +52,14 @@ def read_rows(descriptor: int, start: int, ids: torch.Tensor, out: torch.Tensor,
         return
     check_ids("places", places, out.shape[0], IndexError)
     low, high = bounds(ids)
-    if low < 0 or not 0 <= start <= LAST_BYTE - (high + 1) * row_bytes:
+    if low < 0 or start > LAST_BYTE - (high + 1) * row_bytes:
         raise IndexError(f"ids must be 0 or more, and no row may end beyond 2**63, but they are {low} to {high}")
     into = out.view(-1).view(torch.uint8).numpy()
-    rows, targets = ids.contiguous().numpy(), places.contiguous().numpy()
+    rows, targets = ids.contiguous(), places.contiguous()
     module = kernels("rows.read_rows", out)
+    file, segments = np.array([descriptor, start, row_bytes]), np.empty(2 * module.SEGMENTS, np.int64)
     done = 0
-    while (done := int(module.read_rows(descriptor, start, row_bytes, rows, targets, done, into))) < len(rows):
+    while (done := module.read_rows(file, rows, targets, done, segments, into)) < len(rows):
         # The kernel reports no errors. What it could not read in one call is read here, or raises the error here.
         target = int(targets[done]) * row_bytes
         read_bytes(descriptor, start + int(rows[done]) * row_bytes, into[target : target + row_bytes].data)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
@@ -94,5 +94,5 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     others = {"values": values, "cached": cached, "cache_offsets": cache_offsets}
     module = kernels("sampling.cached_edge_values", positions, **others)
     out = buffers.empty(positions.numel(), values.dtype, positions.device)
-    module.read_edges(*as_kernel_args(positions, values, cached, offsets, positions, cache_offsets, out))
+    module.read_edges(*(part.contiguous() for part in (values, cached, offsets, positions, cache_offsets)), out)
     return out

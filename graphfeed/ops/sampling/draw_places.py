@@ -1,10 +1,9 @@
 """Draw places in a row with replacement, uniformly or by weight."""
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.verified import check_once
 
@@ -45,8 +44,7 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
         check_once("running sums of a row", (cumulative,), lambda: check_sums(cumulative))
     module = kernels("sampling.draw_places", cumulative)
     out = buffers.empty(count, torch.int64, cumulative.device)
-    sums, drawn = as_kernel_args(out, cumulative.contiguous(), out)
-    module.draw_places(np.int64(size), sums, np.uint64(key), drawn)
+    module.draw_places(size, cumulative.contiguous(), key, out)
     return out
 
 

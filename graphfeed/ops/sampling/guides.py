@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.sampling.weights import cut_columns, ensure_cumulative
 
@@ -51,7 +51,7 @@ def guide_sums(indptr: torch.Tensor, cumulative: torch.Tensor) -> torch.Tensor:
     module = kernels("sampling.guides", cumulative, indptr=indptr)
     missed = 0
     for columns in cut_columns("guiding draws by weight", indptr):
-        missed += module.guide_sums(*as_kernel_args(cumulative, columns, cumulative, guides))
+        missed += module.guide_sums(as_int64(columns, cumulative), cumulative, guides)
     return guides if missed * MISSED > cumulative.numel() else NO_GUIDES
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.structure.csc import check_columns, ensure_csc
 from graphfeed.ops.verified import check_once, trust
@@ -61,9 +61,9 @@ def build_high_degree_index(indptr: torch.Tensor, indices: torch.Tensor) -> High
     starts = buffers.empty_long_lived(indptr.numel() if len(columns) else 1, torch.int64, indptr.device).zero_()
     entries = buffers.empty_long_lived(int(sizes.sum()), torch.int64, indptr.device)
     if len(columns):
-        graph = as_kernel_args(indptr, indptr, indices, columns)
         module = kernels("sampling.high_degree_index", indptr)
-        module.build_high_degree_index(*graph, starts.numpy(), entries.numpy())
+        graph = as_int64(indptr, indptr), indices.contiguous()
+        module.build_high_degree_index(*graph, columns, starts, torch.empty_like(starts), entries)
     index = HighDegreeIndex(columns, sizes, starts, entries)
     trust("high-degree index", tuple(index))
     return index

@@ -5,15 +5,24 @@ as the sequential Poisson sampling of its appendix A.3.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels, package_for
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
-from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, NO_WEIGHTS, Picks, check_fanouts, ensure_graph
+from graphfeed.ops.sampling.hop_recipe import Drawing
+from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_one_hop
+from graphfeed.ops.sampling.sample_neighbors import (
+    NO_TYPES,
+    NO_WEIGHTS,
+    Picks,
+    check_fanouts,
+    ensure_graph,
+)
 from graphfeed.ops.structure.csc import ensure_length
 
 
@@ -74,13 +83,29 @@ def labor_sample_neighbors(
         check_ids("seeds", seeds, indptr.numel() - 1)
     weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
     arrays = {"indices": values_of(indices), "weights": values_of(weights), "types": values_of(kinds)}
-    module = kernels("sampling.labor_sample_neighbors", seeds, indptr=indptr, **arrays)
-    starts, sources, *edges = as_kernel_args(seeds, indptr, indices, weights, kinds)
-    wanted = (*as_kernel_args(seeds, seeds.contiguous(), fanouts.to("cpu", torch.int64)), replace)
+    drawing = Drawing("labor", replace, switch_threshold)
+    if package_for("sampling.labor_sample_neighbors", seeds, indptr=indptr, **arrays) != "cpu":
+        return pick_on_gpu((indptr, indices, weights, kinds, seeds), fanouts, keys, drawing)
+    own_weights, own_types = (None if part is None else values_of(part) for part in (cumulative, types))
+    graph = one_hop_graph(indptr, own_weights, own_types, values_of(indices))
+    return Picks(*pick_one_hop(graph, seeds, fanouts, keys, drawing))
+
+
+def pick_on_gpu(columns: tuple[Any, ...], fanouts: torch.Tensor, keys: tuple[int, int], drawing: Drawing) -> Picks:
+    """Choose neighbours by LABOR with a GPU's kernels.
+
+    Args:
+        columns: The column starts, the sources, the weights, the edge types, and the seeds.
+        fanouts: One number, or one per edge type.
+        keys: Key of this hop, and the one that follows it.
+        drawing: How edges are chosen.
+    """
+    starts, sources, *edges, seeds = (part.contiguous() for part in columns)
+    wanted = seeds, fanouts.to("cpu", torch.int64), drawing.replace
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    count = kernels("sampling.sample_neighbors", seeds).count_neighbors
-    count(starts, *edges, *wanted, *as_kernel_args(seeds, offsets))
+    kernels("sampling.sample_neighbors", seeds).count_neighbors(starts, *edges, *wanted, offsets)
     positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
-    draws = np.array(keys, dtype=np.uint64), np.uint64(switch_threshold)
-    module.fill_labor_neighbors(starts, sources, *edges, *wanted, *draws, *as_kernel_args(seeds, offsets, positions))
+    draws = np.array(keys, dtype=np.uint64), np.uint64(drawing.switch_threshold)
+    module = kernels("sampling.labor_sample_neighbors", seeds)
+    module.fill_labor_neighbors(starts, sources, *edges, *wanted, *draws, offsets, positions)
     return Picks(offsets, positions)

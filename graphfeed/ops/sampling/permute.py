@@ -47,9 +47,9 @@ def permute(start: int, stop: int, size: int, key: int) -> torch.Tensor:
     module = load("cpu", "sampling.permute")
     if size <= SORTED_UP_TO:
         hashes = np.empty(size, dtype=np.uint64)
-        module.hash_places(np.uint64(key), hashes)
+        module.hash_places(key, hashes)
         out[:] = np.argsort(hashes, kind="stable")[start:stop]
     else:
         half_bits = ((size - 1).bit_length() + 1) // 2
-        module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, out)
+        module.permute(start, size, round_keys(key, module.ROUNDS), half_bits, np.empty_like(out), out)
     return torch.from_numpy(out)

@@ -1,10 +1,9 @@
 """Walk at random along the edges of a graph."""
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.structure.csc import ensure_csc
 
@@ -43,6 +42,5 @@ def random_walks(
     check_count("num_steps", num_steps, 0)
     module = kernels("sampling.random_walks", indptr, indices=indices, starts=starts)
     out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
-    arrays = as_kernel_args(out, indptr.contiguous(), indices.contiguous(), starts.contiguous(), out)
-    module.random_walks(*arrays[:3], np.uint64(key), arrays[3])
+    module.random_walks(as_int64(indptr, out), indices.contiguous(), as_int64(starts, out), key, out)
     return out

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, as_types, kernels
 from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
@@ -87,14 +86,14 @@ def sample_negative_pairs(
     check_edges(edges, max(drawn.size, int(fixed.max()) + 1 if fixed.numel() else 0), destinations.size)
     out = buffers.empty((count, 2), torch.int64, destinations.cumulative.device)
     module = kernels("sampling.sample_negative_pairs", destinations.cumulative, limits=limits)
-    ends = [
-        (end.size, *as_kernel_args(out, end.cumulative, end.times if limits.numel() else NOTHING))
-        for end in (drawn, destinations)
-    ]
-    columns = as_kernel_args(out, edges.indptr, edges.indices, edges.types)
-    given, times, made = as_kernel_args(out, fixed.contiguous(), limits.contiguous(), out)
-    known = (*columns, edges.kind, edges.first_source, edges.first_destination)
-    module.sample_negative_pairs(*ends, given, times, known, np.uint64(key), made)
+    ends = []
+    for end in (drawn, destinations):
+        times = end.times.contiguous() if limits.numel() else NOTHING
+        ends.append(module.Nodes(torch.tensor([end.size]), end.cumulative.contiguous(), times))
+    wanted = torch.tensor([edges.kind, edges.first_source, edges.first_destination])
+    columns = as_int64(edges.indptr, out), edges.indices.contiguous(), as_types(edges.types, out)
+    known = module.KnownEdges(*columns, wanted)
+    module.sample_negative_pairs(*ends, fixed.contiguous(), limits.contiguous(), known, key, out)
     if count and int(out.min()) < 0:
         place = int((out[:, 1] < 0).nonzero()[0])
         raise ValueError(

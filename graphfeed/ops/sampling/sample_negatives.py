@@ -1,10 +1,9 @@
 """Sample node pairs that stand for missing edges."""
 
-import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import ID_DTYPES, check_count
 
 
@@ -44,6 +43,5 @@ def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations:
         raise ValueError(f"pairs are {pairs.dtype}, too narrow for {num_destinations} destinations; give them as int64")
     out = buffers.empty((len(pairs) * (1 + negative_ratio), 2), pairs.dtype, pairs.device)
     module = kernels("sampling.sample_negatives", pairs)
-    given, made = as_kernel_args(pairs, pairs.contiguous(), out)
-    module.sample_negatives(given, negative_ratio, num_destinations, np.uint64(key), made)
+    module.sample_negatives(pairs.contiguous(), negative_ratio, num_destinations, key, out)
     return out

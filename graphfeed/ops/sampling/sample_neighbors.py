@@ -6,18 +6,17 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
-from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.backend import kernels, package_for
+from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
+from graphfeed.ops.sampling.hop_recipe import Drawing
+from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_one_hop
 from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_edge_types
+from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types
 
-MAX_LOOK_BACK = 48
-"""Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
 MOST_REPEATED = (1 << 31) - 1
 """The largest fan-out with replacement: no number of edges that is computed from it overflows."""
 NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
-NO_TABLE = torch.empty(0, dtype=torch.int64)
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
 
 
@@ -58,21 +57,6 @@ def ensure_graph(indptr: torch.Tensor, cumulative: EdgeValues | None, types: Edg
         ensure_cumulative(indptr, values_of(cumulative))
     if types is not None:
         ensure_edge_types(indptr, values_of(types), num_types)
-
-
-def make_table(largest_fanout: int) -> torch.Tensor:
-    """Return the hash table in which kernels look up the picks of a column; empty if fan-outs are small."""
-    if largest_fanout <= MAX_LOOK_BACK:
-        return NO_TABLE
-    return torch.full((1 << (2 * largest_fanout).bit_length(),), -1, dtype=torch.int64)
-
-
-def make_table_for(offsets: torch.Tensor, fanouts: torch.Tensor) -> torch.Tensor:
-    """Return the hash table for the picks of one hop, which start at `offsets`; on a GPU each column has its own."""
-    largest = max(fanouts.tolist(), default=0)
-    if on_gpu(offsets) or offsets.numel() == 1 or largest <= MAX_LOOK_BACK:
-        return NO_TABLE
-    return make_table(min(largest, int(offsets.diff().max())))
 
 
 def sample_neighbors(
@@ -117,107 +101,17 @@ def sample_neighbors(
     check_fanouts(fanouts, num_types, types, replace)
     if not checked or seeds.is_cpu:
         check_ids("seeds", seeds, indptr.numel() - 1)
-    weights = NO_WEIGHTS if cumulative is None else cumulative
-    kinds = NO_TYPES if types is None else types
-    module = kernels(
-        "sampling.sample_neighbors", seeds, indptr=indptr, weights=values_of(weights), types=values_of(kinds)
-    )
+    arrays = {"weights": cumulative, "types": types}
+    given = {name: values_of(part) for name, part in arrays.items() if part is not None}
+    if package_for("sampling.sample_neighbors", seeds, indptr=indptr, **given) == "cpu":
+        graph = one_hop_graph(indptr, given.get("weights"), given.get("types"))
+        return Picks(*pick_one_hop(graph, seeds, fanouts, (key,), Drawing("uniform", replace)))
+    module = kernels("sampling.sample_neighbors", seeds)
+    weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
+    columns = indptr.contiguous(), weights.contiguous(), kinds.contiguous()
+    wanted = seeds.contiguous(), fanouts.to("cpu", torch.int64), replace
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    given = (indptr, weights, kinds, seeds.contiguous(), fanouts.to("cpu", torch.int64), offsets)
-    *graph, nodes, fanout, counted = as_kernel_args(seeds, *given)
-    wanted = (nodes, fanout, replace)
-    module.count_neighbors(*graph, *wanted, counted)
-    positions = buffers.empty(int(counted[-1]), torch.int64, seeds.device)
-    table = make_table_for(offsets, fanouts)
-    module.fill_neighbors(*graph, *wanted, np.uint64(key), counted, *as_kernel_args(seeds, table, positions))
+    module.count_neighbors(*columns, *wanted, offsets)
+    positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
+    module.fill_neighbors(*columns, *wanted, np.uint64(key), offsets, positions)
     return Picks(offsets, positions)
-
-
-class TypedPicks(NamedTuple):
-    """Sampled edges, edge type by edge type."""
-
-    indptr: torch.Tensor
-    """The column starts of every edge type, one type after the other, each from 0."""
-    bounds: torch.Tensor
-    """int64, one longer than there are edge types: where each type's part of `indptr` starts; on the CPU."""
-    positions: torch.Tensor
-    """int64: positions in the graph's edge arrays, by type, then by column, then ascending."""
-    starts: torch.Tensor
-    """int64, one longer than there are edge types: where each type's edges start; on the CPU."""
-
-
-def group_by_type(
-    picks: Picks,
-    types: EdgeValues,
-    column_starts: torch.Tensor,
-    destinations: torch.Tensor,
-    dtype: torch.dtype,
-) -> TypedPicks:
-    """Split picks by edge type, at one random read per pick.
-
-    Args:
-        picks: What was sampled. Its positions are sorted in place within each column.
-        types: Edge type of each edge of the graph, perhaps with copies of some columns.
-        column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
-            CPU.
-        destinations: int64: destination node type of each edge type; on the CPU.
-        dtype: int32 or int64, for the result's `indptr`.
-
-    Raises:
-        TypeError: A tensor has another dtype.
-        ValueError: The arrays don't fit together.
-    """
-    if picks.positions.is_cpu:
-        check_groups(picks, values_of(types), column_starts, destinations)
-    return split_by_type(picks, types, column_starts, destinations, dtype)
-
-
-def check_groups(picks: Picks, types: torch.Tensor, column_starts: torch.Tensor, destinations: torch.Tensor) -> None:
-    """Raise unless picks can be split by edge type."""
-    check_vector("types", types, TYPE_DTYPES)
-    check_vector("positions", picks.positions, (torch.int64,))
-    check_vector("destinations", destinations, (torch.int64,))
-    check_vector("offsets", picks.offsets, (torch.int64,))
-    check_columns("offsets", picks.offsets, picks.positions.numel())
-    check_vector("column_starts", column_starts, (torch.int64,))
-    check_columns("column_starts", column_starts, picks.offsets.numel() - 1)
-    check_ids("positions", picks.positions, types.numel())
-    check_ids("destinations", destinations, column_starts.numel() - 1)
-    if not picks.positions.is_contiguous():
-        raise ValueError("positions must be contiguous, as they are sorted in place")
-    found = types[picks.positions].to(torch.int64)
-    check_ids("types", found, destinations.numel())
-    kinds = torch.repeat_interleave(torch.arange(column_starts.numel() - 1), column_starts.diff())
-    owners = torch.repeat_interleave(kinds, picks.offsets.diff())
-    if not torch.equal(destinations[found], owners):
-        edge = int((destinations[found] != owners).nonzero()[0])
-        raise ValueError(
-            f"pick {edge} has edge type {int(found[edge])}, which leads to nodes of type "
-            f"{int(destinations[found[edge]])}, but its column is of type {int(owners[edge])}"
-        )
-
-
-def split_by_type(
-    picks: Picks,
-    types: EdgeValues,
-    column_starts: torch.Tensor,
-    destinations: torch.Tensor,
-    dtype: torch.dtype,
-) -> TypedPicks:
-    """Do as `group_by_type` without its checks, for picks that were just made."""
-    assert dtype in ID_DTYPES
-    if picks.positions.numel() > torch.iinfo(dtype).max:
-        raise ValueError(
-            f"{picks.positions.numel()} edges are too many for indptr of {dtype}; make the graph with int64"
-        )
-    lengths = (column_starts[1:] - column_starts[:-1])[destinations] + 1
-    bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-    device = picks.positions.device
-    indptr = buffers.empty(int(bounds[-1]), dtype, device)
-    grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
-    module = kernels("sampling.sample_neighbors", picks.positions, types=values_of(types))
-    arrays = (types, picks.positions, picks.offsets, column_starts, destinations, bounds, indptr, grouped)
-    module.group_by_type(*as_kernel_args(picks.positions, *arrays))
-    counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)
-    starts = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-    return TypedPicks(indptr, bounds, grouped, starts)

@@ -3,10 +3,18 @@
 import numpy as np
 import torch
 
-from graphfeed.ops.backend import as_kernel_args
+from graphfeed.ops.backend import kernels, on_gpu
+from graphfeed.ops.sampling.hop_recipe import Drawing
 from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs
 from graphfeed.ops.sampling.sample_neighbors import Picks
-from graphfeed.ops.sampling.temporal_sample_neighbors import HopQuery, TemporalGraph, check_hop, count_picks
+from graphfeed.ops.sampling.temporal_graph import TemporalGraph
+from graphfeed.ops.sampling.temporal_sample_neighbors import (
+    HopQuery,
+    check_hop,
+    count_on_gpu,
+    fields_on_gpu,
+    pick_on_cpu,
+)
 
 
 def temporal_labor_sample_neighbors(
@@ -47,10 +55,11 @@ def temporal_labor_sample_neighbors(
 
 def pick_labor(graph: TemporalGraph, query: HopQuery, keys: tuple[int, int], switch_threshold: int) -> Picks:
     """Do as `temporal_labor_sample_neighbors`, with parameters that are checked already."""
-    seeds = query.seeds
-    module = graph.kernels("sampling.temporal_labor_sample_neighbors", seeds)
-    picks = count_picks(graph, query)
-    arrays = graph.as_kernel_args(seeds, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
+    if not on_gpu(query.seeds):
+        return pick_on_cpu(graph, query, keys, Drawing("labor", query.replace, switch_threshold))
+    picks = count_on_gpu(graph, query)
+    arrays = fields_on_gpu(graph, "indptr", "times", "earliest", "cumulative", "types", "indices", "order")
     draws = np.array(keys, dtype=np.uint64), np.uint64(switch_threshold)
-    module.fill_temporal_labor_neighbors(*arrays, *query.as_kernel_args, *draws, *as_kernel_args(seeds, *picks))
+    module = kernels("sampling.temporal_labor_sample_neighbors", query.seeds)
+    module.fill_temporal_labor_neighbors(*arrays, *query.on_gpu(), *draws, *picks)
     return picks

@@ -1,111 +1,41 @@
 """Sample one hop in time: in-edges of nodes among those that are before the time of the query; not relabelled."""
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, Picks, check_fanouts, make_table_for
-from graphfeed.ops.sampling.time_order import earliest_times, ensure_order, linked_order
-from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
-from graphfeed.ops.verified import has_passed
+from graphfeed.ops.sampling.hop_graph import ranked_arrays
+from graphfeed.ops.sampling.hop_recipe import NOTHING, Drawing
+from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_one_hop
+from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, Picks, check_fanouts
+from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
+from graphfeed.ops.sampling.time_order import earliest_times
 
-EMPTY = torch.empty(0, dtype=torch.int64)
-ABSENT = {"order": EMPTY.to(torch.int32), "types": NO_TYPES}
-
-
-class TemporalGraph(NamedTuple):
-    """The arrays of a graph for temporal sampling.
-
-    An edge's rank is the position that it has once the edges of each column are sorted by time. A field that is None
-    is not there: without times, all edges are before any time.
-    """
-
-    indptr: torch.Tensor
-    """Column starts, int32 or int64."""
-    indices: torch.Tensor
-    """Source node of each edge, int32 or int64."""
-    times: torch.Tensor | None = None
-    """int64, by rank: each edge's time, rising in each column, or in each edge type of it."""
-    order: torch.Tensor | None = None
-    """By rank: the edge's place in its column; None if ranks are positions."""
-    links: torch.Tensor | None = None
-    """int64, by rank: the edge's place and its source, as `link_sources` returns them. Saves all hops `order`."""
-    earliest: torch.Tensor | None = None
-    """int64, by rank: a second time of each edge, never above the first; it has to lie in the window as well."""
-    cumulative: torch.Tensor | None = None
-    """Fixed-point weights by rank, as `cumulate_weights` returns them."""
-    edge_times: torch.Tensor | None = None
-    """int64, by position: the time at which the next hop queries each edge's source; None takes the column's."""
-    types: torch.Tensor | None = None
-    """Edge types, ascending inside each column."""
-    num_types: int = 1
-    """How many edge types there are."""
-
-    def as_kernel_args(self, like: torch.Tensor, *names: str) -> tuple[Any, ...]:
-        """Return fields as the kernels of a tensor's device take them; a field that is None is empty."""
-        fields = ((name, getattr(self, name)) for name in names)
-        return as_kernel_args(like, *(ABSENT.get(name, EMPTY) if field is None else field for name, field in fields))
-
-    def kernels(self, op: str, seeds: torch.Tensor, **others: torch.Tensor) -> ModuleType:
-        """Return the kernels of an op for the seeds' device, or raise if they can't read the graph or the others."""
-        fields = {f"graph.{name}": field for name, field in self._asdict().items()}
-        tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
-        return kernels(op, seeds, **tensors, **others)
+ABSENT = {"order": NOTHING.to(torch.int32), "types": NO_TYPES}
 
 
 class HopQuery(NamedTuple):
-    """The parameters of one temporal hop, in the order in which kernels take them."""
+    """The parameters of one temporal hop."""
 
     seeds: torch.Tensor
     """Node ids."""
-    firsts: torch.Tensor
-    """int64, one per seed: the first time that lies in its window; empty without windows."""
-    limits: torch.Tensor
-    """int64, one per seed: its time."""
+    times: torch.Tensor
+    """int64, one per seed."""
+    windows: torch.Tensor | None
+    """int64, one per seed, 0 or more; None takes all edges before the time."""
     fanouts: torch.Tensor
     """int64: one number, or one per edge type; on the CPU."""
     replace: bool
     """Whether an edge may be chosen more than once."""
 
-    @property
-    def as_kernel_args(self) -> tuple[Any, ...]:
-        """As kernels take them."""
-        return (*as_kernel_args(self.seeds, *self[:-1]), self.replace)
-
-
-def ensure_temporal(graph: TemporalGraph) -> None:
-    """Raise unless the arrays that one hop follows fit together; what ops made of checked arrays is not checked."""
-    ensure_columns("graph.indptr", graph.indptr)
-    ensure_length("graph.indices", graph.indices, graph.indptr)
-    for name in ("times", "earliest", "edge_times"):
-        values = getattr(graph, name)
-        if values is not None:
-            check_vector(f"graph.{name}", values, (torch.int64,))
-            if values.numel() != graph.indices.numel():
-                raise ValueError(
-                    f"graph.{name} must have {graph.indices.numel()} values, one per edge, but has {values.numel()}"
-                )
-    if graph.order is not None and not is_part_of(graph.order, graph):
-        ensure_order(graph.indptr, graph.order)
-    if graph.cumulative is not None:
-        ensure_cumulative(graph.indptr, graph.cumulative)
-    if graph.types is not None:
-        ensure_edge_types(graph.indptr, graph.types, graph.num_types)
-
-
-def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
-    """Tell whether an order is that of checked links: `linked_order` returns another tensor at each call."""
-    if graph.links is None or not has_passed("links", (graph.indptr, graph.links)):
-        return False
-    own = linked_order(graph.links)
-    alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
-    return alike and order.data_ptr() == own.data_ptr()
+    def on_gpu(self) -> tuple[Any, ...]:
+        """Return the seeds, the first time in each window, the times, fan-outs and replacement, for a GPU's kernels."""
+        firsts = NOTHING if self.windows is None else earliest_times(self.times, self.windows)
+        return self.seeds.contiguous(), firsts, self.times.contiguous(), self.fanouts, self.replace
 
 
 def check_method(graph: TemporalGraph, replace: bool, latest: bool) -> None:
@@ -130,8 +60,8 @@ def check_hop(
     check_fanouts(fanouts, graph.num_types, graph.types, replace)
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
     check_moments(seeds.numel(), times, windows)
-    firsts = EMPTY if windows is None else earliest_times(times, windows)
-    return HopQuery(seeds.contiguous(), firsts, times.contiguous(), fanouts.to("cpu", torch.int64), replace)
+    graph.check_placed("sampling.temporal_sample_neighbors", seeds, times=times)
+    return HopQuery(seeds, times, windows, fanouts.to("cpu", torch.int64), replace)
 
 
 def check_moments(num_seeds: int, times: torch.Tensor, windows: torch.Tensor | None) -> None:
@@ -146,24 +76,37 @@ def check_moments(num_seeds: int, times: torch.Tensor, windows: torch.Tensor | N
             raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
 
 
-def count_picks(graph: TemporalGraph, query: HopQuery) -> Picks:
+def pick_on_cpu(graph: TemporalGraph, query: HopQuery, keys: tuple[int, ...], drawing: Drawing) -> Picks:
+    """Return the edges of one hop, by the passes that all hops are made of."""
+    ranked, arrays = ranked_arrays(graph), one_hop_graph(graph.indptr, None, graph.types, graph.indices)
+    arrays = arrays._replace(ranked=(ranked, ranked))
+    return Picks(*pick_one_hop(arrays, query.seeds, query.fanouts, keys, drawing, query.times, query.windows))
+
+
+def fields_on_gpu(graph: TemporalGraph, *names: str) -> list[torch.Tensor]:
+    """Return arrays of a graph as a GPU's kernels take them; one that is None is empty."""
+    fields = ((name, getattr(graph, name)) for name in names)
+    return [ABSENT.get(name, NOTHING) if field is None else field.contiguous() for name, field in fields]
+
+
+def count_on_gpu(graph: TemporalGraph, query: HopQuery) -> Picks:
     """Return where each column's edges start, and room for them."""
     seeds = query.seeds
-    module = graph.kernels("sampling.temporal_sample_neighbors", seeds, times=query.limits, windows=query.firsts)
+    module = kernels("sampling.temporal_sample_neighbors", seeds)
     offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    arrays = graph.as_kernel_args(seeds, "indptr", "times", "earliest", "cumulative", "types")
-    module.count_temporal_neighbors(*arrays, *query.as_kernel_args, *as_kernel_args(seeds, offsets))
+    arrays = fields_on_gpu(graph, "indptr", "times", "earliest", "cumulative", "types")
+    module.count_temporal_neighbors(*arrays, *query.on_gpu(), offsets)
     return Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, seeds.device))
 
 
 def pick_in_time(graph: TemporalGraph, query: HopQuery, key: int, latest: bool) -> Picks:
     """Do as `temporal_sample_neighbors`, with parameters that are checked already."""
-    module = graph.kernels("sampling.temporal_sample_neighbors", query.seeds)
-    picks = count_picks(graph, query)
-    table = make_table_for(picks.offsets, query.fanouts)
-    arrays = graph.as_kernel_args(query.seeds, "indptr", "times", "earliest", "cumulative", "types", "order")
-    results = as_kernel_args(query.seeds, picks.offsets, table, picks.positions)
-    module.fill_temporal_neighbors(*arrays, *query.as_kernel_args, latest, np.uint64(key), *results)
+    if not on_gpu(query.seeds):
+        return pick_on_cpu(graph, query, (key,), Drawing("latest" if latest else "uniform", query.replace))
+    picks = count_on_gpu(graph, query)
+    arrays = fields_on_gpu(graph, "indptr", "times", "earliest", "cumulative", "types", "order")
+    module = kernels("sampling.temporal_sample_neighbors", query.seeds)
+    module.fill_temporal_neighbors(*arrays, *query.on_gpu(), latest, np.uint64(key), *picks)
     return picks
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
+from graphfeed.ops.backend import as_int64, kernels, on_gpu
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.progress import progress_bar
@@ -42,7 +42,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         raise ValueError(f"weights must have {int(indptr[-1])} values, one per edge, but has {weights.numel()}")
     # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.
     floats = torch.float64 if on_gpu(weights) else torch.float32
-    exact = weights if weights.dtype in (torch.bool, torch.float64) else weights.to(floats)
+    exact = weights if weights.dtype == torch.float64 else weights.to(floats)
     if exact.is_floating_point() and exact.numel():
         low, high = (float(value) for value in torch.aminmax(exact))
         if not (low >= 0 and high < float("inf")):
@@ -51,9 +51,9 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
         out = torch.empty(weights.numel(), dtype=torch.int64, pin_memory=True)
     else:
         out = buffers.empty_long_lived(weights.numel(), torch.int64, weights.device)
-    module = kernels("sampling.weights", weights, indptr=indptr)
+    module, exact = kernels("sampling.weights", weights, indptr=indptr), exact.contiguous()
     for columns in cut_columns("adding up weights", indptr):
-        module.cumulate_weights(*as_kernel_args(weights, columns, exact.contiguous(), out))
+        module.cumulate_weights(as_int64(columns, weights), exact, out)
     trust("running sums", (indptr, out))
     return out
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
+from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_vector
 from graphfeed.ops.structure.csc import check_columns
 
@@ -91,11 +91,10 @@ def compact_parts(
     with buffers.NODE_MAPS.borrow(map_size or 0) as node_map:
         hashes = node_map is None or map_size is None
         keys = make_keys(seeds, neighbors) if hashes else torch.empty(0, dtype=torch.int64)
-        hashed = torch.full((keys.numel(),), -1, dtype=torch.int32).numpy()
+        hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
         module.compact(
-            seeds.contiguous().numpy(), seed_starts.numpy(), neighbors.contiguous().numpy(), neighbor_starts.numpy(),
-            sources.numpy(), keys.numpy(), hashed if keys.numel() else node_map,
-            rows.numpy(), row_starts.numpy(), local.numpy(),
+            seeds.contiguous(), seed_starts.contiguous(), neighbors.contiguous(), neighbor_starts.contiguous(),
+            sources.contiguous(), keys, hashed if keys.numel() else node_map, rows, row_starts, local,
         )  # fmt: skip
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
 
@@ -157,9 +156,9 @@ def compact_on_gpu(
     rows = buffers.empty(seeds.numel() + neighbors.numel(), seeds.dtype, seeds.device)
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
     local = buffers.empty(neighbors.numel(), seeds.dtype, seeds.device)
-    ids = as_kernel_args(seeds, seeds, neighbors)
     keys = make_keys(seeds, neighbors)
     module.compact(
-        ids[0], seed_starts, ids[1], neighbor_starts, sources, keys, None, rows, row_starts, local
+        seeds.contiguous(), seed_starts, neighbors.contiguous(), neighbor_starts, sources, keys, None, rows, row_starts,
+        local,
     )  # fmt: skip
     return Compacted(rows[: int(row_starts[-1])], row_starts, local)

@@ -21,7 +21,7 @@ def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:
     check_vector("destinations", destinations)
     check_vector("counts", counts, (torch.int64,))
     check_ids("destinations", destinations, counts.numel())
-    kernels("structure.counting_sort", counts).count_edges(destinations.contiguous().numpy(), counts.numpy())
+    kernels("structure.counting_sort", counts).count_edges(destinations.contiguous(), counts)
 
 
 def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
@@ -47,5 +47,5 @@ def assign_slots(destinations: torch.Tensor, starts: torch.Tensor) -> torch.Tens
     check_vector("starts", starts, (torch.int64,))
     check_ids("destinations", destinations, starts.numel())
     places = np.empty(destinations.numel(), dtype=np.int64)
-    kernels("structure.counting_sort", starts).assign_slots(destinations.contiguous().numpy(), starts.numpy(), places)
+    kernels("structure.counting_sort", starts).assign_slots(destinations.contiguous(), starts, places)
     return torch.from_numpy(places)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels, on_gpu
+from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import gather_rows
 from graphfeed.ops.verified import check_once, trust
@@ -43,9 +43,8 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
     module = kernels("structure.csc", destinations, sources=sources)
     indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
     order = buffers.empty_long_lived(sources.numel(), torch.int64, destinations.device)
-    ends, starts, places = as_kernel_args(destinations, destinations.contiguous(), indptr, order)
-    module.count_columns(ends, starts)
-    module.fill_columns(ends, *as_kernel_args(destinations, indptr.clone()), places)
+    module.count_columns(destinations.contiguous(), indptr)
+    module.fill_columns(destinations.contiguous(), indptr.clone(), order)
     return Columns(indptr, gather_rows(sources, order), order)
 
 
@@ -59,7 +58,7 @@ def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None)
             f"{name} must end with the number of edges, {num_edges} (the length of indices), "
             f"but ends with {int(indptr[-1])}"
         )
-    column = int(kernels("structure.csc", indptr).find_falling(*as_kernel_args(indptr, indptr)))
+    column = int(kernels("structure.csc", indptr).find_falling(indptr))
     if column >= 0:
         raise ValueError(
             f"{name} must not fall, but goes from {int(indptr[column])} to {int(indptr[column + 1])} at node "
@@ -120,7 +119,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     if types.numel() != int(indptr[-1]):
         raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one per edge, but has {types.numel()}")
     module = kernels("structure.csc", types, indptr=indptr)
-    column = int(module.find_unsorted(*as_kernel_args(types, indptr.contiguous(), types.contiguous())))
+    column = int(module.find_unsorted(as_int64(indptr, types), as_types(types, types)))
     if column >= 0:
         raise ValueError(
             f"type_per_edge must ascend inside each column, but falls at {column}; sort each column's edges by type"
@@ -155,8 +154,9 @@ def check_joined(
     ensure_edge_types(indptr, types, ends.shape[0])
     bounds = offsets.to("cpu", torch.int64)
     tables = (bounds[ends].to(types.device), bounds[ends + 1].to(types.device))
-    arrays = as_kernel_args(types, indptr.contiguous(), indices.contiguous(), types.contiguous(), *tables)
-    edge = int(kernels("structure.csc", types, indptr=indptr, indices=indices).find_misjoined(*arrays))
+    module = kernels("structure.csc", types, indptr=indptr, indices=indices)
+    arrays = as_int64(indptr, types), indices.contiguous(), as_types(types, types)
+    edge = int(module.find_misjoined(*arrays, *tables))
     if edge >= 0:
         raise ValueError(
             f"type_per_edge says {int(types[edge])} of edge {edge}, but that type does not join its two nodes; "
@@ -250,7 +250,7 @@ def expand_indptr(
     elif out.shape != (size,) or out.dtype != wanted or not out.is_contiguous():
         raise ValueError(f"out must be {size} contiguous values of {wanted}, but is {tuple(out.shape)} of {out.dtype}")
     module = kernels("structure.csc", indptr, node_ids=node_ids, out=out)
-    module.expand_indptr(*as_kernel_args(indptr, indptr.contiguous(), node_ids.contiguous(), out))
+    module.expand_indptr(indptr.contiguous(), node_ids.contiguous(), out)
     return out
 
 
@@ -287,5 +287,5 @@ def indptr_edge_ids(
     size = size_of(indptr, output_size)
     out = buffers.empty(size, dtype or offset.dtype, indptr.device)
     module = kernels("structure.csc", indptr, offset=offset)
-    module.indptr_edge_ids(*as_kernel_args(indptr, indptr.contiguous(), offset.contiguous(), out))
+    module.indptr_edge_ids(indptr.contiguous(), offset.contiguous(), out)
     return out

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.structure.csc import ensure_columns, ensure_length
 
@@ -68,14 +68,14 @@ def induce_trees(
         raise ValueError(f"starts must go from 0 to {len(nodes)}, the number of nodes, and never fall")
     slots = 1 << (8 * int(sizes.max() if len(sizes) else 0) + 3).bit_length()
     keys, places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
-    state = np.zeros(2, np.int64)
+    state = np.zeros(3, np.int64)
     out = buffers.empty((3, len(nodes) + FIRST_EDGES), torch.int64)
-    graph = as_kernel_args(out, indptr.contiguous(), indices.contiguous())
-    given = as_kernel_args(out, columns.contiguous(), nodes.contiguous(), starts.contiguous())
+    graph = as_int64(indptr, out), indices.contiguous()
+    trees = module.Trees(columns.contiguous(), nodes.contiguous(), starts.contiguous())
     while True:
-        module.induce_trees(graph, *given, keys, places, state, out.numpy())
-        written = int(state[1])
-        if state[0] == len(nodes):
+        module.induce_trees(*graph, trees, keys, places, state, out)
+        _, node, written = state.tolist()
+        if node == len(nodes):
             return InducedEdges(*(part[:written] for part in out))
         larger = buffers.empty((3, 2 * out.shape[1]), torch.int64)
         larger[:, :written] = out[:, :written]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.structure.csc import check_starts
 
@@ -42,10 +42,10 @@ def join_columns(
     if not len(indptrs) == len(indices) == len(ids) or [len(part) for part in ids] != counts:
         raise ValueError("indptrs, indices and ids must be as many, and each have an id for each of its edges")
     out = buffers.empty((3, sum(counts)), torch.int64, buffers.CPU)
-    written, place = out.numpy(), 0
+    place = 0
     for own in zip(indptrs, indices, ids, strict=True):
         module = kernels("structure.join_columns", own[0], indices=own[1], ids=own[2])
-        found = module.join_columns(*(part.numpy() for part in own), written, place)
+        found = module.join_columns(as_int64(own[0], out), own[1].contiguous(), as_int64(own[2], out), out, place)
         if found < 0:
             check_starts(own[0])
             raise ValueError(f"indptr must end at {len(own[1])}, the number of its indices, but is {own[0].tolist()}")

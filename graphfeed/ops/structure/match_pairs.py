@@ -3,12 +3,17 @@
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.structure.csc import check_starts
 from graphfeed.ops.verified import trust
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)
+
+
+def same_dtype(*ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return ids in one dtype, as kernels take them: int64 if they differ."""
+    return ids if len({part.dtype for part in ids}) == 1 else tuple(part.to(torch.int64) for part in ids)
 
 
 def match_pairs(
@@ -43,7 +48,7 @@ def match_pairs(
         >>> match_pairs(indptr, sources, destinations, torch.tensor([[7, 1], [7, 2]])).tolist()
         [1]
     """
-    ids = NO_ROWS if rows is None else rows
+    ids = NO_ROWS.to(indices) if rows is None else rows
     for name, vector in (("indptr", indptr), ("indices", indices), ("destinations", destinations), ("rows", ids)):
         check_vector(name, vector)
     check_starts(indptr)
@@ -62,10 +67,11 @@ def match_pairs(
     if pairs.shape[0] == 0:
         return torch.empty(0, dtype=torch.int64, device=device)
     module = kernels("structure.match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
+    indices, ids, destinations = same_dtype(indices, ids, destinations)
     tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
     out = buffers.empty(indices.numel(), torch.int64, device)
-    arrays = (part.contiguous() for part in (indptr, indices, ids, destinations, pairs.to(torch.int64), *tables, out))
-    found = module.match_pairs(*as_kernel_args(indices, *arrays))
+    arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
+    found = module.match_pairs(as_int64(indptr, indices), *arrays)
     places = out[: int(found)].clone()
     if not places.is_inference():  # else nobody would notice that they were edited
         trust(("places", indices.numel()), (places,))  # `delete_rows` need not check them, for each array of an edge

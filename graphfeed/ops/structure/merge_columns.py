@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import as_kernel_args, kernels
+from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.structure.csc import TYPE_DTYPES
 
@@ -47,7 +47,7 @@ def merge_columns(
     sizes = [len(arrays[0]) for arrays in values]
     for own, numbers, size in zip(places, counts, sizes, strict=True):
         module = kernels("structure.merge_columns", own, counts=numbers)
-        if not module.note_counts(*as_kernel_args(own, own.contiguous(), numbers.contiguous()), size, offsets):
+        if not module.note_counts(own.contiguous(), as_int64(numbers, own), size, offsets):
             raise ValueError(
                 f"counts must be 0 or more and add up to the {size} values of their part, and places must lie in 0 .. "
                 f"{len(offsets) - 2}, but a part has others"
@@ -58,8 +58,8 @@ def merge_columns(
     for own, arrays in zip(places, values, strict=True):
         for array, out in zip(arrays, merged, strict=True):
             module = kernels("structure.merge_columns", own, values=array)
-            given = as_kernel_args(own, own.contiguous(), array.contiguous(), out)
-            if not module.place_columns(given[0], offsets, *given[1:]):
+            given = array.to(out.dtype).contiguous().view(torch.uint8)
+            if not module.place_columns(own.contiguous(), offsets, given, out.itemsize, out.view(torch.uint8)):
                 raise ValueError("places must be all different, but one occurs twice")
     return torch.from_numpy(offsets), merged
 

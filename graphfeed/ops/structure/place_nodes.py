@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_vector
@@ -53,19 +54,27 @@ def place_nodes(
         raise ValueError(f"indptr must ascend from 0 or more to {indices.numel()} at most")
     if first < 0 or first + size > parts.numel():
         raise ValueError(f"the range must lie in 0 .. {parts.numel()}, but is {first} .. {first + size}")
-    width = 1 << max(loads.numel() - 1, 0).bit_length()
-    tree = np.full(2 * width, FULL, dtype=np.int64)
-    tree[width : width + loads.numel()] = loads.numpy()
-    for start in (1 << level for level in reversed(range(width.bit_length() - 1))):
-        tree[start : 2 * start] = tree[2 * start : 4 * start].reshape(-1, 2).min(axis=1)
+    tree = tree_of(loads.numpy())
     step = min(step, max(size, 1))
     # A node has no more parts with neighbours than parts, and no more than edges.
     most = np.add.reduceat(np.minimum(degrees, loads.numel()), np.arange(0, size, step)).max() if size else 0
-    pairs = (np.empty(most, np.int32), np.empty(most, np.int64))
-    scratch = (np.zeros(loads.numel(), np.int64), *pairs, np.zeros((5, step + 1), np.int64))
     module = kernels("structure.place_nodes", parts, indptr=indptr, indices=indices, loads=loads)
-    moved = int(module.place_nodes((starts, indices.numpy()), first, step, limit, parts.numpy(), tree, scratch))
+    scratch = module.Scratch(
+        np.zeros(loads.numel(), np.int64), np.empty(most, np.int32), np.empty(most, np.int64),
+        *np.zeros((5, step + 1), np.int64),
+    )  # fmt: skip
+    moved: int = module.place_nodes(starts, indices.contiguous(), first, step, limit, parts, tree, scratch)
     if moved < 0:
         raise IndexError(f"indices must lie in 0 .. {parts.numel() - 1}, but hold {int(indices[-1 - moved])}")
-    loads.copy_(torch.from_numpy(tree[width : width + loads.numel()]))
+    loads.copy_(torch.from_numpy(tree[tree.size // 2 :][: loads.numel()]))
     return moved
+
+
+def tree_of(loads: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the loads of parts as the leaves of a tree whose nodes hold the least load below them."""
+    width = 1 << max(loads.size - 1, 0).bit_length()
+    tree = np.full(2 * width, FULL, dtype=np.int64)
+    tree[width : width + loads.size] = loads
+    for start in (1 << level for level in reversed(range(width.bit_length() - 1))):
+        tree[start : 2 * start] = tree[2 * start : 4 * start].reshape(-1, 2).min(axis=1)
+    return tree

@@ -66,8 +66,9 @@ def preprocess_ondisk_dataset(
             If there are edge features they always are, because the features are found by these ids.
         force_preprocess: True preprocesses in any case, and False only if there is no result. None also does so if the
             options, or the size or time of a source file, have changed.
-        auto_cast_to_optimal_dtype: Whether ids, including seeds, are int32 where that suffices, and edge types as small
-            as possible.
+        auto_cast_to_optimal_dtype: Whether ids, including seeds, and column starts are int32 where that suffices, and
+            edge types as small as possible. A graph that is sampled on the CPU keeps copies of column starts in int32
+            and of edge types in int16 (see `fused_csc_sampling_graph`).
         digest: Whether to keep digests of the source files. With a digest, a file does not count as changed if only its
             modification time has.
 

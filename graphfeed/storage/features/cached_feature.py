@@ -373,15 +373,15 @@ def cpu_cached_feature(
 ) -> CPUCachedFeature | dict[Any, CPUCachedFeature]:
     """Put a cache in memory in front of features that lie on disk.
 
-    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row, nearly twice that for
-    "s3-fifo"). GraphBolt counts the rows alone, and rounds their number up. Returned mini-batches and the temporary
-    memory of a read are not counted; see `CPUFeatureCache`.
+    The bound counts memory: the rows and the bookkeeping of the policy (25 to 33 bytes per row). GraphBolt counts the
+    rows alone, and rounds their number up. Returned mini-batches and the temporary memory of a read are not counted;
+    see `CPUFeatureCache`.
 
     Args:
         fallback_features: One feature, or a dict of features that share one cache. Their rows must have the same number
             of bytes.
         max_cache_size_in_bytes: Bound for the memory of the whole cache. A cache without room for a row keeps none.
-        policy: Decides which rows stay: "sieve" (the default), "s3-fifo", "lru" or "clock".
+        policy: Decides which rows stay: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         pin_memory: Whether to keep the rows in page-locked memory.
 
     Example:

@@ -31,15 +31,14 @@ class CPUFeatureCache(RowCache):
     as an empty cache of the same size, and a forked process starts with an empty one.
 
     The cache takes `max_size_in_bytes` of memory: the rows, whose pages are touched as they fill, and the bookkeeping
-    of the policy, 25 to 33 bytes per row and nearly twice that for "s3-fifo". In addition, each query holds the rows
-    that it returns and some tens of bytes per key. `query_and_replace` holds 4 MiB more, for the rows being read;
-    `begin` holds all missing rows.
+    of the policy, 25 to 33 bytes per row. In addition, each query holds the rows that it returns and some tens of
+    bytes per key. `query_and_replace` holds 4 MiB more, for the rows being read; `begin` holds all missing rows.
 
     Args:
         cache_shape: Shape (rows, ...): the number of rows and the shape of each. To go by a number of bytes, use
             `within`.
         dtype: The dtype of the rows.
-        policy: "sieve" (the default), "s3-fifo", "lru" or "clock".
+        policy: "sieve" (the default) or "lru". "s3-fifo" and "clock" get SIEVE.
         num_parts: Has no effect: the cache always has one part.
         pin_memory: Whether to keep the rows in page-locked memory.
 
@@ -98,7 +97,7 @@ class CPUFeatureCache(RowCache):
 
         Example:
             >>> CPUFeatureCache.within(1_000_000, (128,), torch.float32).max_size_in_bytes
-            999899
+            999819
         """
         check_count("max_size_in_bytes", max_size_in_bytes, 0)
         rows = rows_within(max_size_in_bytes, prod(row_shape) * dtype.itemsize, policy or DEFAULT_POLICY)

@@ -34,16 +34,26 @@ def check_edits(graph: Arrays) -> None:
     check_once("graph", structure_of(graph), graph.check)
 
 
-def trust_graph(graph: Arrays) -> None:
-    """Take the arrays as a valid graph, without a pass over them."""
-    trust("columns", (graph.csc_indptr,))
-    trust("csc", (graph.csc_indptr, graph.indices))
+def trust_graph(graph: Arrays, indptr: torch.Tensor | None = None, types: torch.Tensor | None = None) -> None:
+    """Take the arrays as a valid graph, without a pass over them.
+
+    Args:
+        graph: The graph.
+        indptr: A copy of its column starts; None: these themselves.
+        types: The same of its edge types.
+    """
+    indptr, types = (
+        indptr if indptr is not None else graph.csc_indptr,
+        types if types is not None else graph.type_per_edge,
+    )
+    trust("columns", (indptr,))
+    trust("csc", (indptr, graph.indices))
     if graph.edge_type_to_id is not None:
         assert graph.node_type_to_id is not None
         assert graph.node_type_offset is not None
-        trust(("types", len(graph.edge_type_to_id)), (graph.csc_indptr, graph.type_per_edge))
+        trust(("types", len(graph.edge_type_to_id)), (indptr, types))
         ends = numbers_of(graph.node_type_to_id, graph.edge_type_to_id).ends
-        trust(joined_by(graph.node_type_offset, ends), (graph.csc_indptr, graph.indices, graph.type_per_edge))
+        trust(joined_by(graph.node_type_offset, ends), (indptr, graph.indices, types))
     trust("graph", structure_of(graph))
 
 

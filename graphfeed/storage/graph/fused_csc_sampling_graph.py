@@ -11,6 +11,7 @@ from graphfeed.storage.graph import temporal_hops, temporal_sampling, typed_samp
 from graphfeed.storage.graph.edge_weights import weights_for
 from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.one_hop import (
     Draws,
     EdgeArrays,
@@ -23,6 +24,7 @@ from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds, sample_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.temporal_query import TemporalQuery
+from graphfeed.storage.graph.typed_sampling import hop_graph
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
@@ -54,7 +56,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
                 self.edge_attribute(name)
 
     def prepare(self, request: SamplingRequest) -> None:
-        """Compute the order of time, the sums of weights or the index of large columns that a request needs."""
+        """Compute the order of time, sums of weights, index of large columns or wider dtypes that a request needs."""
+        kernel_columns(self)
         if request.temporal is not None:
             for by_type in {fanout.numel() > 1 for fanout in request.fanouts}:
                 temporal_sampling.timed_columns(self, request, by_type=by_type)
@@ -264,15 +267,12 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
         if self._has_kernel_for(seeds, request):
-            sample_all = ops.sample_new_hops if request.only_new else ops.sample_hops
-            layers = sample_all(
-                self.csc_indptr,
-                self.indices,
+            layers = ops.sample_hops(
+                hop_graph(self, weights_for(self, request)),
                 check_seeds(self, seeds),
                 [int(fanout) for fanout in reversed(request.fanouts)],
                 keys,
-                replace=request.replace,
-                cumulative=weights_for(self, request),
+                ops.Drawing("uniform", request.replace, only_new=request.only_new),
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
@@ -300,16 +300,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
             ids = check_seeds(self, seeds)
             # A GPU reads whole columns, also those of a pinned graph.
             indexed = ids.is_cpu and request.probs_name is None and not request.replace
-            layers = ops.labor_sample_hops(
-                self.csc_indptr,
-                self.indices,
+            weights = None if request.probs_name is None else self.cumulative_weights(request.probs_name)
+            layers = ops.sample_hops(
+                hop_graph(self, weights)._replace(large_columns=self.high_degree_index() if indexed else None),
                 ids,
                 [int(fanout) for fanout in reversed(request.fanouts)],
                 [keys for keys, _ in draws],
-                switch_threshold=draws[0][1],
-                replace=request.replace,
-                cumulative=None if request.probs_name is None else self.cumulative_weights(request.probs_name),
-                index=self.high_degree_index() if indexed else None,
+                ops.Drawing("labor", request.replace, draws[0][1]),
             )
             if layers is not None:
                 return subgraphs_of(self, layers)
@@ -365,6 +362,9 @@ def fused_csc_sampling_graph(
 
     NumPy arrays and what NumPy can view may take the place of tensors; lists are copied.
 
+    The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
+    in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
+
     Sampling reads the arrays at random, and is a quarter faster on huge pages. NumPy requests these when it allocates
     memory, torch does not: load large arrays with NumPy.
 
@@ -372,7 +372,7 @@ def fused_csc_sampling_graph(
         csc_indptr: Column starts, int32 or int64, shape (nodes + 1,).
         indices: Source of each edge, int32 or int64, shape (edges,).
         node_type_offset: First id of each node type, and the number of nodes, shape (node types + 1,).
-        type_per_edge: Edge type of each edge, uint8 to int64, ascending inside each column.
+        type_per_edge: Edge type of each edge, uint8, int16, int32 or int64, ascending inside each column.
         node_type_to_id: Number of each node type.
         edge_type_to_id: Number of each edge type: "source:relation:destination", or a tuple of the three.
         node_attributes: By name, tensors with one row per node.

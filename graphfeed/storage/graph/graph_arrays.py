@@ -69,13 +69,13 @@ class GraphArrays(Shareable):
     """
 
     csc_indptr: torch.Tensor = checked()
-    """Column starts, int32 or int64, shape (nodes + 1,)."""
+    """Column starts, int32 or int64, shape (nodes + 1,). Of int32, sampling keeps a copy in int64: 8 bytes per node."""
     indices: torch.Tensor = checked()
     """The source of each edge, int32 or int64, shape (edges,)."""
     node_type_offset: torch.Tensor | None = checked()
     """The first id of each node type, and the number of nodes."""
     type_per_edge: torch.Tensor | None = checked()
-    """The edge type of each edge, ascending inside each column."""
+    """Each edge's type, ascending in a column. Of int16 and int64, sampling keeps a copy in int32: 4 bytes per edge."""
     node_type_to_id: dict[str, int] | None = checked()
     """The number of each node type."""
     edge_type_to_id: dict[str, int] | None = checked()

@@ -9,6 +9,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling.sample_negative_pairs import NO_EDGES, NO_TYPES, NOTHING, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 from graphfeed.storage.memory.shared import Shareable
@@ -133,8 +134,8 @@ def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) 
 def edges_of(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> KnownEdges:
     """Return the edges that a pair must not be."""
     arrays = in_memory(graph, "strict=True")
+    starts, types = kernel_columns(arrays)
     if arrays.edge_type_to_id is None or edge_type is None:
-        return KnownEdges(arrays.csc_indptr, arrays.indices)
-    types = NO_TYPES if arrays.type_per_edge is None else arrays.type_per_edge
-    kind = arrays.edge_type_to_id[edge_type]
-    return KnownEdges(arrays.csc_indptr, arrays.indices, types, len(arrays.edge_type_to_id), kind, *first)
+        return KnownEdges(starts, arrays.indices)
+    numbers = len(arrays.edge_type_to_id), arrays.edge_type_to_id[edge_type], *first
+    return KnownEdges(starts, arrays.indices, NO_TYPES if types is None else types, *numbers)

@@ -10,9 +10,10 @@ from graphfeed.ops.arguments import as_ids, as_tensor, brief
 from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
-from graphfeed.ops.sampling.sample_neighbors import split_by_type
+from graphfeed.ops.sampling.group_by_type import split_by_type
 from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 
@@ -34,7 +35,7 @@ class EdgeArrays(NamedTuple):
     def of(cls, graph: GraphArrays, probs_name: str | None = None) -> "EdgeArrays":
         """Return the arrays of a graph."""
         weights = None if probs_name is None else graph.cumulative_weights(probs_name)
-        return cls(graph.indices, graph.type_per_edge, weights, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
+        return cls(graph.indices, kernel_columns(graph)[1], weights, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
 
 
 Pick: TypeAlias = Callable[[torch.Tensor, EdgeArrays, int], ops.Picks]
@@ -49,15 +50,16 @@ def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingR
     """Return what picks the edges of one hop as a request says."""
     (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
     checked = graph.node_type_to_id is not None
+    starts, _ = kernel_columns(graph)
 
     def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
         if request.strategy == "labor":
             return ops.labor_sample_neighbors(
-                graph.csc_indptr, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
+                starts, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
                 cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
             )  # fmt: skip
         return ops.sample_neighbors(
-            graph.csc_indptr, ids, fanouts, keys[0], replace=request.replace,
+            starts, ids, fanouts, keys[0], replace=request.replace,
             cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
         )  # fmt: skip
 
@@ -162,7 +164,7 @@ def subgraphs_of(graph: GraphArrays, layers: Sequence[ops.SampledHop]) -> list[S
     edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
     return [
         SampledSubgraph(
-            CSCFormatBase(indptr, indices), columns, rows,
+            CSCFormatBase.unchecked(indptr, indices), columns, rows,
             positions if edge_ids is None else take_rows(edge_ids, positions),
         )
         for columns, rows, indptr, indices, positions in reversed(layers)

@@ -12,6 +12,7 @@ from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.compaction import compact_csc_format
 from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
@@ -227,7 +228,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
     names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
     node = None if names[0] is None else graph.node_attribute(names[0])
     edge = None if names[1] is None else graph.edge_attribute(names[1])
-    columns = ops.TemporalGraph(graph.csc_indptr, graph.indices)
+    columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
     which = f"by the times {names}{' within edge types' if by_type else ''}"
     if node is not None or edge is not None:
         times, kept, links = graph.derived(

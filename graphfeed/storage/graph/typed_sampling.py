@@ -1,7 +1,7 @@
 """Sampling all hops in the arrays of a graph with types, by one call."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -10,6 +10,7 @@ from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.kernel_columns import kernel_columns
 from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID, Draws, check_typed_seeds
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -23,7 +24,7 @@ def typed_sample_hops(
 
     Kernels for all hops merge nodes, sample all nodes found so far, and work on the CPU.
     """
-    return sample_typed(graph, seeds, request, partial(ops.typed_sample_hops, keys=keys))
+    return sample_typed(graph, seeds, request, keys, ops.Drawing("uniform", request.replace))
 
 
 def typed_labor_sample_hops(
@@ -31,14 +32,13 @@ def typed_labor_sample_hops(
 ) -> list[SampledSubgraph] | None:
     """Do so by LABOR, by the draws of each hop."""
     pairs = [keys for keys, _ in draws]
-    sample = partial(ops.typed_labor_sample_hops, keys=pairs, switch_threshold=draws[0][1])
-    return sample_typed(graph, seeds, request, sample)
+    return sample_typed(graph, seeds, request, pairs, ops.Drawing("labor", request.replace, draws[0][1]))
 
 
 def sample_typed(
-    graph: GraphArrays, seeds: ByType, request: SamplingRequest, sample: Callable[..., list[ops.TypedHop] | None]
+    graph: GraphArrays, seeds: ByType, request: SamplingRequest, keys: Sequence[Any], drawing: ops.Drawing
 ) -> list[SampledSubgraph] | None:
-    """Sample all hops by an operation with its keys."""
+    """Sample all hops by their keys."""
     merged = request.deduplicate and not request.only_new
     if graph.node_type_to_id is None or not merged or not graph.indices.is_cpu:
         return None
@@ -48,7 +48,7 @@ def sample_typed(
         return None
     fanouts = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]
     weights = None if request.probs_name is None else graph.cumulative_weights(request.probs_name)
-    hops = sample(typed_graph(graph, weights), list(own.values()), fanouts, replace=request.replace)
+    hops = ops.typed_sample_hops(hop_graph(graph, weights), list(own.values()), fanouts, keys, drawing)
     return None if hops is None else [typed_subgraph(graph, list(own), hop) for hop in reversed(hops)]
 
 
@@ -66,20 +66,20 @@ def sample_by_budget(
     own = check_typed_seeds(graph, seeds)
     check_edits(graph)
     numbers = [[hop[kind] for kind in own] for hop in num_samples]
-    return dict(
-        zip(own, ops.sample_by_budget(typed_graph(graph, None), list(own.values()), numbers, keys), strict=True)
-    )
+    return dict(zip(own, ops.sample_by_budget(hop_graph(graph), list(own.values()), numbers, keys), strict=True))
 
 
-def typed_graph(graph: GraphArrays, weights: torch.Tensor | None) -> ops.TypedGraph:
-    """Return the arrays of a graph with types, and perhaps weights, as kernels for all hops take them."""
-    assert graph.node_type_to_id is not None
+def hop_graph(graph: GraphArrays, weights: torch.Tensor | ops.GuidedSums | None = None) -> ops.HopGraph:
+    """Return the arrays of a graph, and perhaps weights, as the operations on all hops take them."""
+    indptr, types = kernel_columns(graph)
+    dtype = graph.csc_indptr.dtype
+    if graph.node_type_to_id is None:
+        return ops.HopGraph(indptr, graph.indices, cumulative=weights, indptr_dtype=dtype)
     assert graph.edge_type_to_id is not None
     assert graph.node_type_offset is not None
-    assert graph.type_per_edge is not None
     first_ids = graph.node_type_offset.to(torch.int64)
     numbers = numbers_of(graph.node_type_to_id, graph.edge_type_to_id)
-    return ops.TypedGraph(graph.csc_indptr, graph.indices, graph.type_per_edge, first_ids, *numbers, weights)
+    return ops.HopGraph(indptr, graph.indices, types, first_ids, *numbers, cumulative=weights, indptr_dtype=dtype)
 
 
 def typed_subgraph(graph: GraphArrays, kinds: Sequence[str], hop: ops.TypedHop) -> SampledSubgraph:

@@ -14,4 +14,5 @@ assert threading.active_count() == 1
 @pytest.mark.slow
 def test_it_runs_a_pipeline_and_leaves_no_thread_that_a_fork_would_miss() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("graphfeed is compiling its kernels")]
+    assert (done.returncode, said) == (0, [])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from tests import reference
 from tests.ops.graphs import ID_DTYPES
+from tests.ops.hops import sample_all
 
 MODULE = import_module("graphfeed.ops.sampling.guides")
 DEGREES = st.lists(st.sampled_from([0, 1, 2, 7, 8, 9, 40, 700]), min_size=1, max_size=6)
@@ -56,8 +57,10 @@ def test_draws_are_the_same_whatever_the_guides_say(
     guided = ops.GuidedSums(sums, found[what]) if what in found else ops.GuidedSums(sums)
     indices, seeds = torch.randint(0, len(degrees), sums.shape), torch.arange(len(degrees))
     graph = indptr, indices, seeds, [fanout, 2], [seed, seed + 1]
-    for sample in (ops.sample_hops, ops.sample_new_hops):
-        wanted, got = (sample(*graph, replace=replace, cumulative=weights) for weights in (sums, guided))
+    for only_new in (False, True):
+        wanted, got = (
+            sample_all(*graph, replace=replace, only_new=only_new, cumulative=weights) for weights in (sums, guided)
+        )
         assert wanted is not None
         assert got is not None
         assert [[part.tolist() for part in hop] for hop in got] == [[part.tolist() for part in hop] for hop in wanted]
@@ -78,6 +81,6 @@ def test_guides_of_another_number_or_dtype_are_refused() -> None:
     indptr, sums = torch.tensor([0, 2]), torch.tensor([1, 2])
     given = indptr, torch.tensor([0, 0]), torch.tensor([0]), [1], [1]
     with pytest.raises(ValueError, match="guides must have 2 values, one for each running sum, but has 1"):
-        ops.sample_hops(*given, cumulative=ops.GuidedSums(sums, torch.zeros(1, dtype=torch.int32)))
+        sample_all(*given, cumulative=ops.GuidedSums(sums, torch.zeros(1, dtype=torch.int32)))
     with pytest.raises(TypeError, match="guides"):
-        ops.sample_hops(*given, cumulative=ops.GuidedSums(sums, torch.zeros(2)))
+        sample_all(*given, cumulative=ops.GuidedSums(sums, torch.zeros(2)))

@@ -14,7 +14,7 @@ from graphfeed.ops.random import bounded, draw
 from tests import reference
 from tests.ops.chance import check_counts
 from tests.ops.graphs import KEYS
-from tests.ops.sampling.test_typed_sample_hops import Typed, random_graph, typed_graphs
+from tests.ops.sampling.test_sample_hops_typed import Typed, random_graph, typed_graphs
 
 Ints = Sequence[int]
 
@@ -85,13 +85,15 @@ def test_equal_to_the_reference_where_nodes_are_many_and_columns_long() -> None:
     seeds = [torch.tensor([3, 9, 3]), torch.tensor([7]), torch.tensor([200])]
     hops = [([20, 3, 40], 5), ([60, 0, 90], 6), ([100, 50, 1000], 7)]
     found = ops.sample_by_budget(graph, seeds, [wanted for wanted, _ in hops], [key for _, key in hops])
+    assert graph.types is not None
+    assert graph.first_ids is not None
     arrays = graph.indptr.tolist(), graph.indices.tolist(), graph.types.tolist()
     assert int(graph.indptr.diff().max()) > 50
     expected = slowly(arrays, graph.first_ids.tolist(), [own.tolist() for own in seeds], hops)
     assert [own.tolist() for own in found] == expected
 
 
-def star(degrees: list[int]) -> ops.TypedGraph:
+def star(degrees: list[int]) -> ops.HopGraph:
     """Return a graph of seeds 0, 1, ... and neighbours of another type; neighbour i has an edge to the seeds before i.
 
     Each seed has so many neighbours.
@@ -99,7 +101,7 @@ def star(degrees: list[int]) -> ops.TypedGraph:
     sources = [len(degrees) + node for degree in degrees for node in range(degree)]
     count = len(degrees) + max(degrees)
     indptr = [*accumulate(degrees, initial=0), *[sum(degrees)] * max(degrees)]
-    return ops.TypedGraph(
+    return ops.HopGraph(
         torch.tensor(indptr), torch.tensor(sources), torch.zeros(len(sources), dtype=torch.uint8),
         torch.tensor([0, len(degrees), count]), torch.tensor([[1, 0]]), torch.tensor([0]),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from graphfeed import ops
 from tests import reference
 from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds
+from tests.ops.hops import sample_all
 
 
 @pytest.mark.parametrize("dtypes", [(one, other) for one in ID_DTYPES for other in ID_DTYPES], ids=str)
@@ -26,7 +27,7 @@ def test_layers_are_those_of_the_cpu(
     weights = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
 
     def sample(put: Any) -> list[ops.SampledHop] | None:
-        return ops.sample_hops(
+        return sample_all(
             put(torch.tensor(graph.indptr, dtype=dtypes[0])),
             put(torch.tensor(graph.indices, dtype=dtypes[1])),
             put(torch.tensor(seeds, dtype=dtypes[1])),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.sampling.sample_neighbors import MAX_LOOK_BACK
+from graphfeed.ops.sampling.hop_recipe import MAX_LOOK_BACK
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, TYPE_DTYPES, Graph, graphs_and_seeds, strided
 
@@ -202,47 +202,6 @@ def test_arguments_are_left_as_they_are() -> None:
 def test_a_fan_out_that_no_node_reaches_takes_all(fanout: int) -> None:
     picks = ops.sample_neighbors(INDPTR, torch.tensor([2, 0]), torch.tensor([fanout]), key=0)
     assert columns_of(picks) == [[3, 4, 5, 6, 7], [0, 1, 2]]
-
-
-@st.composite
-def typed_picks(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-    """Make picks, the graph's edge types, the node type of each column, and that which each edge type leads to."""
-    destinations = draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
-    column_types = sorted(draw(st.lists(st.integers(0, 2), max_size=10)))
-    chance = random.Random(draw(st.integers(0, 2**32)))
-    types: list[int] = []
-    picked = []
-    for kind in column_types:
-        own = [edge_type for edge_type, end in enumerate(destinations) if end == kind]
-        degree = chance.randrange(12) if own else 0
-        segment = range(len(types), len(types) + degree)
-        types += sorted(chance.choices(own, k=degree)) if own else []
-        picked.append(chance.choices(segment, k=chance.randrange(15)) if degree else [])
-    return picked, types, column_types, destinations
-
-
-@given(typed_picks(), st.sampled_from(ID_DTYPES))
-def test_grouping_equals_the_reference(
-    given: tuple[list[list[int]], list[int], list[int], list[int]], dtype: torch.dtype
-) -> None:
-    picked, types, column_types, destinations = given
-    indptrs, positions = reference.group_by_type(picked, types, column_types, destinations)
-    picks = ops.Picks(
-        torch.tensor(reference.running_sum(len(column) for column in picked)),
-        torch.tensor(reference.join(picked), dtype=torch.int64),
-    )
-    typed = ops.group_by_type(
-        picks,
-        torch.tensor(types, dtype=torch.uint8),
-        torch.tensor(reference.running_sum(column_types.count(kind) for kind in range(3))),
-        torch.tensor(destinations),
-        dtype,
-    )
-    assert typed.indptr.dtype == dtype
-    assert typed.bounds.tolist() == reference.running_sum(len(part) for part in indptrs)
-    assert typed.indptr.tolist() == reference.join(indptrs)
-    assert typed.starts.tolist() == reference.running_sum(len(part) for part in positions)
-    assert typed.positions.tolist() == reference.join(positions)
 
 
 @pytest.mark.parametrize(

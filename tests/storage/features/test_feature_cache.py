@@ -89,8 +89,8 @@ def test_replacing_overwrites() -> None:
 
 
 def test_it_is_bounded_in_bytes_and_pickles_small() -> None:
-    cache = CPUFeatureCache((1000, 4, 2), torch.float16, "s3-fifo", num_parts=4)
-    assert cache.max_size_in_bytes == 1000 * 16 + policy_bytes("s3-fifo", 1000)
+    cache = CPUFeatureCache((1000, 4, 2), torch.float16, "lru", num_parts=4)
+    assert cache.max_size_in_bytes == 1000 * 16 + policy_bytes("lru", 1000)
     cache.replace(torch.tensor([1]), torch.ones(1, 4, 2).half())
     packed = pickle.dumps(cache)
     assert len(packed) < 1000

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
+from graphfeed.ops.cpu.jit import Int64s, Slots, UInt8s, device_function, kernel, load_word
 from graphfeed.ops.cpu.random import mix
-from graphfeed.ops.cpu.records.wire import is_same, load_word
+from graphfeed.ops.cpu.records.wire import is_same
 
 
 @device_function
@@ -12,7 +12,7 @@ def hash_text(values, start, stop):
     """Return 63 bits that depend on all bytes of a text."""
     state = mix(np.uint64(stop - start))
     while start + 8 <= stop:
-        state = mix(state ^ load_word(values, np.intp(start)))
+        state = mix(state ^ load_word(values, start))
         start += 8
     rest = np.uint64(0)
     for place in range(start, stop):
@@ -38,7 +38,7 @@ def find_slot(values, offsets, table, asked, start, stop):
 
 
 @kernel
-def index_texts(values, offsets, table):
+def index_texts(values: UInt8s, offsets: Int64s, table: Slots) -> None:
     """Write the place of each text to its slot, of equal ones the first; the table is all -1, with room for all.
 
     Args:
@@ -46,7 +46,6 @@ def index_texts(values, offsets, table):
         offsets: Where each begins, and where the last one ends.
         table: Written: places of texts; its size is a power of two.
     """
-    values, offsets, table = without_refcount(values), without_refcount(offsets), without_refcount(table)
     for place in range(offsets.size - 1):
         slot = find_slot(values, offsets, table, values, offsets[place], offsets[place + 1])
         if slot >= 0 and table[slot] < 0:
@@ -54,7 +53,9 @@ def index_texts(values, offsets, table):
 
 
 @kernel
-def find_texts(values, offsets, table, asked, asked_offsets, out):
+def find_texts(
+    values: UInt8s, offsets: Int64s, table: Slots, asked: UInt8s, asked_offsets: Int64s, out: Int64s
+) -> None:
     """Write the place of each text that is asked for, -1 where there is none.
 
     Args:
@@ -65,8 +66,6 @@ def find_texts(values, offsets, table, asked, asked_offsets, out):
         asked_offsets: Where each begins, and where the last one ends.
         out: Written: places.
     """
-    values, offsets, table = without_refcount(values), without_refcount(offsets), without_refcount(table)
-    asked, asked_offsets = without_refcount(asked), without_refcount(asked_offsets)
     for number in range(out.size):
         slot = find_slot(values, offsets, table, asked, asked_offsets[number], asked_offsets[number + 1])
         out[number] = table[slot] if slot >= 0 and table[slot] >= 0 else -1

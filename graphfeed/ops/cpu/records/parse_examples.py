@@ -1,9 +1,11 @@
 """The kernel that reads the features of `tf.train.Example` messages into columns."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import copy_bytes, device_function, kernel, without_refcount
-from graphfeed.ops.cpu.records.wire import is_same, read_field, read_varint
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, device_function, kernel
+from graphfeed.ops.cpu.records.wire import Layout, is_same, read_field, read_varint
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)
 LIST_OF_BYTES, LIST_OF_FLOATS, LIST_OF_INTEGERS = 1, 2, 3
@@ -47,13 +49,13 @@ def read_list(data, at, end, kind, count, width, out, integers, base, values):
             if size & 3:
                 return MALFORMED, at, values
             if (size >> 2) <= count - values:
-                copy_bytes(out, np.intp(base + 4 * values), data, np.intp(start), size)
+                copy_bytes(out, base + 4 * values, data, start, size)
             values += size >> 2
         elif kind == LIST_OF_BYTES and tag == FIRST:
             if stop - start != width:
                 return WIDTH, start, stop - start
             if values < count:
-                copy_bytes(out, np.intp(base + width * values), data, np.intp(start), np.int64(width))
+                copy_bytes(out, base + width * values, data, start, np.int64(width))
             values += 1
         elif kind == PLACES and tag == FIRST:
             if values < count:
@@ -147,37 +149,48 @@ def read_short(data, at, end, names, name, name_stop, kind, count, width, out, i
         return stop if value == stop else np.int64(-1)
     if content != count * width or (kind == LIST_OF_BYTES and count != 1):
         return np.int64(-1)
-    copy_bytes(out, np.intp(base), data, np.intp(value), content)
+    copy_bytes(out, base, data, value, content)
     return stop
+
+
+class Defaults(NamedTuple):
+    """Rows for records without a feature; and where that of each feature begins, -1 if it has none."""
+
+    values: UInt8s
+    starts: Int64s
+
+
+class State(NamedTuple):
+    """Of each feature the last record that had it, and the feature that followed; and what is wrong with a record.
+
+    That is a code, the record, the place in its bytes, the feature, and what was found.
+    """
+
+    seen: Int64s
+    follower: Int64s
+    problem: Int64s
 
 
 @kernel
 def parse_examples(
-    data, starts, sizes, names, name_starts, kinds, counts, widths, bases, defaults, default_starts, out, problem
-):
+    data: UInt8s, starts: Int64s, sizes: Int64s, layout: Layout, defaults: Defaults, out: UInt8s, integers: Int64s,
+    state: State,
+) -> int:  # fmt: skip
     """Write the features of each record to its row; stop at what is wrong, and return how many rows are written.
 
     Args:
         data: Bytes.
         starts: Where each record begins.
         sizes: How long it is.
-        names: The names of the features, one after the other.
-        name_starts: Where each begins, and where the last one ends.
-        kinds: The number of the feature's list in the message.
-        counts: How many values it has in each record.
-        widths: How many bytes each value has in `out`.
-        bases: Where its first row begins in `out`, a multiple of 8.
-        defaults: Rows for records without a feature.
-        default_starts: Where the row of each feature begins there, -1 if it has none.
+        layout: Of the rows.
+        defaults: For features that are missing.
         out: Written: bytes, which begin and end at a multiple of 8.
-        problem: Written: a code, the record, the place in `data`, the feature, and what was found.
+        integers: The same memory.
+        state: `seen` is -1 before, and each feature is followed by the next.
     """
-    integers = without_refcount(out.view(np.int64))
-    data, out = without_refcount(data), without_refcount(out)
-    features = kinds.size
-    seen = np.full(features, -1, np.int64)
-    follower = np.arange(1, features + 2)
-    follower[features] = 0
+    names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
+    counts, widths, bases = layout.counts, layout.widths, layout.bases
+    features, seen, follower, problem = kinds.size, state.seen, state.follower, state.problem
     for row in range(starts.size):
         found = 0
         last = features
@@ -237,11 +250,11 @@ def parse_examples(
                 size = counts[missing] * widths[missing]
                 if seen[missing] == row:
                     continue
-                if default_starts[missing] < 0:
+                if defaults.starts[missing] < 0:
                     code, feature, at = MISSING, missing, starts[row]
                     break
                 copy_bytes(
-                    out, np.intp(bases[missing] + row * size), defaults, np.intp(default_starts[missing]), size
+                    out, bases[missing] + row * size, defaults.values, defaults.starts[missing], size
                 )  # fmt: skip
         if code != FINE:
             problem[0], problem[1], problem[2], problem[3], problem[4] = code, row, at, feature, detail

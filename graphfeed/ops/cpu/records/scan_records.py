@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function, kernel, load_word
 from graphfeed.ops.cpu.records.crc32c import masked_checksum
-from graphfeed.ops.cpu.records.wire import load_word
 
 HEAD = 12
 """The length and its checksum."""
@@ -22,34 +21,35 @@ def stored_checksum(data, at):
 
 
 @kernel
-def scan_records(data, begin, end, most_bytes, verify, starts, sizes):
-    """Write where records begin and how long they are; return how many, where the next one begins, and what is wrong.
+def scan_records(
+    data: UInt8s, begin: int, most_bytes: int, verify: bool, starts: Int64s, sizes: Int64s, found: Int64s
+) -> None:
+    """Write where records begin and how long they are.
 
     Args:
         data: Bytes; eight may be read wherever twelve are there.
         begin: Where the first record begins.
-        end: Where the bytes end.
         most_bytes: What a record holds at most.
         verify: Whether checksums are held against the content.
         starts: Written: where the content of each record begins.
         sizes: Written: how long it is.
+        found: Written: how many records there are, where the next one begins, and what is wrong.
     """
-    data = without_refcount(data)
-    at = begin
-    for count in range(starts.size):
-        if end - at < HEAD:
-            return count, at, 0
-        size = load_word(data, np.intp(at))
-        if verify and masked_checksum(data, at, np.int64(8)) != stored_checksum(data, at + 8):
-            return count, at, 1
+    at, end, count, code = begin, data.size, 0, 0
+    while count < starts.size and end - at >= HEAD:
+        size = load_word(data, at)
+        if verify and masked_checksum(data, at, 8) != stored_checksum(data, at + 8):
+            code = 1
+            break
         if size > np.uint64(most_bytes):
-            return count, at, 2
-        start, size = at + HEAD, np.int64(size)
-        if size + TAIL > end - start:
-            return count, at, 0
-        if verify and masked_checksum(data, start, size) != stored_checksum(data, start + size):
-            return count, at, 3
-        starts[count] = start
-        sizes[count] = size
-        at = start + size + TAIL
-    return starts.size, at, 0
+            code = 2
+            break
+        start, content = at + HEAD, np.int64(size)
+        if content + TAIL > end - start:
+            break
+        if verify and masked_checksum(data, start, content) != stored_checksum(data, start + content):
+            code = 3
+            break
+        starts[count], sizes[count] = start, content
+        at, count = start + content + TAIL, count + 1
+    found[0], found[1], found[2] = count, at, code

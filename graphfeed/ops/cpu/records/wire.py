@@ -1,38 +1,28 @@
-"""What the kernels of records read bytes with: whole words, texts to compare, and protobuf's fields and integers."""
+"""What the kernels of records read bytes with: texts to compare, and protobuf's fields and integers."""
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from graphfeed.ops.cpu.jit import INTERPRETED, device_function
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, device_function
 
 FIXED_BYTES = (-1, 8, -1, -1, -1, 4, -1, -1)
 """How long a value of each wire type is; -1 for those that say it themselves, and for those that there are no more."""
 
 
-def generate_load(_typing_context: Any, array: Any, at: Any) -> Any:
-    """Load eight bytes from an offset in a byte array as one uint64; the offset must be an intp.
+class Layout(NamedTuple):
+    """Of each feature: its name, the number of its list, how many values of how many bytes, and where its rows begin.
 
-    LLVM makes eight loads of a loop over bytes. Checksums take 3.5 times as long then.
+    The names lie one after the other; `name_starts` says where each begins, and where the last one ends. Rows begin at
+    a multiple of 8.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = builder.bitcast(builder.gep(view.data, [arguments[1]]), ir.IntType(64).as_pointer())
-        return builder.load(place, align=1)
-
-    return types.uint64(array, at), generate
-
-
-def load_in_python(array: Any, at: Any) -> Any:
-    """Do the same without a compiler."""
-    return array[at : at + 8].view(np.uint64)[0]
-
-
-load_word: Any = load_in_python if INTERPRETED else intrinsic(generate_load)
+    names: UInt8s
+    name_starts: Int64s
+    kinds: Int64s
+    counts: Int64s
+    widths: Int64s
+    bases: Int64s
 
 
 @device_function

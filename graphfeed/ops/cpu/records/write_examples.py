@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import copy_bytes, device_function, kernel, without_refcount
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, device_function, kernel
 from graphfeed.ops.cpu.records.crc32c import masked_checksum
 from graphfeed.ops.cpu.records.parse_examples import LIST_OF_BYTES, LIST_OF_INTEGERS
 from graphfeed.ops.cpu.records.scan_records import HEAD, TAIL
+from graphfeed.ops.cpu.records.wire import Layout
 
 
 @device_function
@@ -74,7 +75,7 @@ def write_list(data, integers, kind, count, width, base, size, out, at):
     if kind == LIST_OF_BYTES:
         for place in range(count):
             at = write_head(out, at, 10, width)
-            copy_bytes(out, np.intp(at), data, np.intp(base + place * width), np.int64(width))
+            copy_bytes(out, at, data, base + place * width, np.int64(width))
             at += width
         return at
     if kind == LIST_OF_INTEGERS:
@@ -88,29 +89,24 @@ def write_list(data, integers, kind, count, width, base, size, out, at):
             at = write_varint(out, at, integers[(base >> 3) + place])
         return stop
     at = write_head(out, at, 10, count * width)
-    copy_bytes(out, np.intp(at), data, np.intp(base), np.int64(count * width))
+    copy_bytes(out, at, data, base, np.int64(count * width))
     return at + count * width
 
 
 @kernel
-def write_examples(data, rows, names, name_starts, kinds, counts, widths, bases, out):
+def write_examples(data: UInt8s, integers: Int64s, rows: int, layout: Layout, sizes: Int64s, out: UInt8s) -> int:
     """Write each row as a record with its checksums; return where the last one ends.
 
     Args:
         data: Bytes: the rows of each feature, one feature after the other; a multiple of 8 of them.
+        integers: The same memory.
         rows: How many there are of each.
-        names: The names of the features, one after the other.
-        name_starts: Where each begins, and where the last one ends.
-        kinds: The number of the feature's list in the message.
-        counts: How many values it has in each record.
-        widths: How many bytes each value has in `data`.
-        bases: Where its first row begins there, a multiple of 8.
+        layout: Of the rows.
+        sizes: Scratch: a number per feature.
         out: Written: bytes, as many as `records_size` says.
     """
-    integers = without_refcount(data.view(np.int64))
-    data, out = without_refcount(data), without_refcount(out)
-    features = kinds.size
-    sizes = np.empty(features, np.int64)
+    names, name_starts, kinds = layout.names, layout.name_starts, layout.kinds
+    counts, widths, bases, features = layout.counts, layout.widths, layout.bases, layout.kinds.size
     at = np.int64(0)
     for row in range(rows):
         size = np.int64(0)
@@ -129,12 +125,12 @@ def write_examples(data, rows, names, name_starts, kinds, counts, widths, bases,
             value = field_size(sizes[feature])
             at = write_head(out, at, 10, field_size(name) + field_size(value))
             at = write_head(out, at, 10, name)
-            copy_bytes(out, np.intp(at), names, np.intp(name_starts[feature]), np.int64(name))
+            copy_bytes(out, at, names, name_starts[feature], np.int64(name))
             at = write_head(out, at + name, 18, value)
             at = write_head(out, at, 8 * kind + 2, sizes[feature])
             at = write_list(data, integers, kind, count, width, base, sizes[feature], out, at)
         write_number(out, start - HEAD, at - start, 8)
-        write_number(out, start - TAIL, masked_checksum(out, start - HEAD, np.int64(8)), 4)
+        write_number(out, start - TAIL, masked_checksum(out, start - HEAD, 8), 4)
         write_number(out, at, masked_checksum(out, start, at - start), 4)
         at += TAIL
     return at

@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import always_inline, kernel, multiply_high
+from graphfeed.ops.cpu.jit import Int64Matrix, Int64s, device_function, kernel, multiply_high
 from graphfeed.ops.cpu.random import mix
 
 
-@always_inline
+@device_function
 def set_of(key, sets):
     """Return the set that a key may lie in."""
     return np.int64(multiply_high(mix(np.uint64(key)), np.uint64(sets)))
 
 
 @kernel
-def find_in_sets(keys, uses, wanted, request, slots):
+def find_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, request: int, slots: Int64s) -> None:
     """Write the slot of each key, or -1, and note that it was asked for."""
     sets, ways = keys.shape
     for item in range(wanted.size):
@@ -26,7 +26,7 @@ def find_in_sets(keys, uses, wanted, request, slots):
 
 
 @kernel
-def replace_in_sets(keys, uses, wanted, request, slots):
+def replace_in_sets(keys: Int64Matrix, uses: Int64Matrix, wanted: Int64s, request: int, slots: Int64s) -> None:
     """Write a slot for each key, or -1; in each set the places of least use make room, of equal ones the first."""
     sets, ways = keys.shape
     for item in range(wanted.size):

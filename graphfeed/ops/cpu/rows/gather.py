@@ -1,8 +1,6 @@
 """Kernels that copy rows by index."""
 
-import numpy as np
-
-from graphfeed.ops.cpu.jit import AHEAD, copy_bytes, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt8s, Words, copy_bytes, kernel, prefetch
 
 ROWS_AHEAD = 8
 LINE_BYTES = 64
@@ -11,26 +9,20 @@ BYTES_AHEAD = 3 * LINE_BYTES
 
 
 @kernel
-def gather_words(values, index, out):
-    """Copy rows of one machine word."""
+def gather_words(values: Words, index: Int64s, out: Words) -> None:
+    """Copy rows of one machine word: one random read each, prefetched."""
     last = index.size - 1
     for row in range(index.size):
-        prefetch(values, np.intp(index[min(row + AHEAD, last)]))
+        prefetch(values, index[min(row + AHEAD, last)])
         out[row] = values[index[row]]
 
 
 @kernel
-def gather_rows(values, index, row_bytes, out):
-    """Copy rows of `row_bytes` bytes between flat byte arrays; offsets in int64."""
+def gather_rows(values: UInt8s, index: Int64s, row_bytes: int, out: UInt8s) -> None:
+    """Copy rows of `row_bytes` bytes between flat byte arrays: one random read each, prefetched."""
     last = index.size - 1
     for row in range(index.size):
-        coming = np.int64(index[min(row + ROWS_AHEAD, last)]) * row_bytes
+        coming = index[min(row + ROWS_AHEAD, last)] * row_bytes
         for line in range(0, min(row_bytes, BYTES_AHEAD), LINE_BYTES):
-            prefetch(values, np.intp(coming + line))
-        copy_bytes(
-            out,
-            np.intp(row * row_bytes),
-            values,
-            np.intp(np.int64(index[row]) * row_bytes),
-            row_bytes,
-        )
+            prefetch(values, coming + line)
+        copy_bytes(out, row * row_bytes, values, index[row] * row_bytes, row_bytes)

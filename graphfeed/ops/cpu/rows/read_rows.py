@@ -1,8 +1,6 @@
 """Kernel that reads rows of a file: the system calls of many rows without the interpreter between them."""
 
-import numpy as np
-
-from graphfeed.ops.cpu.jit import copy_bytes, kernel, read_at
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, address_of, copy_bytes, kernel, read_at
 
 SEGMENTS = 256
 """How many places the rows of one read go to at most; systems allow 1024."""
@@ -11,20 +9,18 @@ READ_BYTES = 1 << 22
 
 
 @kernel
-def read_rows(descriptor, start, row_bytes, ids, places, begin, out):
+def read_rows(file: Int64s, ids: Int64s, places: Int64s, begin: int, segments: Int64s, out: UInt8s) -> int:
     """Read rows by ascending id to their places; return `ids.size`, or the first position that a read fell short of.
 
     Args:
-        descriptor: Of an open file.
-        start: Where row 0 begins.
-        row_bytes: Size of a row.
+        file: The descriptor of an open file, where row 0 begins in it, and the size of a row.
         ids: Ascending, also with repetitions.
         places: Row of `out` for each.
         begin: The position to begin at.
+        segments: Scratch: two numbers per segment of a read.
         out: Written: bytes.
     """
-    segments = np.empty(2 * SEGMENTS, np.int64)
-    address = np.int64(out.ctypes.data)
+    descriptor, start, row_bytes, address = file[0], file[1], file[2], address_of(out)
     first = begin
     while first < ids.size:
         count = 0
@@ -46,16 +42,10 @@ def read_rows(descriptor, start, row_bytes, ids, places, begin, out):
                     break
                 size += row_bytes
             end += 1
-        if read_at(np.int32(descriptor), segments, np.int32(count), np.int64(start + ids[first] * row_bytes)) != size:
+        if read_at(descriptor, segments, count, start + ids[first] * row_bytes) != size:
             return first
         for row in range(first + 1, end):
             if ids[row] == ids[row - 1]:
-                copy_bytes(
-                    out,
-                    np.intp(places[row] * row_bytes),
-                    out,
-                    np.intp(places[row - 1] * row_bytes),
-                    np.int64(row_bytes),
-                )
+                copy_bytes(out, places[row] * row_bytes, out, places[row - 1] * row_bytes, row_bytes)
         first = end
     return first

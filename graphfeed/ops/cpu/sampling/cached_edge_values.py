@@ -1,15 +1,15 @@
-"""Kernel that reads values of edges from cached columns, or from the graph."""
+"""Reads values of edges from cached columns, or from the graph: by NumPy, as only a GPU has such a cache."""
 
-from graphfeed.ops.cpu.jit import kernel
+from typing import Any
+
+import numpy as np
 
 NOT_CACHED = -(1 << 62)
 
 
-@kernel
-def read_edges(values, cached, offsets, positions, cache_offsets, out):
+def read_edges(values: Any, cached: Any, offsets: Any, positions: Any, cache_offsets: Any, out: Any) -> None:
     """Write the value of each pick."""
-    for column in range(cache_offsets.size):
-        cache_offset = cache_offsets[column]
-        for item in range(offsets[column], offsets[column + 1]):
-            position = positions[item]
-            out[item] = values[position] if cache_offset == NOT_CACHED else cached[position + cache_offset]
+    shifts = np.repeat(cache_offsets.numpy(), np.diff(offsets.numpy()))
+    places, is_cached = positions.numpy(), shifts != NOT_CACHED
+    out.numpy()[:] = values.numpy()[places]
+    out.numpy()[is_cached] = cached.numpy()[(places + shifts)[is_cached]]

@@ -1,12 +1,12 @@
 """Kernel that draws places with replacement."""
 
-from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.jit import Int64s, UInt64, kernel
 from graphfeed.ops.cpu.random import node_state
 from graphfeed.ops.cpu.sampling.sample_negative_pairs import draw_node
 
 
 @kernel
-def draw_places(size, cumulative, key, out):
+def draw_places(size: int, cumulative: Int64s, key: UInt64, out: Int64s) -> None:
     """Write one of `0 .. size - 1` for each number: by the running sums of weights, or uniformly without them."""
     for number in range(out.size):
         out[number] = draw_node(size, cumulative, node_state(key, number), 0)

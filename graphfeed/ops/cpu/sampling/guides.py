@@ -2,18 +2,18 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import kernel
-from graphfeed.ops.cpu.sampling.weighted_picks import WINDOW, guess_place
+from graphfeed.ops.cpu.jit import Int32s, Int64s, kernel
+from graphfeed.ops.cpu.sampling.passes.weighted import WINDOW, guess_place
 
 FARTHEST = np.int64(np.iinfo(np.int32).max)
 
 
 @kernel
-def guide_sums(indptr, cumulative, guides):
+def guide_sums(indptr: Int64s, cumulative: Int64s, guides: Int32s) -> int:
     """Write the guides of all columns; return in how many shares a draw without them looks in the wrong place first."""
     missed = np.int64(0)
     for column in range(indptr.size - 1):
-        low, high = np.int64(indptr[column]), np.int64(indptr[column + 1])
+        low, high = indptr[column], indptr[column + 1]
         total = cumulative[high - 1] if high > low else np.int64(0)
         if total == 0:
             guides[low:high] = 0

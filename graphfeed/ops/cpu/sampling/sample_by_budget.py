@@ -1,16 +1,16 @@
-"""Kernel that samples nodes of each type by how well they are joined to those that were sampled before.
+"""Kernels that sample nodes of each type by how well they are joined to those that were sampled before.
 
 Known nodes are kept in the order in which they were met. A hash table leads from an id to a place in that order.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel
-from graphfeed.ops.cpu.random import draw_below, mix, node_state, typed_state
-from graphfeed.ops.cpu.sampling.pick import first_above, pick_few, run_end
+from graphfeed.ops.cpu.jit import Int64s, UInt64, device_function, kernel
+from graphfeed.ops.cpu.random import draw_below, mix, node_state
+from graphfeed.ops.cpu.sampling.passes.search import first_above
 
-MOST_NEIGHBORS = 50
-"""How many edges of one type to one node count; of more, so many are picked at random."""
 UNITS = np.int64(1 << 32)
 """The score that a node shares among its neighbours."""
 SAMPLED = np.int64(-1)
@@ -19,62 +19,99 @@ WIDEST = 62
 """How many bits the sum of all weights may have."""
 
 
+class Known(NamedTuple):
+    """The nodes that were met."""
+
+    keys: Int64s
+    """A hash table: ids, or -1; and their places in the order."""
+    places: Int64s
+    nodes: Int64s
+    """By place, the ids and the scores."""
+    scores: Int64s
+    count: Int64s
+    """How many there are."""
+
+
+class Draws(NamedTuple):
+    """Scratch of a hop: what can be drawn, by node type; where each type begins; a type and a sum each."""
+
+    order: Int64s
+    starts: Int64s
+    kinds: Int64s
+    sums: Int64s
+
+
+@kernel
+def enter_sampled(sampled: Int64s, known: Known) -> None:
+    """Enter nodes, and note that they are sampled."""
+    for node in sampled:
+        known.scores[enter(known, node)] = SAMPLED
+
+
+@kernel
+def enter_again(nodes: Int64s, scores: Int64s, known: Known) -> None:
+    """Enter nodes with their scores, in a larger table."""
+    for number in range(nodes.size):
+        known.scores[enter(known, nodes[number])] = scores[number]
+
+
+@kernel
+def share_scores(offsets: Int64s, neighbors: Int64s, known: Known) -> None:
+    """Share one point among the neighbours of each run that are not sampled yet.
+
+    Args:
+        offsets: Where the neighbours of each run begin, and where the last ones end.
+        neighbors: Ids.
+        known: Written.
+    """
+    for run in range(offsets.size - 1):
+        count = offsets[run + 1] - offsets[run]
+        for edge in range(offsets[run], offsets[run + 1]):
+            place = enter(known, neighbors[edge])
+            if known.scores[place] != SAMPLED:
+                known.scores[place] += UNITS // count
+
+
+@kernel
+def draw_hop(
+    first_ids: Int64s, wanted: Int64s, key: UInt64, known: Known, draws: Draws, out: Int64s, counts: Int64s
+) -> None:
+    """Draw nodes of each type, which are sampled then.
+
+    Args:
+        first_ids: The first id of each node type, and the number of nodes.
+        wanted: How many nodes of each type to draw.
+        key: Of the hop.
+        known: The nodes and their scores.
+        draws: Scratch.
+        out: Written: the nodes, type after type, with the ids of the graph.
+        counts: Written: how many nodes there are of each type.
+    """
+    group_by_kind(known, first_ids, draws)
+    at = np.int64(0)
+    for kind in range(wanted.size):
+        group = draws.order[draws.starts[kind] : draws.starts[kind + 1]]
+        counts[kind] = min(wanted[kind], group.size)
+        draw_from(group, known.scores, counts[kind], node_state(key, kind), draws.sums, out, at)
+        at += counts[kind]
+    for number in range(at):
+        known.scores[out[number]] = SAMPLED
+        out[number] = known.nodes[out[number]]
+
+
 @device_function
-def find_slot(keys, node):
-    """Return the slot of a node in the hash table; its key is -1 if the node is not there."""
+def enter(known, node):
+    """Return the place of a node; a new one has the score 0."""
+    keys = known.keys
     slot = np.int64(mix(np.uint64(node))) & (keys.size - 1)
     while keys[slot] != -1 and keys[slot] != node:
         slot = (slot + 1) & (keys.size - 1)
-    return slot
-
-
-@device_function
-def make_room(keys, places, nodes, scores, known, needed):
-    """Return the table and the known nodes with room for `needed` of them: as they are, or twice as large."""
-    if needed <= nodes.size:
-        return keys, places, nodes, scores
-    size = 2 * needed
-    slots = np.int64(64)
-    while slots < 2 * size:
-        slots *= 2
-    more_nodes, more_scores = np.empty(size, np.int64), np.empty(size, np.int64)
-    more_keys, more_places = np.full(slots, -1, np.int64), np.empty(slots, np.int64)
-    for place in range(known):
-        more_nodes[place], more_scores[place] = nodes[place], scores[place]
-        slot = find_slot(more_keys, nodes[place])
-        more_keys[slot], more_places[slot] = nodes[place], place
-    return more_keys, more_places, more_nodes, more_scores
-
-
-@device_function
-def enter(keys, places, nodes, scores, known, node):
-    """Return the place of a node, and how many are known then; a new one has the score 0."""
-    slot = find_slot(keys, node)
     if keys[slot] == -1:
-        keys[slot], places[slot] = node, known
-        nodes[known], scores[known] = node, 0
-        known += 1
-    return places[slot], known
-
-
-@device_function
-def add_scores(indptr, indices, types, node, key, picks, keys, places, nodes, scores, known):
-    """Share one point for each edge type among the neighbours of a node that are not sampled yet."""
-    low, end = np.int64(indptr[node]), np.int64(indptr[node + 1])
-    while low < end:
-        high = np.int64(run_end(types, low, end))
-        count = min(high - low, np.int64(MOST_NEIGHBORS))
-        keys, places, nodes, scores = make_room(keys, places, nodes, scores, known, known + count)
-        is_cut = high - low > count
-        if is_cut:
-            pick_few(low, high - low, count, typed_state(node_state(key, node), types[low]), picks, 0)
-        for number in range(count):
-            edge = picks[number] if is_cut else low + number
-            place, known = enter(keys, places, nodes, scores, known, np.int64(indices[edge]))
-            if scores[place] != SAMPLED:
-                scores[place] += UNITS // count
-        low = high
-    return keys, places, nodes, scores, known
+        place = known.count[0]
+        keys[slot], known.places[slot] = node, place
+        known.nodes[place], known.scores[place] = node, 0
+        known.count[0] = place + 1
+    return known.places[slot]
 
 
 @device_function
@@ -99,7 +136,7 @@ def choose_shift(group, scores):
 
 
 @device_function
-def draw_from(group, scores, count, state, out, at):
+def draw_from(group, scores, count, state, sums, out, at):
     """Write `count` distinct ones of a group, one after the other by weight; the sums are kept in a Fenwick tree."""
     size = group.size
     if count == size:
@@ -107,7 +144,7 @@ def draw_from(group, scores, count, state, out, at):
             out[at + number] = group[number]
         return
     shift = choose_shift(group, scores)
-    sums = np.zeros(size + 1, np.int64)
+    sums[: size + 1] = 0
     total = np.int64(0)
     for number in range(1, size + 1):
         weight = weight_of(scores[group[number - 1]], shift)
@@ -137,64 +174,20 @@ def draw_from(group, scores, count, state, out, at):
 
 
 @device_function
-def group_by_kind(nodes, scores, known, first_ids):
-    """Return the places of the nodes that are not sampled, by node type, and where each type begins."""
-    starts = np.zeros(first_ids.size, np.int64)
-    kinds = np.empty(known, np.int64)
-    for place in range(known):
-        if scores[place] != SAMPLED:
-            kinds[place] = first_above(first_ids, 0, first_ids.size, nodes[place]) - 1
+def group_by_kind(known, first_ids, draws):
+    """Write the places of the nodes that are not sampled, by node type, and where each type begins."""
+    starts, kinds, order = draws.starts, draws.kinds, draws.order
+    starts[:] = 0
+    for place in range(known.count[0]):
+        if known.scores[place] != SAMPLED:
+            kinds[place] = first_above(first_ids, 0, first_ids.size, known.nodes[place]) - 1
             starts[kinds[place] + 1] += 1
-    for kind in range(1, starts.size):
+    for kind in range(1, first_ids.size):
         starts[kind] += starts[kind - 1]
-    ends = starts.copy()
-    order = np.empty(starts[-1], np.int64)
-    for place in range(known):
-        if scores[place] != SAMPLED:
-            order[ends[kinds[place]]] = place
-            ends[kinds[place]] += 1
-    return order, starts
-
-
-@kernel
-def sample_by_budget(arrays, first_ids, seeds, wanted, hop_keys, out, counts):
-    """Write the nodes of each hop, type after type, with the ids of the graph.
-
-    Args:
-        arrays: Column starts, source nodes and edge types of the graph.
-        first_ids: The first id of each node type, and the number of nodes.
-        seeds: The nodes to start from.
-        wanted: How many nodes of each type to sample, shape (hops, node types).
-        hop_keys: The key of each hop.
-        out: Written: the nodes, with room for all that are wanted.
-        counts: Written: how many nodes of each type each hop has, shape (hops, node types).
-    """
-    indptr, indices, types = arrays
-    keys, places = np.full(64, -1, np.int64), np.empty(64, np.int64)
-    nodes, scores = np.empty(0, np.int64), np.empty(0, np.int64)
-    keys, places, nodes, scores = make_room(keys, places, nodes, scores, np.int64(0), seeds.size + 1)
-    picks = np.empty(MOST_NEIGHBORS, np.int64)
-    known, at = np.int64(0), np.int64(0)
-    for seed in seeds:
-        place, known = enter(keys, places, nodes, scores, known, seed)
-        scores[place] = SAMPLED
-    newest = seeds
-    for hop in range(wanted.shape[0]):
-        key = hop_keys[hop]
-        for node in newest:
-            keys, places, nodes, scores, known = add_scores(
-                indptr, indices, types, node, key, picks, keys, places, nodes, scores, known
-            )
-        order, starts = group_by_kind(nodes, scores, known, first_ids)
-        before = at
-        for kind in range(wanted.shape[1]):
-            group = order[starts[kind] : starts[kind + 1]]
-            count = min(wanted[hop, kind], group.size)
-            draw_from(group, scores, count, node_state(key, kind), out, at)
-            counts[hop, kind] = count
-            at += count
-        for number in range(before, at):
-            place = out[number]
-            scores[place] = SAMPLED
-            out[number] = nodes[place]
-        newest = out[before:at]
+    for place in range(known.count[0]):
+        if known.scores[place] != SAMPLED:
+            order[starts[kinds[place]]] = place
+            starts[kinds[place]] += 1
+    for kind in range(first_ids.size - 1, 0, -1):
+        starts[kind] = starts[kind - 1]
+    starts[0] = 0

@@ -1,23 +1,87 @@
 """Kernel that samples pairs of nodes which stand for missing edges."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel
+from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64Matrix, Int64s, UInt64, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below, node_state
 
 ATTEMPTS = 32
 """How often a pair is drawn before all destinations are looked at."""
 
 
+class Nodes(NamedTuple):
+    """How many nodes there are, running sums of their weights or nothing, and their times or nothing."""
+
+    size: Int64s
+    cumulative: Int64s
+    times: Int64s
+
+
+class KnownEdges(NamedTuple):
+    """The graph; and the edge type in question, and the ids in the graph of its first source and destination."""
+
+    indptr: Int64s
+    indices: Ids
+    types: EdgeTypes
+    wanted: Int64s
+
+
+@kernel
+def sample_negative_pairs(
+    sources: Nodes, destinations: Nodes, fixed: Int64s, limits: Int64s, edges: KnownEdges, key: UInt64, out: Int64Matrix
+) -> None:
+    """Write pairs, each drawn by its place; -1 where no pair is right.
+
+    Args:
+        sources: What the sources are drawn from.
+        destinations: What the destinations are drawn from.
+        fixed: The source of each pair; or nothing, if it is drawn too.
+        limits: The time of each pair, or nothing.
+        edges: What a pair must not be; column starts are empty if it may be an edge.
+        key: The key of all draws.
+        out: Written: shape (pairs, 2).
+    """
+    num_sources, source_sums, source_times = sources.size[0], sources.cumulative, sources.times
+    size, sums, times = destinations.size[0], destinations.cumulative, destinations.times
+    for place in range(out.shape[0]):
+        state = node_state(key, place)
+        limit = limits[place] if limits.size > 0 else np.int64(0)
+        source = fixed[place] if fixed.size > 0 else np.int64(-1)
+        destination = np.int64(-1)
+        for attempt in range(ATTEMPTS):
+            if fixed.size == 0:
+                source = draw_node(num_sources, source_sums, state, 2 * attempt)
+                if not exists(source_times, source, limit):
+                    continue
+            node = draw_node(size, sums, state, 2 * attempt + 1)
+            if exists(times, node, limit) and not has_edge(edges, source, node):
+                destination = node
+                break
+        if destination < 0 and fixed.size > 0:
+            destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS)
+        elif destination < 0:
+            # Almost all pairs are wrong: go through the sources from a random one on.
+            first = draw_below(state, 2 * ATTEMPTS, num_sources)
+            for step in range(num_sources):
+                source = (first + step) % num_sources
+                if weight_of(source_sums, source) > 0 and exists(source_times, source, limit):
+                    destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS + 1)
+                    if destination >= 0:
+                        break
+        out[place, 0] = source
+        out[place, 1] = destination
+
+
 @device_function
 def has_edge(edges, source, destination):
     """Tell whether an edge of the kind in question leads from one node to another, by a look at all to the second."""
-    indptr, indices, types, kind, first_source, first_destination = edges
-    if indptr.size == 0:
+    if edges.indptr.size == 0:
         return False
-    column = first_destination + destination
-    for edge in range(indptr[column], indptr[column + 1]):
-        if np.int64(indices[edge]) == first_source + source and (types.size == 0 or np.int64(types[edge]) == kind):
+    kind, wanted, column = edges.wanted[0], edges.wanted[1] + source, edges.wanted[2] + destination
+    for edge in range(edges.indptr[column], edges.indptr[column + 1]):
+        if np.int64(edges.indices[edge]) == wanted and (edges.types.size == 0 or np.int64(edges.types[edge]) == kind):
             return True
     return False
 
@@ -55,7 +119,7 @@ def exists(times, node, limit):
 @device_function
 def draw_destination(edges, destinations, source, limit, state, number):
     """Draw among all destinations that are right for a source, by weight; -1 if there is none."""
-    size, cumulative, times = destinations
+    size, cumulative, times = destinations.size[0], destinations.cumulative, destinations.times
     total = np.int64(0)
     for node in range(size):
         weight = weight_of(cumulative, node)
@@ -71,48 +135,3 @@ def draw_destination(edges, destinations, source, limit, state, number):
                 return np.int64(node)
             target -= weight
     return np.int64(-1)
-
-
-@kernel
-def sample_negative_pairs(sources, destinations, fixed, limits, edges, key, out):
-    """Write pairs, each drawn by its place; -1 where no pair is right.
-
-    Args:
-        sources: How many there are, running sums of their weights or nothing, and their times or nothing.
-        destinations: The same.
-        fixed: The source of each pair; or nothing, if it is drawn too.
-        limits: The time of each pair, or nothing.
-        edges: Column starts, sources, edge types, the edge type in question, and the first source and destination in
-            the graph; column starts are empty if a pair may be an edge.
-        key: The key of all draws.
-        out: Written: shape (pairs, 2).
-    """
-    num_sources, source_sums, source_times = sources
-    size, sums, times = destinations
-    for place in range(out.shape[0]):
-        state = node_state(key, place)
-        limit = limits[place] if limits.size > 0 else np.int64(0)
-        source = fixed[place] if fixed.size > 0 else np.int64(-1)
-        destination = np.int64(-1)
-        for attempt in range(ATTEMPTS):
-            if fixed.size == 0:
-                source = draw_node(num_sources, source_sums, state, 2 * attempt)
-                if not exists(source_times, source, limit):
-                    continue
-            node = draw_node(size, sums, state, 2 * attempt + 1)
-            if exists(times, node, limit) and not has_edge(edges, source, node):
-                destination = node
-                break
-        if destination < 0 and fixed.size > 0:
-            destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS)
-        elif destination < 0:
-            # Almost all pairs are wrong: go through the sources from a random one on.
-            first = draw_below(state, 2 * ATTEMPTS, num_sources)
-            for step in range(num_sources):
-                source = (first + step) % num_sources
-                if weight_of(source_sums, source) > 0 and exists(source_times, source, limit):
-                    destination = draw_destination(edges, destinations, source, limit, state, 2 * ATTEMPTS + 1)
-                    if destination >= 0:
-                        break
-        out[place, 0] = source
-        out[place, 1] = destination

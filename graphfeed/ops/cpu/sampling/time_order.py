@@ -1,75 +1,96 @@
 """Kernels that sort the edges of each column by time."""
 
+from typing import Any
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel
-from graphfeed.ops.cpu.sampling.pick import run_end
+from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64s, device_function, kernel
+from graphfeed.ops.cpu.sampling.passes.search import run_end
 
-MAX_INSERTION_SORT = 32
-"""Up to this many edges, sorting by insertion is faster than a sort that allocates."""
-
-
-@device_function
-def count_falls(times, low, high):
-    """Count the times that are below the one before them."""
-    falls = 0
-    for edge in range(low + 1, high):
-        falls += times[edge] < times[edge - 1]
-    return falls
+FEW = 32
+"""Up to this many edges, sorting by insertion is faster than by merging."""
 
 
 @kernel
-def is_in_order(indptr, times, types):
+def is_in_order(indptr: Int64s, times: Int64s, types: EdgeTypes) -> bool:
     """Tell whether the times of each column, or of each edge type in it, never fall."""
     for column in range(indptr.size - 1):
-        low, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
-        while low < end:
-            high = run_end(types, low, end)
-            if count_falls(times, low, high) > 0:
+        for edge in range(indptr[column] + 1, indptr[column + 1]):
+            if times[edge] < times[edge - 1] and (types.size == 0 or types[edge] == types[edge - 1]):
                 return False
-            low = high
     return True
 
 
 @kernel
-def sort_by_time(indptr, times, types, order, rising):
-    """Write the order of each column's edges by time, with ties by place; and the times in that order."""
+def sort_by_time(
+    indptr: Int64s, times: Int64s, types: EdgeTypes, order: Int64s, rising: Int64s, scratch: Int64s
+) -> None:
+    """Write the order of each column's edges by time, with ties by place; and the times in that order.
+
+    Args:
+        indptr: Column starts.
+        times: Of each edge.
+        types: Edge types, if those of each type are sorted by themselves; or empty.
+        order: Written: places in the column.
+        rising: Written: the times.
+        scratch: As long as the longest column.
+    """
     for column in range(indptr.size - 1):
-        start, end = np.int64(indptr[column]), np.int64(indptr[column + 1])
+        start, end = indptr[column], indptr[column + 1]
         low = start
         while low < end:
             high = run_end(types, low, end)
-            if high - low > MAX_INSERTION_SORT:
-                # Merge sort is stable: edges of equal times keep the order of their places.
-                ranks = np.argsort(times[low:high], kind="mergesort")
-                for place in range(low, high):
-                    order[place] = ranks[place - low] + low - start
-                    rising[place] = times[start + order[place]]
-            else:
-                for edge in range(low, high):
-                    time, place = times[edge], edge
-                    while place > low and rising[place - 1] > time:
-                        rising[place] = rising[place - 1]
-                        order[place] = order[place - 1]
-                        place -= 1
-                    rising[place], order[place] = time, edge - start
+            places = order[low:high]
+            for place in range(places.size):
+                places[place] = low + place
+            merge_sort(times, places, scratch)
+            for place in range(low, high):
+                rising[place] = times[order[place]]
+                order[place] -= start
             low = high
 
 
+@device_function
+def merge_sort(times, places, scratch):
+    """Sort places by their times; those of equal times keep their order. Short pieces are sorted, then merged."""
+    for first in range(0, places.size, FEW):
+        for number in range(first + 1, min(first + FEW, places.size)):
+            edge, at = places[number], number
+            while at > first and times[places[at - 1]] > times[edge]:
+                places[at] = places[at - 1]
+                at -= 1
+            places[at] = edge
+    width = FEW
+    while width < places.size:
+        for first in range(0, places.size - width, 2 * width):
+            middle, end = first + width, min(first + 2 * width, places.size)
+            for number in range(middle - first):
+                scratch[number] = places[first + number]
+            left, right = 0, middle
+            for at in range(first, end):
+                # Of equal times those from the left come first.
+                if left == middle - first:
+                    break
+                if right < end and times[places[right]] < times[scratch[left]]:
+                    places[at] = places[right]
+                    right += 1
+                else:
+                    places[at] = scratch[left]
+                    left += 1
+        width *= 2
+
+
 @kernel
-def link_sources(indptr, indices, order, links):
+def link_sources(indptr: Int64s, indices: Ids, order: Int64s, links: Int64s) -> None:
     """Write each edge's place in its column times 2**32, plus its source."""
     for column in range(indptr.size - 1):
-        start = np.int64(indptr[column])
-        for rank in range(start, np.int64(indptr[column + 1])):
-            place = np.int64(order[rank])
+        start = indptr[column]
+        for rank in range(start, indptr[column + 1]):
+            place = order[rank]
             links[rank] = (place << 32) | np.int64(indices[start + place])
 
 
-@kernel
-def places_in_order(indptr, order, places):
+def places_in_order(indptr: Any, order: Any, places: Any) -> None:
     """Write the position in the graph of each edge of the order."""
-    for column in range(indptr.size - 1):
-        start = np.int64(indptr[column])
-        for place in range(start, np.int64(indptr[column + 1])):
-            places[place] = start + order[place]
+    starts = indptr.numpy()
+    places.numpy()[:] = order.numpy() + np.repeat(starts[:-1], np.diff(starts))

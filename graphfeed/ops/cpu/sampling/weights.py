@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.jit import Int64s, Weights, kernel
 
 UNITS = 2147483648.0
 
 
 @kernel
-def cumulate_weights(indptr, weights, out):
+def cumulate_weights(indptr: Int64s, weights: Weights, out: Int64s) -> None:
     """Write each column's running sum of weights, in units of `2**-31` of the column's largest."""
     for column in range(indptr.size - 1):
         low, high = indptr[column], indptr[column + 1]

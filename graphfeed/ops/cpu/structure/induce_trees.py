@@ -1,12 +1,64 @@
 """Kernel that finds the edges inside of trees of nodes."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import device_function, kernel, without_refcount
+from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, device_function, kernel
 from graphfeed.ops.cpu.random import GOLDEN
 
 SLOTS_PER_NODE = 8
 """So many that most look-ups, which find nothing, end at once; a tree's table is still in the nearest cache."""
+
+
+class Trees(NamedTuple):
+    """The column and the id of each node, tree after tree; and where each tree begins, and the last one ends."""
+
+    columns: Int64s
+    nodes: Int64s
+    starts: Int64s
+
+
+@kernel
+def induce_trees(
+    indptr: Int64s, indices: Ids, trees: Trees, keys: Int64s, places: Int64s, state: Int64s, out: Int64Matrix
+) -> None:
+    """Write source and destination of each edge as places among the nodes, and where the edge is in the graph.
+
+    Args:
+        indptr: Column starts.
+        indices: The source of each edge.
+        trees: Of nodes.
+        keys: A hash table for the nodes of one tree, all -1, as are those after; a power of two, larger than any tree.
+        places: The places of the nodes in it.
+        state: The tree and the node to go on with, and how many edges are written. Written: the same after the call;
+            the node is behind the last one at the end.
+        out: Written: shape (3, edges). When it is full, the kernel returns, to be called again with more room.
+    """
+    starts, is_full = trees.starts, False
+    while state[0] < starts.size - 1 and not is_full:
+        first, last = starts[state[0]], starts[state[0] + 1]
+        mask = np.int64(4)
+        while mask < SLOTS_PER_NODE * (last - first):
+            mask *= 2
+        mask -= 1
+        enter_nodes(keys, places, mask, trees.nodes, first, last)
+        while state[1] < last and not is_full:
+            node = state[1]
+            written = state[2]
+            for edge in range(indptr[trees.columns[node]], indptr[trees.columns[node] + 1]):
+                slot = find_slot(keys, mask, np.int64(indices[edge]))
+                if keys[slot] != -1:
+                    if written == out.shape[1]:
+                        is_full = True
+                        break
+                    out[0, written], out[1, written], out[2, written] = places[slot], node, edge
+                    written += 1
+            if not is_full:
+                state[1], state[2] = node + 1, written
+        keys[: mask + 1] = -1
+        if not is_full:
+            state[0] += 1
 
 
 @device_function
@@ -26,49 +78,3 @@ def enter_nodes(keys, places, mask, nodes, first, last):
         if keys[slot] == -1:
             keys[slot] = nodes[place]
             places[slot] = place
-
-
-@kernel
-def induce_trees(graph, columns, nodes, starts, keys, places, state, out):
-    """Write source and destination of each edge as places among the nodes, and where the edge is in the graph.
-
-    Args:
-        graph: Column starts, and the source of each edge.
-        columns: The column of each node.
-        nodes: The id of each node, tree after tree.
-        starts: Where each tree begins, and where the last one ends.
-        keys: A hash table for the nodes of one tree, all -1, as are those after; a power of two, larger than any tree.
-        places: The places of the nodes in it.
-        state: The first node to look at, and how many edges are written. Written: the node to go on with, which is
-            behind the last one at the end, and how many edges there are then.
-        out: Written: shape (3, edges). When it is full, the kernel returns, to be called again with more room.
-    """
-    indptr, indices = graph
-    keys, places = without_refcount(keys), without_refcount(places)
-    node, at = state[0], state[1]
-    tree = np.searchsorted(starts, node, side="right") - 1
-    is_full = False
-    while tree < starts.size - 1 and not is_full:
-        first, last = starts[tree], starts[tree + 1]
-        mask = np.int64(4)
-        while mask < SLOTS_PER_NODE * (last - first):
-            mask *= 2
-        mask -= 1
-        enter_nodes(keys, places, mask, nodes, first, last)
-        while node < last and not is_full:
-            low, high = np.int64(indptr[columns[node]]), np.int64(indptr[columns[node] + 1])
-            written = at
-            for edge in range(low, high):
-                slot = find_slot(keys, mask, np.int64(indices[edge]))
-                if keys[slot] != -1:
-                    if written == out.shape[1]:
-                        is_full = True
-                        break
-                    out[0, written], out[1, written], out[2, written] = places[slot], node, edge
-                    written += 1
-            if not is_full:
-                at = written
-                node += 1
-        keys[: mask + 1] = -1
-        tree += 1
-    state[0], state[1] = node, at

@@ -1,10 +1,10 @@
 """The kernel that writes the edges of columns by their two ends."""
 
-from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, kernel
 
 
 @kernel
-def join_columns(indptr, indices, ids, out, place):
+def join_columns(indptr: Int64s, indices: Ids, ids: Int64s, out: Int64Matrix, place: int) -> int:
     """Write row, column and id of each edge from a place on; return the place behind them, or -1 if they are wrong."""
     if indptr.size == 0 or indptr[0] != 0 or indptr[indptr.size - 1] != indices.size:
         return -1

@@ -2,8 +2,46 @@
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64Matrix, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import mix
+
+
+@kernel
+def match_pairs(
+    indptr: Int64s, indices: Ids, rows: Ids, destinations: Ids, pairs: Int64Matrix, ends: Int64s, table: Int64s,
+    out: Int64s,
+) -> int:  # fmt: skip
+    """Write the places of the edges that are among the pairs, ascending, and return how many there are.
+
+    Args:
+        indptr: Where each column's edges start.
+        indices: Row of each edge, or its source's id where there are no rows.
+        rows: Id of each row; empty where `indices` are ids.
+        destinations: Id of each column.
+        pairs: Source and destination, one row per pair.
+        ends: Scratch, all -1, a power of two and at least twice as long as there are pairs.
+        table: Scratch as `ends`.
+        out: Written; as long as there are edges.
+    """
+    for pair in range(pairs.shape[0]):
+        ends[find_destination(ends, pairs, pairs[pair, 1])] = pair
+        table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
+    found = 0
+    last = indices.size - 1
+    for column in range(destinations.size):
+        destination = np.int64(destinations[column])
+        # Most columns are the destination of no pair, so their edges need not be read.
+        if ends[find_destination(ends, pairs, destination)] < 0:
+            continue
+        for edge in range(indptr[column], indptr[column + 1]):
+            source = np.int64(indices[edge])
+            if rows.size > 0:
+                prefetch(rows, indices[min(edge + AHEAD, last)])
+                source = np.int64(rows[source])
+            if table[find_pair(table, pairs, source, destination)] >= 0:
+                out[found] = edge
+                found += 1
+    return found
 
 
 @device_function
@@ -27,38 +65,3 @@ def find_pair(table, pairs, source, destination):
             break
         slot = (slot + np.uint64(1)) & mask
     return slot
-
-
-@kernel
-def match_pairs(indptr, indices, rows, destinations, pairs, ends, table, out):
-    """Write the places of the edges that are among the pairs, ascending, and return how many there are.
-
-    Args:
-        indptr: Where each column's edges start.
-        indices: Row of each edge, or its source's id where there are no rows.
-        rows: Id of each row; empty where `indices` are ids.
-        destinations: Id of each column.
-        pairs: int64: source and destination, one row per pair.
-        ends: Scratch, all -1, a power of two and at least twice as long as there are pairs.
-        table: Scratch as `ends`.
-        out: Written; as long as there are edges.
-    """
-    for pair in range(pairs.shape[0]):
-        ends[find_destination(ends, pairs, pairs[pair, 1])] = pair
-        table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
-    found = 0
-    last = indices.size - 1
-    for column in range(destinations.size):
-        destination = np.int64(destinations[column])
-        # Most columns are the destination of no pair, so their edges need not be read.
-        if ends[find_destination(ends, pairs, destination)] < 0:
-            continue
-        for edge in range(indptr[column], indptr[column + 1]):
-            source = np.int64(indices[edge])
-            if rows.size:
-                prefetch(rows, np.intp(indices[min(edge + AHEAD, last)]))
-                source = np.int64(rows[source])
-            if table[find_pair(table, pairs, source, destination)] >= 0:
-                out[found] = edge
-                found += 1
-    return found

@@ -1,10 +1,10 @@
 """Kernels that put columns together which come in several parts."""
 
-from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.jit import Int64s, UInt8s, copy_bytes, kernel
 
 
 @kernel
-def note_counts(places, counts, size, offsets):
+def note_counts(places: Int64s, counts: Int64s, size: int, offsets: Int64s) -> bool:
     """Write the size of each column behind the place of its start; return False if they are not those of `size` edges.
 
     Args:
@@ -24,14 +24,13 @@ def note_counts(places, counts, size, offsets):
 
 
 @kernel
-def place_columns(places, offsets, values, out):
-    """Copy values, which lie column by column, to where the columns belong; return False if they don't fit."""
+def place_columns(places: Int64s, offsets: Int64s, values: UInt8s, width: int, out: UInt8s) -> bool:
+    """Copy values of some bytes, which lie column by column, to their columns; return False if they don't fit."""
     first = 0
     for item in range(places.size):
-        start, end = offsets[places[item]], offsets[places[item] + 1]
+        start, end = offsets[places[item]] * width, offsets[places[item] + 1] * width
         if end - start > values.size - first:
             return False
-        for edge in range(start, end):
-            out[edge] = values[first + edge - start]
+        copy_bytes(out, start, values, first, end - start)
         first += end - start
     return first == values.size

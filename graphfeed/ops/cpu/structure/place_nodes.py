@@ -1,11 +1,69 @@
 """Kernel of a greedy assignment of nodes to parts, block by block."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from graphfeed.ops.cpu.jit import AHEAD, device_function, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Ids, Int32s, Int64s, device_function, kernel, prefetch
 
-FULL = np.iinfo(np.int64).max
+FULL = np.int64(np.iinfo(np.int64).max)
 """What a part that is not to be found has in the tree of loads."""
+
+
+class Scratch(NamedTuple):
+    """What is known of a block while its nodes are placed."""
+
+    counts: Int64s
+    """A zero per part."""
+    known: Int32s
+    """For each node of the block the parts where it has neighbours, and how much it wants to each."""
+    scores: Int64s
+    ends: Int64s
+    """Where those of each node end."""
+    waiting: Int64s
+    """The nodes that wait, and the part of each node of the block."""
+    found: Int64s
+    wanted: Int64s
+    """The part that each node wants to most, and how much."""
+    most: Int64s
+
+
+@kernel
+def place_nodes(
+    indptr: Int64s, indices: Ids, first: int, step: int, limit: int, parts: Int32s, tree: Int64s, scratch: Scratch
+) -> int:
+    """Give each node of a range the part where most of its neighbours are.
+
+    Args:
+        indptr: The column starts of the nodes of the range.
+        indices: The source of each edge of the whole graph.
+        first: The first node of the range.
+        step: How many nodes a block has.
+        limit: How many nodes a part may have.
+        parts: The part of each node of the graph, or -1. Those of the range are written.
+        tree: The loads of the parts, behind the minima of pairs of them, of pairs of these, and so on from index 1.
+            Written.
+        scratch: As long as a block needs.
+
+    Returns:
+        How many nodes moved; or, below 0, -1 minus the place of a source that is no node.
+    """
+    loads, moved = tree[tree.size // 2 :], 0
+    for block in range(-(-(indptr.size - 1) // step)):
+        start, stop = block * step, min((block + 1) * step, indptr.size - 1)
+        for node in range(first + start, first + stop):
+            if parts[node] >= 0:
+                set_load(tree, parts[node], loads[parts[node]] - 1)
+        own = scratch.found[: stop - start]
+        bad = score_parts(indptr[start : stop + 1], indices, parts, limit, loads, scratch)
+        if bad >= 0:
+            return -1 - bad
+        place_wanting(limit, tree, own, scratch)
+        place_others(tree, own, scratch)
+        for node in range(own.size):
+            moved += parts[first + start + node] != own[node]
+            parts[first + start + node] = own[node]
+    return moved
 
 
 @device_function
@@ -62,20 +120,20 @@ def sort_places(order, size, parts, scores):
 
 
 @device_function
-def score_parts(indptr, indices, parts, limit, loads, counts, ends, pairs):
+def score_parts(indptr, indices, parts, limit, loads, scratch):
     """Write for each node of a block the parts with neighbours and room, and how much it wants to each.
 
     Returns:
         -1, or the place of a source that is no node.
     """
-    known, scores = pairs
+    known, scores, counts = scratch.known, scratch.scores, scratch.counts
     filled = 0
     for node in range(indptr.size - 1):
         start = filled
         last = indptr[node + 1] - 1
         for edge in range(indptr[node], indptr[node + 1]):
             source = indices[edge]
-            prefetch(parts, np.intp(indices[min(edge + AHEAD, last)]))
+            prefetch(parts, indices[min(edge + AHEAD, last)])
             if source < 0 or source >= parts.size:
                 return edge
             part = parts[source]
@@ -88,26 +146,26 @@ def score_parts(indptr, indices, parts, limit, loads, counts, ends, pairs):
             part = known[place]
             scores[place] = counts[part] * (limit - loads[part])
             counts[part] = 0
-        ends[node + 1] = filled
+        scratch.ends[node + 1] = filled
     return -1
 
 
 @device_function
-def choose(node, limit, loads, ends, pairs, best):
+def choose(node, limit, loads, scratch):
     """Write which part with room a node wants to most, and how much; the part is -1 if there is none."""
-    known, scores = pairs
-    wanted, most = -1, 0
-    for place in range(ends[node], ends[node + 1]):
-        part, score = known[place], scores[place]
+    wanted, most = np.int64(-1), np.int64(0)
+    for place in range(scratch.ends[node], scratch.ends[node + 1]):
+        part, score = np.int64(scratch.known[place]), scratch.scores[place]
         if loads[part] < limit and (score > most or (score == most and part < wanted)):
             wanted, most = part, score
-    best[0][node], best[1][node] = wanted, most
+    scratch.wanted[node], scratch.most[node] = wanted, most
 
 
 @device_function
-def place_wanting(limit, tree, counts, ends, pairs, best, waiting, found):
+def place_wanting(limit, tree, found, scratch):
     """Place the nodes of a block in parts that have their neighbours, those that want it most first."""
-    loads = tree[tree.size // 2 :]
+    loads, counts, ends = tree[tree.size // 2 :], scratch.counts, scratch.ends
+    waiting, wanted = scratch.waiting, scratch.wanted
     size = 0
     for node in range(found.size):
         found[node] = -1
@@ -118,15 +176,15 @@ def place_wanting(limit, tree, counts, ends, pairs, best, waiting, found):
         kept = 0
         for place in range(size):
             node = waiting[place]
-            choose(node, limit, loads, ends, pairs, best)
-            if best[0][node] >= 0:
-                counts[best[0][node]] += 1
+            choose(node, limit, loads, scratch)
+            if wanted[node] >= 0:
+                counts[wanted[node]] += 1
                 waiting[kept] = node
                 kept += 1
         size, kept = kept, 0
         for place in range(size):
             node = waiting[place]
-            part = best[0][node]
+            part = wanted[node]
             # Each node that is placed lowers both sides by one.
             if counts[part] <= limit - loads[part]:
                 counts[part] -= 1
@@ -136,10 +194,10 @@ def place_wanting(limit, tree, counts, ends, pairs, best, waiting, found):
                 waiting[kept] = node
                 kept += 1
         size, kept = kept, 0
-        sort_places(waiting, size, best[0], best[1])
+        sort_places(waiting, size, wanted, scratch.most)
         for place in range(size):
             node = waiting[place]
-            part = best[0][node]
+            part = wanted[node]
             counts[part] = 0
             if loads[part] < limit:
                 found[node] = part
@@ -151,9 +209,9 @@ def place_wanting(limit, tree, counts, ends, pairs, best, waiting, found):
 
 
 @device_function
-def place_others(tree, best, order, found):
+def place_others(tree, found, scratch):
     """Place the nodes that have no part yet, so that the emptiest parts are filled to one level."""
-    taken, level = best
+    taken, level, order = scratch.wanted, scratch.most, scratch.waiting
     missing = 0
     for node in range(found.size):
         missing += found[node] < 0
@@ -171,9 +229,9 @@ def place_others(tree, best, order, found):
         set_load(tree, part, FULL)
     if filled == 0:
         return
-    up_to, rest = divmod(missing + total, filled)
+    up_to, rest = (missing + total) // filled, (missing + total) % filled
     for place in range(filled):
-        gets = up_to - level[place] + (place < rest)
+        gets = up_to - level[place] + np.int64(place < rest)
         set_load(tree, taken[place], level[place] + gets)
         level[place] = gets
     sort_places(order, filled, taken, level)
@@ -184,43 +242,3 @@ def place_others(tree, best, order, found):
                 place += 1
             found[node] = taken[order[place]]
             level[order[place]] -= 1
-
-
-@kernel
-def place_nodes(graph, first, step, limit, parts, tree, scratch):
-    """Give each node of a range the part where most of its neighbours are.
-
-    Args:
-        graph: The column starts of the nodes of the range, and the source of each edge of the whole graph.
-        first: The first node of the range.
-        step: How many nodes a block has.
-        limit: How many nodes a part may have.
-        parts: The part of each node of the graph, or -1. Those of the range are written.
-        tree: The loads of the parts, behind the minima of pairs of them, of pairs of these, and so on from index 1.
-            Written.
-        scratch: A zero per part; the parts and the scores of a block; and five numbers per node of a block, and one.
-
-    Returns:
-        How many nodes moved; or, below 0, -1 minus the place of a source that is no node.
-    """
-    indptr, indices = graph
-    counts, known, scores, per_node = scratch
-    loads = tree[tree.size // 2 :]
-    ends, waiting, found = per_node[0], per_node[1], per_node[2]
-    best = (per_node[3], per_node[4])
-    moved = 0
-    for start in range(0, indptr.size - 1, step):
-        stop = min(start + step, indptr.size - 1)
-        for node in range(first + start, first + stop):
-            if parts[node] >= 0:
-                set_load(tree, parts[node], loads[parts[node]] - 1)
-        own = found[: stop - start]
-        bad = score_parts(indptr[start : stop + 1], indices, parts, limit, loads, counts, ends, (known, scores))
-        if bad >= 0:
-            return -1 - bad
-        place_wanting(limit, tree, counts, ends, (known, scores), best, waiting, own)
-        place_others(tree, best, waiting, own)
-        for node in range(own.size):
-            moved += parts[first + start + node] != own[node]
-            parts[first + start + node] = own[node]
-    return moved

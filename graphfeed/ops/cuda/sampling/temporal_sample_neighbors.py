@@ -27,13 +27,9 @@ def count_temporal_neighbors(
 
 def fill_temporal_neighbors(
     indptr, times, earliest, cumulative, types, order, seeds, firsts, limits, fanouts, replace, latest, key, offsets,
-    table, positions,
+    positions,
 ):  # fmt: skip
-    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order.
-
-    `table` is not used: each column has its own.
-    """
-    del table
+    """Write the sampled edges of each column from `offsets[column]` on, a column's edge types in ascending order."""
     graph = (indptr, times, earliest, cumulative, types)
     indptr, times, cumulative, types, found = _gather_late(graph, order, (seeds, firsts, limits), fanouts)
     if cumulative.numel() == 0 and int(fanouts.max()) == -1:

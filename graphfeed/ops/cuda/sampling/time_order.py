@@ -9,8 +9,9 @@ def is_in_order(indptr, times, types):
     return not bool(falls.any())
 
 
-def sort_by_time(indptr, times, types, order, rising):
+def sort_by_time(indptr, times, types, order, rising, scratch):
     """Write the order of each column's edges by time, with ties by place; and the times in that order."""
+    del scratch
     runs = _begins(indptr, times, types).cumsum(0)
     by_time = torch.sort(times, stable=True).indices
     places = by_time[torch.sort(runs[by_time], stable=True).indices]

@@ -1,0 +1,121 @@
+"""Numba: from a kernel and a choice of dtypes to an object file. Nothing else imports this module.
+
+Numba is asked for a C callback that takes the address of a kernel's arguments, and for the callback's LLVM code, from
+which LLVM writes the object file. All functions are inlined. So no error code of Numba's is checked, no reference is
+counted, and the machine code calls nothing but some functions of the C library.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import binding
+from numba import types
+from numba.extending import register_jitable
+
+from graphfeed.ops.cpu.compiler import lowering
+from graphfeed.ops.cpu.compiler.kernel import DEVICE_FUNCTIONS, Kernel
+from graphfeed.ops.cpu.compiler.machine import target_machine
+from graphfeed.ops.cpu.compiler.signature import ArrayType, fields_of, is_tuple
+
+OPTIONS: Any = {"error_model": "numpy", "forceinline": True}
+"""Division by 0 raises nothing, and every function is inlined."""
+SETTINGS = {
+    "BOUNDSCHECK": 0,  # kernels can't raise
+    "DEBUGINFO_DEFAULT": 0,
+    "DISABLE_JIT": 0,
+    "EXTEND_VARIABLE_LIFETIMES": 0,
+    "LOOP_VECTORIZE": 1,
+    "SLP_VECTORIZE": 0,
+}
+"""Settings of Numba's that change machine code, beside the level of optimization."""
+LINKED = {"memcpy", "memset", "memmove", "preadv", "floor", "sqrt"}
+"""Functions of the C library that machine code may call."""
+REGISTERED: set[Any] = set()
+LONG_NAME = re.compile(r"[-\w$.]{200,}")
+"""Numba's names hold the types of all arguments. LLVM cuts what is longer than 1,024 characters when it reads it."""
+
+
+class Shortener(dict[str, str]):
+    """Gives long names short ones."""
+
+    def __call__(self, found: re.Match[str]) -> str:
+        """Return the short name of what was found."""
+        return self.setdefault(found[0], f"name.{len(self)}")
+
+
+def compile_kernel(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, bytes]:
+    """Return the name of the machine code's function, and the object file that holds it; one thread at a time.
+
+    Raises:
+        NotImplementedError: The kernel needs something of Numba's when it runs, as one does that makes an array.
+    """
+    for function in DEVICE_FUNCTIONS:
+        if function not in REGISTERED:
+            REGISTERED.add(function)
+            register_jitable(**OPTIONS)(function)
+    with own_settings():
+        callback = numba.cfunc(types.int64(lowering.WORDS), **OPTIONS)(make_entry(kernel, dtypes))
+    short = Shortener()
+    module = binding.parse_assembly(LONG_NAME.sub(short, callback.inspect_llvm()))
+    module.verify()
+    symbol = f"{kernel.name}.{'-'.join(dtypes)}.{blake2b(str(module).encode(), digest_size=8).hexdigest()}"
+    entry = LONG_NAME.sub(short, callback.native_name)
+    for function in module.functions:
+        if function.name == entry:
+            function.name = symbol
+        elif not function.is_declaration:
+            function.linkage = "internal"
+    foreign = {function.name for function in module.functions if function.is_declaration} - LINKED
+    foreign = {name for name in foreign if not name.startswith("llvm.")}
+    if foreign:
+        raise NotImplementedError(f"{kernel.name} needs {sorted(foreign)}: kernels make no arrays and raise nothing")
+    return symbol, target_machine().emit_object(module)
+
+
+def make_entry(kernel: Kernel, dtypes: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a function that takes its arguments from a block of words, with a kernel inside."""
+    chosen = {variable.name: dtype for variable, dtype in zip(kernel.signature.variables(), dtypes, strict=True)}
+    # Numba itself inlines the kernel, rather than LLVM: so it is compiled once, not for Python as well.
+    names: dict[str, Any] = {"kernel": numba.njit(inline="always", **OPTIONS)(kernel.function)}
+    names.update(vars(lowering))
+    place, given = 0, []
+    for name, kind in kernel.signature.parameters:
+        if isinstance(kind, ArrayType):
+            names[f"type_of_{name}"], take, size = numba_type(kind, chosen), "array_at", 1 + kind.ndim
+        elif is_tuple(kind):
+            arrays = {field: numba_type(part, chosen) for field, part in fields_of(kind)}
+            names[f"type_of_{name}"], take, size = lowering.BlockType(kind, arrays), "block_at", 1
+        else:
+            names[f"type_of_{name}"] = types.uint64 if kind is np.uint64 else types.int64
+            take, size = "number_at", 1
+        given.append(f"{take}(words, {place}, type_of_{name})" + (" != 0" if kind is bool else ""))
+        place += size
+    call = f"kernel({', '.join(given)})"
+    body = f"{call}; return 0" if kernel.signature.returns is None else f"return {call}"
+    entry = "_".join([*kernel.name.split("."), *dtypes])
+    exec(f"def {entry}(words): {body}", names)
+    return names[entry]  # type: ignore[no-any-return]
+
+
+def numba_type(kind: ArrayType, chosen: dict[str, str]) -> Any:
+    """Return an array's type as Numba has it."""
+    return types.Array(numba.from_dtype(np.dtype(kind.dtype_in(chosen))), kind.ndim, "C")
+
+
+@contextmanager
+def own_settings() -> Iterator[None]:
+    """Compile the same machine code whatever settings the program and its environment have made of Numba."""
+    config: Any = numba.config
+    # The level of optimization is an integer with more attributes.
+    wanted = {**SETTINGS, "OPT": type(config.OPT)(3)}
+    before = {name: getattr(config, name, None) for name in wanted}
+    vars(config).update(wanted)
+    try:
+        yield
+    finally:
+        vars(config).update(before)

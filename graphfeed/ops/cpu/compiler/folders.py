@@ -1,0 +1,105 @@
+"""The folders where machine code may lie, and who else could write to them.
+
+Whoever can write a file of machine code decides what this process executes. So a folder is used only if nobody can
+write to it but its user, root, and those who can write to the package as well.
+"""
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+
+from graphfeed.ops.cpu.compiler.notices import warn_once
+
+SOURCES = Path(__file__).parents[1]
+"""The folder of all kernels."""
+
+
+def real(folder: Path | str) -> Path:
+    """Return where a folder lies that users may have linked to another disk; links in a loop are left."""
+    return Path(os.path.realpath(folder))
+
+
+def user_cache() -> Path:
+    """Return the folder for what programs of the user keep and can make anew."""
+    given = {"win32": "LOCALAPPDATA", "darwin": ""}.get(sys.platform, "XDG_CACHE_HOME")
+    usual = Path("~", "Library", "Caches") if sys.platform == "darwin" else Path("~", ".cache")
+    return Path(os.environ.get(given) or os.path.expanduser(usual), "graphfeed")
+
+
+def candidates() -> Iterator[tuple[Path, int]]:
+    """Yield the folders for the machine code of this copy of the package, the preferred one first, and their mode.
+
+    Links to them are followed here. A folder that is a link after that is not used: in the temporary folder, anybody
+    may make one under the name of the user's folder.
+    """
+    own = f"{SOURCES.name}_{sha1(str(SOURCES).encode(), usedforsecurity=False).hexdigest()}"
+    for given in (os.environ.get("GRAPHFEED_CACHE_DIR"), os.environ.get("NUMBA_CACHE_DIR")):
+        if given:
+            yield real(given) / own, 0o755
+    yield real(SOURCES) / "__pycache__", 0o755
+    users = user_cache()
+    yield (real(users) if users.is_absolute() else users) / own, 0o755
+    with suppress(OSError):  # there is no temporary folder
+        user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+        yield Path(tempfile.gettempdir(), f"graphfeed{user}", own), 0o700
+
+
+def is_trusted(folder: Path) -> bool:
+    """Tell whether only the user, root, and those who can write to the package can write to a folder."""
+    if not hasattr(os, "geteuid"):
+        return True
+    package, found = SOURCES.stat(), folder.lstat()
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) & ~package.st_mode
+    if found.st_gid != package.st_gid:
+        writable |= found.st_mode & stat.S_IWGRP
+    return not writable and found.st_uid in (os.geteuid(), 0, package.st_uid)
+
+
+def why_unusable(folder: Path, mode: int) -> str:
+    """Make a folder for machine code, where it is missing; return why it can't be read, or an empty string."""
+    if not folder.is_absolute():  # nobody knows the user's home
+        return "it is not absolute"
+    try:
+        folder.parent.mkdir(mode, parents=True, exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
+        if not all(stat.S_ISDIR(part.lstat().st_mode) for part in (folder.parent, folder)):
+            return "it is no folder"
+        if not (is_trusted(folder.parent) and is_trusted(folder)):
+            return "others can write to it"
+        os.listdir(folder)
+    except (FileExistsError, NotADirectoryError):
+        return "it is no folder"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def is_writable(folder: Path) -> bool:
+    """Tell whether files can be made in a folder."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+@cache
+def folders() -> tuple[tuple[Path, ...], Path | None]:
+    """Return the folders to read machine code from, and the one to write it to: the first that can be written to."""
+    readable, given = [], os.environ.get("GRAPHFEED_CACHE_DIR")
+    for folder, mode in candidates():
+        reason = why_unusable(folder, mode)
+        if not reason:
+            readable.append(folder)
+            if is_writable(folder):
+                return tuple(readable), folder
+            reason = "it can't be written to"
+        if given and folder.parent == real(given):
+            warn_once("given", f"compiled kernels are not kept in GRAPHFEED_CACHE_DIR, {given}: {reason}")
+    return tuple(readable), None

@@ -1,0 +1,108 @@
+"""Kernels as Python calls them."""
+
+import time
+from array import array
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, c_int64, c_void_p
+from functools import update_wrapper
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from graphfeed.ops.cpu.compiler.signature import INTERPRETED, WORD, Block, Signature, lay_out
+
+CALL = CFUNCTYPE(c_int64, c_void_p)
+"""Machine code takes the address of a block of words. ctypes releases the interpreter lock while it runs."""
+
+
+STARTED = time.time()
+"""When this process began to import kernels."""
+DEVICE_FUNCTIONS: list[Any] = []
+"""Functions that kernels call."""
+
+
+class MachineCode(NamedTuple):
+    """A kernel for one choice of dtypes, in this process."""
+
+    address: int
+    run: Callable[[int], int]
+
+
+class Kernel:
+    """A function that is compiled for each choice of the dtypes that its annotations leave open, at the first call.
+
+    Arrays are tensors or NumPy arrays; a `Block` may take the place of a named tuple.
+
+    Raises:
+        TypeError: An argument is not of the type that its annotation says.
+    """
+
+    __name__: str
+    __module__: str
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.signature = Signature(function)
+        self.codes: dict[tuple[str, ...], MachineCode] = {}
+        self.runs: dict[tuple[Any, ...], Callable[[int], int]] = {}
+
+    @property
+    def name(self) -> str:
+        """Its module inside of this room, and its own name, such as "structure.compact.compact"."""
+        return f"{self.__module__.removeprefix('graphfeed.ops.cpu.')}.{self.__name__}"
+
+    def code(self, dtypes: tuple[str, ...]) -> MachineCode:
+        """Return its machine code for a choice of dtypes: from this process, from disk, or compiled now."""
+        found = self.codes.get(dtypes)
+        if found is None:
+            from graphfeed.ops.cpu.compiler.store import load_or_compile  # noqa: PLC0415 - imports this module
+
+            address = load_or_compile(self, dtypes)
+            found = self.codes[dtypes] = MachineCode(address, CALL(address))
+        return found
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the kernel."""
+        if INTERPRETED:
+            return self.interpret(*arguments)
+        words: list[int] = []
+        key: list[Any] = []
+        kept: list[Any] = []
+        lay_out(arguments, words, key, kept)
+        run = self.runs.get(tuple(key))
+        if run is None:
+            # What the arguments are is looked at once for each choice of dtypes.
+            run = self.runs[tuple(key)] = self.code(self.signature.choose(arguments)).run
+        block = array("Q", words)
+        result = run(block.buffer_info()[0])
+        return None if self.signature.returns is None else self.signature.returns(result)
+
+    def interpret(self, *arguments: Any) -> Any:
+        """Run it as Python, where integers overflow in silence as they do in machine code."""
+        kinds = (kind for _, kind in self.signature.parameters)
+        with np.errstate(all="ignore"):
+            result = self.function(*map(as_python, arguments, kinds))
+        return None if self.signature.returns is None else self.signature.returns(result)
+
+
+def as_python(value: Any, kind: Any) -> Any:
+    """Return an argument as Python code works with it."""
+    if isinstance(value, Block):
+        value = value.values
+    if isinstance(value, tuple):
+        return type(value)(*(as_python(part, None) for part in value))
+    if kind is np.uint64:
+        return np.uint64(int(value) & WORD)
+    if kind in (int, bool):
+        return kind(value)
+    return value.numpy() if hasattr(value, "data_ptr") else value
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def device_function(function: Function) -> Function:
+    """Let kernels call a function, which is compiled into each of them, inlined; Python calls it as it is."""
+    DEVICE_FUNCTIONS.append(function)
+    return function

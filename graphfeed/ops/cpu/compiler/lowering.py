@@ -1,0 +1,254 @@
+"""The machine instructions behind `graphfeed.ops.cpu.instructions`, and how kernels find their arguments.
+
+Only Numba's interface for extensions is used, and LLVM's for code.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    lower_getattr_generic,
+    models,
+    register_model,
+    type_callable,
+)
+
+from graphfeed.ops.cpu import instructions
+from graphfeed.ops.cpu.compiler import program
+
+WORD, BYTE, FLAG, INT32 = ir.IntType(64), ir.IntType(8), ir.IntType(1), ir.IntType(32)
+WORDS = types.CPointer(types.int64)
+
+Arguments = list[Any]
+Generate = Callable[[Any, Any, Any, Arguments], Any]
+"""Generates code, given Numba's context, LLVM's builder, the signature, and the values of the arguments."""
+
+
+def instruction(function: Any, result: Any, *given: Any) -> Callable[[Generate], Generate]:
+    """Let Numba compile calls of an instruction by the code that the decorated function generates.
+
+    Args:
+        function: The instruction.
+        result: The type of what it returns.
+        given: The types that arguments are converted to; None takes an argument as it is.
+    """
+
+    def register(generate: Generate) -> Generate:
+        def find_type(*found: Any) -> Any:
+            return result(*(wanted or own for wanted, own in zip(given, found, strict=True)))
+
+        find_type.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        type_callable(function)(lambda _context: find_type)
+
+        lower_builtin(function, types.VarArg(types.Any))(generate)
+        return generate
+
+    return register
+
+
+def address_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return the address of `array[index]` as that of a byte."""
+    data = context.make_helper(builder, kind, array).data
+    return builder.bitcast(builder.gep(data, [index]), BYTE.as_pointer())
+
+
+def external(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Declare a function of LLVM's or of the C library, and call it."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    return builder.call(function, arguments)
+
+
+@instruction(instructions.prefetch, types.void, None, types.intp)
+def generate_prefetch(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """For reading, of low locality, of data."""
+    address = address_of(context, builder, signature.args[0], *arguments)
+    external(builder, "llvm.prefetch.p0", ir.VoidType(), address, INT32(0), INT32(1), INT32(1))
+    return context.get_dummy_value()
+
+
+@instruction(instructions.lowest_bit, types.int64, types.uint64)
+def generate_lowest_bit(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Count trailing zeros."""
+    return external(builder, "llvm.cttz.i64", WORD, arguments[0], FLAG(1))
+
+
+@instruction(instructions.count_bits, types.int64, types.uint64)
+def generate_count_bits(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Count ones."""
+    return builder.ctpop(arguments[0])
+
+
+@instruction(instructions.mark_below, types.uint64, None, types.intp, types.uint32)
+def generate_mark_below(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """Compare all lanes of a vector."""
+    values, index, limit = arguments
+    kind = ir.VectorType(INT32, 32)
+    address = address_of(context, builder, signature.args[0], values, index)
+    vector = builder.load(builder.bitcast(address, kind.as_pointer()), align=4)
+    nothing = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(nothing, limit, INT32(0))
+    limits = builder.shuffle_vector(first, nothing, ir.Constant(kind, [0] * 32))
+    marks = builder.bitcast(builder.icmp_unsigned("<", vector, limits), INT32)
+    return builder.zext(marks, WORD)
+
+
+@instruction(instructions.multiply_high, types.uint64, types.uint64, types.uint64)
+def generate_multiply_high(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """One instruction of most processors."""
+    wide = ir.IntType(128)
+    left, right = (builder.zext(argument, wide) for argument in arguments)
+    return builder.trunc(builder.lshr(builder.mul(left, right), wide(64)), WORD)
+
+
+@instruction(instructions.less_product, types.boolean, *[types.uint64] * 4)
+def generate_less_product(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Compare in 128 bits."""
+    left, up, right, down = (builder.zext(argument, ir.IntType(128)) for argument in arguments)
+    return builder.icmp_unsigned("<", builder.mul(left, up), builder.mul(right, down))
+
+
+@instruction(instructions.copy_bytes, types.void, None, types.intp, None, types.intp, types.int64)
+def generate_copy_bytes(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """Copy memory that does not overlap."""
+    out, to, source, start, size = arguments
+    target = address_of(context, builder, signature.args[0], out, to)
+    origin = address_of(context, builder, signature.args[2], source, start)
+    external(builder, "llvm.memcpy.p0.p0.i64", ir.VoidType(), target, origin, size, FLAG(0))
+    return context.get_dummy_value()
+
+
+@instruction(instructions.load_word, types.uint64, None, types.intp)
+def generate_load_word(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """Load from any address."""
+    address = address_of(context, builder, signature.args[0], *arguments)
+    return builder.load(builder.bitcast(address, WORD.as_pointer()), align=1)
+
+
+@instruction(instructions.add_to_crc32c, types.uint64, types.uint64, types.uint64)
+def generate_add_to_crc32c(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Add a word."""
+    return external(builder, "llvm.x86.sse42.crc32.64.64", WORD, *arguments)
+
+
+@instruction(instructions.address_of, types.int64, None)
+def generate_address_of(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """Return the pointer as a number."""
+    return builder.ptrtoint(address_of(context, builder, signature.args[0], arguments[0], WORD(0)), WORD)
+
+
+@instruction(instructions.read_at, types.int64, types.int32, None, types.int32, types.int64)
+def generate_read_at(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+    """Call the system's function, which is linked by its name."""
+    descriptor, segments, count, start = arguments
+    pairs = address_of(context, builder, signature.args[1], segments, WORD(0))
+    return external(builder, "preadv", WORD, descriptor, pairs, count, start)
+
+
+@instruction(program.call, types.int64, types.int64, types.int64)
+def generate_call(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+    """Call machine code by its address."""
+    function, block = arguments
+    kind = ir.FunctionType(WORD, [WORD.as_pointer()])
+    return builder.call(builder.inttoptr(function, kind.as_pointer()), [builder.inttoptr(block, WORD.as_pointer())])
+
+
+class BlockType(types.NamedTuple):
+    """A named tuple of arrays, as the address of its words: an array is loaded from there where it is used.
+
+    Handing one to a function costs a pointer, where a tuple of ten arrays would be seventy values.
+    """
+
+    def __init__(self, kind: type, arrays: dict[str, types.Array]) -> None:
+        super().__init__(tuple(arrays.values()), kind)
+        self.arrays, self.places, self.words = arrays, dict[str, int](), 0
+        for name, own in arrays.items():
+            self.places[name] = self.words
+            self.words += 1 + own.ndim
+
+
+register_model(BlockType)(models.OpaqueModel)
+
+
+@lower_getattr_generic(BlockType)  # type: ignore[untyped-decorator]
+def generate_attribute(context: Any, builder: Any, kind: BlockType, block: Any, name: str) -> Any:
+    """Load an array from its words."""
+    words = builder.bitcast(block, WORD.as_pointer())
+    return make_array(context, builder, kind.arrays[name], words, WORD(kind.places[name]))
+
+
+@intrinsic
+def number_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
+    """Return a word as an integer of a type of 64 bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Arguments) -> Any:
+        return word_at(builder, arguments[0], arguments[1])
+
+    return kind.dtype(WORDS, types.intp, kind), generate
+
+
+@intrinsic
+def array_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
+    """Return the array of a type whose address and sizes begin at a word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+        return make_array(context, builder, signature.return_type, *arguments[:2])
+
+    return kind.instance_type(WORDS, types.intp, kind), generate
+
+
+@intrinsic
+def block_at(_typing_context: Any, _words: Any, _place: Any, kind: Any) -> Any:
+    """Return the block whose address is in a word."""
+
+    def generate(_context: Any, builder: Any, signature: Any, arguments: Arguments) -> Any:
+        words = builder.bitcast(arguments[0], BYTE.as_pointer().as_pointer())
+        address = builder.load(builder.gep(words, [arguments[1]]))
+        never_changes(builder, address)
+        # So that loads from there can be done ahead of a loop in which they stand behind a condition.
+        size = builder.module.add_metadata([WORD(8 * signature.return_type.words)])
+        address.set_metadata("dereferenceable", size)
+        return address
+
+    return kind.instance_type(WORDS, types.intp, kind), generate
+
+
+def make_array(context: Any, builder: Any, kind: Any, words: Any, place: Any) -> Any:
+    """Return an array whose address and sizes begin at a word; nobody counts references to it."""
+    shape = [word_at(builder, words, builder.add(place, WORD(1 + axis))) for axis in range(kind.ndim)]
+    step = WORD(context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides, count = [step], shape[0]
+    for size in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], size))
+        count = builder.mul(count, size)
+    view = context.make_helper(builder, kind)
+    view.data = builder.inttoptr(word_at(builder, words, place), view.data.type)
+    view.shape, view.strides = pack(builder, view.shape.type, shape), pack(builder, view.strides.type, strides)
+    view.itemsize, view.nitems = step, count
+    view.meminfo, view.parent = (ir.Constant(field.type, None) for field in (view.meminfo, view.parent))
+    return view._getvalue()
+
+
+def word_at(builder: Any, words: Any, place: Any) -> Any:
+    """Load a word of a block."""
+    word = builder.load(builder.gep(words, [place]))
+    never_changes(builder, word)
+    return word
+
+
+def never_changes(builder: Any, load: Any) -> None:
+    """Say that nothing writes to what is loaded, so that it is loaded once, whatever a loop writes to."""
+    load.set_metadata("invariant.load", builder.module.add_metadata([]))
+
+
+def pack(builder: Any, kind: Any, values: Arguments) -> Any:
+    """Return values as LLVM's array or structure."""
+    packed = ir.Constant(kind, ir.Undefined)
+    for place, value in enumerate(values):
+        packed = builder.insert_value(packed, value, place)
+    return packed

@@ -1,0 +1,58 @@
+"""LLVM: which machine code is made for, and how an object file becomes functions of this process."""
+
+import os
+import threading
+from functools import cache
+from typing import Any
+
+from llvmlite import binding
+
+from graphfeed.ops.forks import after_fork_in_child
+
+LINKING = threading.RLock()
+"""Held while code is linked. Reentrant: a finalizer may run meanwhile that needs a kernel."""
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global LINKING
+    LINKING = threading.RLock()
+
+
+@cache
+def target_machine() -> Any:
+    """Return the machine that code is made for: this one, or the processor that NUMBA_CPU_NAME names."""
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    name, features = processor()
+    target = binding.Target.from_triple(binding.get_process_triple())
+    # Code on x86 stays where it is loaded.
+    reloc = {"x86": "static", "ppc": "pic"}.get(target.name[:3], "default")
+    return target.create_target_machine(
+        cpu=name, features=features, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
+    )
+
+
+@cache
+def processor() -> tuple[str, str]:
+    """Return the name and the features of the processor that code is made for."""
+    given = os.environ.get("NUMBA_CPU_NAME")
+    if given:
+        return given, os.environ.get("NUMBA_CPU_FEATURES", "")
+    return binding.get_host_cpu_name(), os.environ.get("NUMBA_CPU_FEATURES", binding.get_host_cpu_features().flatten())
+
+
+@cache
+def engine() -> Any:
+    """Return what links object files into this process."""
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+
+
+def link(symbol: str, code: bytes) -> int:
+    """Load an object file, and return the address of one of its functions."""
+    with LINKING:
+        engine().add_object_file(binding.ObjectFileRef.from_data(code))
+        engine().finalize_object()
+        address: int = engine().get_function_address(symbol)
+    return address

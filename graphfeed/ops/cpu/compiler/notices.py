@@ -1,0 +1,45 @@
+"""What is said of compiling: that it takes a while, and that its results can't be kept; each once per process."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LOGGER = logging.getLogger(__name__)
+"""Not `warnings`: no line of the user's is to blame, and a filter that raises would make a call fail."""
+SILENT_SECONDS = 2.0
+"""How long kernels compile, in all, before that is said."""
+SAID: set[str] = set()
+
+
+def warn_once(subject: str, message: str) -> None:
+    """Log a warning, which goes to stderr unless the program has set up logging; one per subject."""
+    if subject not in SAID:
+        SAID.add(subject)
+        LOGGER.warning(message)
+
+
+class CompileClock:
+    """Adds up how long this process has waited for kernels that are compiled, here or by another process."""
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+
+    @contextmanager
+    def timing(self, folder: Path | None) -> Iterator[None]:
+        """Add up the time of a block; say so after it, if that makes it long.
+
+        Between two kernels is soon enough: each takes a second at most.
+        """
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spent += time.monotonic() - start
+            if self.spent > SILENT_SECONDS:
+                where = f"once, and keeps them in {folder}" if folder else "and can't save them"
+                warn_once("compiling", f"graphfeed is compiling its kernels for this machine, {where}")
+
+
+COMPILE_CLOCK = CompileClock()

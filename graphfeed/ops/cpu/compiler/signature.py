@@ -1,0 +1,232 @@
+"""What a kernel takes, read from its annotations, and how arguments are handed to machine code.
+
+All arguments of a kernel go into one block of 64-bit words, whose address is all that its machine code gets::
+
+    argument                     words
+    array of one dimension       address, size
+    array of two                 address, rows, columns
+    whole number, uint64, bool   the number
+    named tuple of arrays        the address of a block of its own
+
+So Python, and a program of several kernels (`program.py`), call every kernel in the same way.
+"""
+
+import inspect
+import itertools
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_char
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+INTERPRETED = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("0", "")
+"""Whether kernels run as the Python functions that they are written as."""
+WORD = (1 << 64) - 1
+"""The bits of a number in a word."""
+NAMES: dict[Any, str] = {}
+"""Of dtypes, torch's and NumPy's, as far as they were met."""
+
+
+class DTypes(NamedTuple):
+    """The dtypes that an annotation stands for; all of the same name have the same dtype in a call."""
+
+    name: str
+    dtypes: tuple[str, ...]
+
+
+Chosen = dict[str, str]
+"""The dtype of each `DTypes` in a call, by name."""
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """An annotation: a contiguous array."""
+
+    dtype: str | DTypes
+    ndim: int = 1
+
+    def dtype_in(self, chosen: Chosen) -> str:
+        """Return the name of the dtype in a call."""
+        return self.dtype if isinstance(self.dtype, str) else chosen[self.dtype.name]
+
+    def choose(self, name: str, value: Any, chosen: Chosen) -> None:
+        """Note the dtype that an array chooses; raise a TypeError if it is no such array."""
+        dtype = name_of(value.dtype)
+        if isinstance(self.dtype, str):
+            fits = dtype == self.dtype
+        else:
+            fits = dtype in self.dtype.dtypes and chosen.setdefault(self.dtype.name, dtype) == dtype
+        if not (fits and value.ndim == self.ndim):
+            raise TypeError(f"{name} must be {self.text(chosen)}, but is {value.dtype} of shape {tuple(value.shape)}")
+
+    def text(self, chosen: Chosen) -> str:
+        """Say what it is."""
+        if isinstance(self.dtype, str) or self.dtype.name in chosen:
+            dtypes = self.dtype_in(chosen)
+        else:
+            dtypes = " or ".join(self.dtype.dtypes)
+        return f"an array of {dtypes} in {self.ndim} dimension{'s' if self.ndim > 1 else ''}"
+
+
+def name_of(dtype: Any) -> str:
+    """Return the name of a dtype, such as "int64" for `torch.int64` and for NumPy's."""
+    found = NAMES.get(dtype)
+    if found is None:
+        found = NAMES[dtype] = str(dtype).removeprefix("torch.")
+    return found
+
+
+def address_of(values: Any) -> int:
+    """Return where a NumPy array lies, in a third of the time that its `ctypes` takes, unless it is read-only."""
+    try:
+        return addressof(c_char.from_buffer(values))
+    except (TypeError, ValueError):  # read-only, or empty
+        address: int = values.ctypes.data
+        return address
+
+
+def lay_out(values: Sequence[Any], words: list[int], key: list[Any], kept: list[Any]) -> None:
+    """Append the words of arguments, the dtypes and dimensions of their arrays, and what has to stay alive.
+
+    Raises:
+        TypeError: An array has gaps.
+    """
+    for value in values:
+        if isinstance(value, np.ndarray):
+            whole = value.flags.c_contiguous
+            words.append(address_of(value))
+        elif hasattr(value, "data_ptr"):  # a tensor: torch is not imported here
+            whole = value.is_contiguous()
+            words.append(value.data_ptr())
+        elif isinstance(value, Block):
+            words.append(value.address)
+            key.append(value.key)
+            kept.append(value)
+            continue
+        elif isinstance(value, tuple):
+            own: list[int] = []
+            lay_out(value, own, key, kept)
+            kept.append(array("Q", own))
+            words.append(kept[-1].buffer_info()[0])
+            continue
+        else:
+            words.append(int(value) & WORD)
+            key.append(None)
+            continue
+        if not whole:
+            raise TypeError(f"kernels take contiguous arrays, but one of shape {tuple(value.shape)} has gaps")
+        words += value.shape
+        key += (value.dtype, value.ndim)
+
+
+class Block:
+    """A named tuple of arrays as words, which kernels take in place of the tuple.
+
+    The words keep their place in memory, so what is passed to many kernels is laid out once, and an array can be
+    replaced by another of its dtype after programs were made.
+    """
+
+    def __init__(self, values: Any) -> None:
+        self.kind, self.chosen = type(values), Chosen()
+        self.arrays: dict[str, Any] = values._asdict()
+        """They are kept alive."""
+        words: list[int] = []
+        key: list[Any] = []
+        self.places: dict[str, tuple[int, str]] = {}
+        """Of each array its first word, and its dtype."""
+        for name, kind in fields_of(self.kind):  # type: ignore[arg-type]  # a bug of mypy
+            kind.choose(name, self.arrays[name], self.chosen)
+            self.places[name] = len(words), kind.dtype_in(self.chosen)
+            lay_out([self.arrays[name]], words, key, [])
+        self.key, self.words = tuple(key), array("Q", words)
+        self.address: int = self.words.buffer_info()[0]
+
+    @property
+    def values(self) -> Any:
+        """The named tuple."""
+        return self.kind(**self.arrays)
+
+    def put(self, name: str, value: Any) -> None:
+        """Put an array of one dimension in the place of another.
+
+        Raises:
+            TypeError: It is not of the same dtype, or has gaps.
+        """
+        self.lend(name, value)
+        self.arrays[name] = value
+
+    def lend(self, name: str, value: Any) -> None:
+        """Do as `put`, for an array that the caller keeps alive while kernels run."""
+        place, dtype = self.places[name]
+        if isinstance(value, np.ndarray):
+            address, size, whole = address_of(value), value.size, value.flags.c_contiguous
+        else:
+            address, size, whole = value.data_ptr(), value.numel(), value.is_contiguous()
+        if (NAMES.get(value.dtype) or name_of(value.dtype)) != dtype or not whole:
+            raise TypeError(f"{name} must be a contiguous array of {dtype}, but is {value.dtype}")
+        self.words[place], self.words[place + 1] = address, size
+        if INTERPRETED:
+            self.arrays[name] = value
+
+
+@cache
+def fields_of(kind: type) -> list[tuple[str, ArrayType]]:
+    """Return the names and types of the arrays of a named tuple."""
+    return list(inspect.get_annotations(kind).items())
+
+
+class Signature:
+    """The parameters of a kernel.
+
+    Args:
+        function: Its annotations are array types, named tuples of such, `int`, `bool` and `np.uint64`; it returns an
+            integer, a bool or nothing.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        parameters = inspect.signature(function).parameters
+        self.parameters = [(name, parameter.annotation) for name, parameter in parameters.items()]
+        self.returns = inspect.signature(function).return_annotation
+
+    def variables(self) -> list[DTypes]:
+        """Return what the dtypes of a call can be chosen of, in the order of the parameters."""
+        found: dict[str, DTypes] = {}
+        for _, kind in self.parameters:
+            arrays = [kind] if isinstance(kind, ArrayType) else []
+            if is_tuple(kind):
+                arrays = [part for _, part in fields_of(kind)]
+            for part in arrays:
+                if isinstance(part.dtype, DTypes):
+                    found[part.dtype.name] = part.dtype
+        return list(found.values())
+
+    def variants(self) -> list[tuple[str, ...]]:
+        """Return all choices of dtypes."""
+        return list(itertools.product(*(variable.dtypes for variable in self.variables())))
+
+    def choose(self, arguments: Sequence[Any]) -> tuple[str, ...]:
+        """Return the dtypes that the arguments of a call choose.
+
+        Raises:
+            TypeError: An argument is not what the kernel takes.
+        """
+        chosen: Chosen = {}
+        for (name, kind), value in zip(self.parameters, arguments, strict=True):
+            if isinstance(kind, ArrayType):
+                kind.choose(name, value, chosen)
+            elif is_tuple(kind):
+                values = value.values if isinstance(value, Block) else value
+                for (field, part), own in zip(fields_of(kind), values, strict=True):
+                    part.choose(f"{name}.{field}", own, chosen)
+            elif isinstance(value, (np.ndarray, tuple, Block)) or hasattr(value, "data_ptr"):
+                raise TypeError(f"{name} must be a number, but is {type(value).__name__}")
+        return tuple(chosen.values())
+
+
+def is_tuple(kind: Any) -> bool:
+    """Tell whether an annotation is a named tuple."""
+    return isinstance(kind, type) and issubclass(kind, tuple)

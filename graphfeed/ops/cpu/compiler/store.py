@@ -1,0 +1,208 @@
+"""Machine code on disk: nothing that happens there makes a call fail, and nothing else is run.
+
+A file holds one kernel for one choice of dtypes. Its name has a digest of all that the machine code depends on: the
+processor, LLVM, and the sources of all kernels. So a file is either the right one or is never looked at. It begins with
+a digest of its content, since machine code that a full disk has cut off, or a failing one has changed, must not run.
+"""
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import llvmlite
+
+from graphfeed.ops.cpu.compiler.folders import SOURCES, folders
+from graphfeed.ops.cpu.compiler.kernel import STARTED, Kernel
+from graphfeed.ops.cpu.compiler.machine import link, processor
+from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
+from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.kernel_load import KernelLoad
+
+if sys.platform != "win32":
+    import fcntl
+
+CONSTANTS = SOURCES.parent / "random.py"
+"""Kernels take constants from there."""
+DIGEST_BYTES = 32
+WAIT_SECONDS = 120.0
+"""How long a process waits for another that compiles the same kernel, before it compiles the kernel as well."""
+ABANDONED_SECONDS = 3600.0
+"""After how long nobody is writing to a file any more."""
+ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
+WATCHERS: list[Callable[[KernelLoad], None]] = []
+"""Are told of each kernel that is compiled or loaded."""
+COMPILING = threading.RLock()
+"""Held while a kernel is loaded or compiled. Reentrant: a finalizer may run meanwhile that needs another one."""
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global COMPILING
+    COMPILING = threading.RLock()
+
+
+def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> int:
+    """Return the address of a kernel's machine code, which is linked into this process."""
+    with COMPILING:
+        if dtypes in kernel.codes:
+            return kernel.codes[dtypes].address
+        start, (stem, name) = time.monotonic(), names_of(kernel, dtypes)
+        readable, writable = folders()
+        found = read(readable, name)
+        compiled = found is None
+        if found is None:
+            turn = nullcontext() if writable is None else only_one(writable / f"{name}.lock")
+            with COMPILE_CLOCK.timing(writable), turn:
+                found = read(readable, name)  # another process may have compiled it meanwhile
+                compiled = found is None
+                if found is None:
+                    found = compile_and_keep(kernel, dtypes, writable, stem, name)
+        address = link(*found)
+        load = KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
+        for watcher in WATCHERS:
+            watcher(load)
+        return address
+
+
+def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:
+    """Return what the names of a kernel's files begin with, whatever its sources, and the name of those that are right.
+
+    Machines of several kinds may share a folder, and each keeps its own.
+    """
+    machine = digest(repr((llvmlite.__version__, *processor())).encode(), 8).hex()
+    stem = f"{kernel.name}.{'-'.join(dtypes)}.{machine}"
+    return stem, f"{stem}{digest_of(Path(kernel.function.__code__.co_filename))}"
+
+
+def is_kept(kernel: Kernel, dtypes: tuple[str, ...]) -> bool:
+    """Tell whether there is a file for a kernel's machine code."""
+    return any((folder / f"{names_of(kernel, dtypes)[1]}.code").exists() for folder in folders()[0])
+
+
+def compile_and_keep(
+    kernel: Kernel, dtypes: tuple[str, ...], folder: Path | None, stem: str, name: str
+) -> tuple[str, bytes]:
+    """Compile a kernel and write its machine code; return the name of its function and the object file."""
+    from graphfeed.ops.cpu.compiler.compile import compile_kernel  # noqa: PLC0415 - it imports Numba
+
+    found = compile_kernel(kernel, dtypes)
+    if folder is None:
+        warn_once("none", f"graphfeed can't save its compiled kernels, so each process compiles them anew; {ADVICE}")
+    else:
+        write(folder, name, found)
+        remove_old(folder, stem, name)
+    return found
+
+
+def read(folders: tuple[Path, ...], name: str) -> tuple[str, bytes] | None:
+    """Return the name of a kernel's function and its object file, or None; what is damaged is thrown away."""
+    for folder in folders:
+        path = folder / f"{name}.code"
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        symbol, _, code = content[DIGEST_BYTES:].partition(b"\0")
+        if digest(content[DIGEST_BYTES:], DIGEST_BYTES) == content[:DIGEST_BYTES]:
+            return symbol.decode(), code
+        with suppress(OSError):
+            path.unlink()
+    return None
+
+
+def write(folder: Path, name: str, found: tuple[str, bytes]) -> None:
+    """Write machine code; the file is there as a whole, or not at all."""
+    symbol, code = found
+    content = symbol.encode() + b"\0" + code
+    part = folder / f"{name}.{secrets.token_hex(4)}.part"
+    try:
+        part.write_bytes(digest(content, DIGEST_BYTES) + content)
+        part.replace(folder / f"{name}.code")
+    except OSError as error:
+        warn_once(
+            "save", f"compiled kernels can't be saved in {folder}: {error.strerror}; make room there, or {ADVICE}"
+        )
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def remove_old(folder: Path, stem: str, name: str) -> None:
+    """Remove the files that other sources gave a kernel, and what killed processes were writing."""
+    for path in folder.glob(f"{stem}*"):
+        with suppress(OSError):  # another process removes it
+            if path.suffix == ".part":
+                is_old = time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+            else:
+                is_old = path.suffix in {".code", ".lock"} and path.stem != name
+            if is_old:
+                path.unlink()
+
+
+def digest(content: bytes, size: int) -> bytes:
+    """Digest bytes."""
+    return blake2b(content, digest_size=size).digest()
+
+
+@cache
+def digest_of(module: Path) -> str:
+    """Digest the sources that the machine code of a module's kernels depends on.
+
+    What has been edited since the process has started may not be what it runs, so nobody else gets its machine code.
+    """
+    files = [*sorted(SOURCES.rglob("*.py")), CONSTANTS]
+    if SOURCES not in module.parents:
+        files.append(module)
+    parts = [path.name.encode() + path.read_bytes() for path in files]
+    if any(path.stat().st_mtime > STARTED for path in files):
+        parts.append(secrets.token_bytes(8))
+    return digest(b"".join(parts), 8).hex()
+
+
+@contextmanager
+def watch_kernels(watcher: Callable[[KernelLoad], None]) -> Iterator[None]:
+    """Tell a function of each kernel that this process compiles or loads meanwhile, in whichever thread."""
+    WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        WATCHERS.remove(watcher)
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Let one process in at a time, if the file system has locks; a lock ends with the process that holds it."""
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:  # nothing can be written there, so nobody else will
+        yield
+        return
+    try:
+        start = time.monotonic()
+        with suppress(OSError):  # the file system has no locks
+            while not locked(descriptor) and time.monotonic() - start < WAIT_SECONDS:
+                time.sleep(0.01)
+        yield
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
+        os.close(descriptor)
+
+
+def locked(descriptor: int) -> bool:
+    """Lock an open file, unless another process has locked it; return whether that worked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,53 @@
+"""Groups the picks of one hop by edge type, by the passes that all hops are made of."""
+
+from typing import Any
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import Program
+from graphfeed.ops.cpu.sampling.passes import state
+from graphfeed.ops.cpu.sampling.passes import types as passes
+
+NOTHING = np.empty(0, np.int64)
+
+
+def group_by_type(
+    types: Any,
+    positions: Any,
+    offsets: Any,
+    column_starts: Any,
+    destinations: Any,
+    bounds: Any,
+    indptr: Any,
+    grouped: Any,
+) -> None:
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
+
+    Args:
+        types: Edge type of each edge of the graph.
+        positions: Sampled edges, column by column.
+        offsets: Where each column's edges start in `positions`.
+        column_starts: Where the columns of each node type start.
+        destinations: Destination node type of each edge type.
+        bounds: Where each edge type's indptr starts in `indptr`; written: nothing.
+        indptr: Written: for each edge type the running count of its columns' edges.
+        grouped: Written: the edges, type by type.
+    """
+    num_types = destinations.numel()
+    sizes = np.array([offsets.numel() - 1, 0, 0])
+    nothing, no_states = [NOTHING] * 4, np.empty(0, np.uint64)
+    columns = state.Columns(*[sizes, column_starts, *nothing, no_states, offsets, np.zeros(1, np.int64), NOTHING])
+    picks = state.Picks(positions, np.empty(positions.numel(), np.int32))
+    counts = np.zeros(num_types, np.int64)
+    first = Program()
+    first.add(passes.sort_picks, columns, picks)
+    first.add(passes.read_types, state.Types(types), columns, picks, counts)
+    first.run()
+    starts = np.concatenate([np.zeros(1, np.int64), counts.cumsum()])[None]
+    kinds = state.Kinds(NOTHING, destinations, NOTHING, starts, bounds[None, :-1].contiguous(), NOTHING)
+    found = np.zeros(indptr.numel(), np.int64)
+    edges = state.Edges(grouped)
+    passes.split_picks(
+        0, counts, np.empty(2 * num_types, np.int64), columns, picks, kinds, edges, state.ColumnStarts(found)
+    )
+    indptr.numpy()[:] = found

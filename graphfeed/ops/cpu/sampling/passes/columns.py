@@ -1,0 +1,141 @@
+"""Passes that open the columns of a hop: where their edges are, and what their draws are counted from."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt64s, device_function, kernel, prefetch
+from graphfeed.ops.cpu.random import node_state, time_state, type_state
+from graphfeed.ops.cpu.sampling.passes.search import run_end
+from graphfeed.ops.cpu.sampling.passes.state import (
+    COLUMNS_SHORT,
+    COUNT,
+    FIRST_NEW,
+    NEEDED,
+    RUNS_SHORT,
+    Columns,
+    Indptr,
+    Moments,
+    NodeMap,
+    Nodes,
+    Rows,
+    Types,
+)
+
+
+@kernel
+def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap) -> None:
+    """Write the place of each row to the map, or -1: one random write per row, prefetched.
+
+    Args:
+        hop: The rows known before it.
+        enter: Whether to write places. A node that occurs twice keeps the first.
+        rows: Where the rows are.
+        nodes: The rows.
+        node_map: Written.
+    """
+    for kind in range(rows.firsts.size - 1):
+        own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
+        for row in range(rows.known[hop, kind] - 1, -1, -1):
+            prefetch(places, own[np.uintp(max(row - AHEAD, 0))])
+            places[np.uintp(own[np.uintp(row)])] = row if enter else -1
+
+
+@kernel
+def open_columns(
+    hop: int, graph: Indptr, fanouts: Int64s, keep: bool, only_new: bool, rows: Rows, nodes: Nodes, columns: Columns
+) -> int:
+    """Read where the column of each row begins and how many edges it has: one random read per row, prefetched.
+
+    Args:
+        hop: The hop.
+        graph: Its column starts.
+        fanouts: The first is that of all columns, where they are not split by edge type.
+        keep: Whether the columns of the hop before are there still, as they are where there is one node type.
+        only_new: Whether these have no edges any more.
+        rows: The rows known before the hop are its columns, node type after node type.
+        nodes: Their ids.
+        columns: Written.
+    """
+    indptr, kinds, bounds = graph.indptr, rows.firsts.size - 1, columns.bounds
+    bounds[0] = 0
+    for kind in range(kinds):
+        bounds[kind + 1] = bounds[kind] + rows.known[hop, kind]
+    count = bounds[kinds]
+    if columns.starts.size < count:
+        columns.sizes[NEEDED] = count
+        return COLUMNS_SHORT
+    columns.sizes[COUNT], columns.sizes[FIRST_NEW], columns.fanouts[0] = count, 0, fanouts[0]
+    for kind in range(kinds):
+        own, first_id, last = nodes.rows[rows.firsts[kind] :], rows.first_ids[kind], rows.known[hop, kind] - 1
+        known = rows.known[hop - 1, kind] if hop > 0 else np.int64(0)
+        if only_new:
+            columns.degrees[bounds[kind] : bounds[kind] + known] = 0
+        if keep:
+            columns.sizes[FIRST_NEW] = known
+        for row in range(known if keep or only_new else 0, last + 1):
+            prefetch(indptr, first_id + own[np.uintp(min(row + AHEAD, last))])
+            node, column = first_id + np.int64(own[np.uintp(row)]), np.uintp(bounds[kind] + row)
+            start = indptr[np.uintp(node)]
+            columns.ids[column] = node
+            columns.bases[column] = start
+            columns.starts[column] = start
+            columns.degrees[column] = indptr[np.uintp(node + 1)] - start
+    return 0
+
+
+@kernel
+def draw_states(draws: UInt64s, columns: Columns, moments: Moments) -> None:
+    """Write what the draws of each node are counted from, by the key of a hop; at another time a node draws others."""
+    for number in range(columns.sizes[COUNT]):
+        column = np.uintp(number)
+        columns.states[column] = node_state(draws[0], columns.ids[column])
+        if moments.limits.size > 0:
+            columns.states[column] = time_state(columns.states[column], moments.limits[column])
+
+
+@kernel
+def split_columns(graph: Types, fanouts: Int64s, columns: Columns, runs: Columns) -> int:
+    """Split each column into a run per edge type: for fan-outs per edge type.
+
+    Args:
+        graph: Its edge types. A run costs a bisection of its column.
+        fanouts: One per edge type.
+        columns: The columns.
+        runs: Written.
+    """
+    types, count = graph.types, 0
+    for number in range(columns.sizes[COUNT]):
+        column = np.uintp(number)
+        low = columns.starts[column]
+        end = low + columns.degrees[column]
+        while low < end:
+            high, edge_type = run_end(types, low, end), types[np.uintp(low)]
+            if count < runs.starts.size:
+                run = np.uintp(count)
+                runs.ids[run], runs.bases[run] = number, columns.bases[column]
+                runs.starts[run], runs.degrees[run] = low, high - low
+                runs.states[run] = type_state(columns.states[column], edge_type)
+                runs.fanouts[run] = fanouts[np.uintp(edge_type)]
+            count += 1
+            low = high
+    runs.sizes[COUNT], runs.sizes[FIRST_NEW], runs.sizes[NEEDED] = count, 0, count
+    if count > runs.starts.size:
+        return RUNS_SHORT
+    runs.offsets[0] = columns.offsets[0]
+    return 0
+
+
+@kernel
+def join_runs(runs: Columns, columns: Columns) -> None:
+    """Write where the picks of each column begin, by those of its runs."""
+    run, count = 0, runs.sizes[COUNT]
+    for column in range(columns.sizes[COUNT]):
+        columns.offsets[column] = runs.offsets[run]
+        while run < count and runs.ids[run] == column:
+            run += 1
+    columns.offsets[columns.sizes[COUNT]] = runs.offsets[count]
+
+
+@device_function
+def fanout_of(columns, run):
+    """Return the fan-out of a run, where all have one or each has its own."""
+    return columns.fanouts[np.uintp(run)] if columns.fanouts.size > 1 else columns.fanouts[0]

@@ -1,0 +1,95 @@
+"""Passes that read the sources of sampled edges, and make rows of them."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+from graphfeed.ops.cpu.sampling.passes.state import ColumnStarts, Edges, Kinds, Moments, NodeMap, Nodes, Rows, Sources
+
+
+@kernel
+def read_neighbors(hop: int, graph: Sources, rows: Rows, kinds: Kinds, edges: Edges, nodes: Nodes) -> None:
+    """Read the source of each sampled edge: one random read per edge, prefetched.
+
+    Args:
+        hop: The hop.
+        graph: Of all edges.
+        rows: The first id of each node type is subtracted.
+        kinds: Where the edges of the hop are.
+        edges: Their positions.
+        nodes: `neighbors` are written.
+    """
+    for edge_type in range(kinds.sources.size):
+        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+        first_id, last = rows.first_ids[kinds.sources[edge_type]], end - 1
+        for edge in range(first, end):
+            prefetch(graph.indices, edges.positions[np.uintp(min(edge + AHEAD, last))])
+            nodes.neighbors[np.uintp(edge)] = graph.indices[np.uintp(edges.positions[np.uintp(edge)])] - first_id
+
+
+@kernel
+def relabel(hop: int, rows: Rows, kinds: Kinds, nodes: Nodes, node_map: NodeMap) -> None:
+    """Replace ids by positions among the rows, and append new ids in the order of first appearance.
+
+    One random read per edge and one random write per new row, prefetched.
+    """
+    for kind in range(rows.known.shape[1]):
+        rows.known[hop + 1, kind] = rows.known[hop, kind]
+    for edge_type in kinds.order:
+        kind = kinds.sources[edge_type]
+        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+        known, last = rows.known[hop + 1, kind], end - 1
+        own, ids = node_map.places[rows.first_ids[kind] :], nodes.rows[rows.firsts[kind] :]
+        for edge in range(first, end):
+            prefetch(own, nodes.neighbors[np.uintp(min(edge + AHEAD, last))])
+            node = nodes.neighbors[np.uintp(edge)]
+            local = own[np.uintp(node)]
+            if local < 0:
+                local = np.int32(known)
+                own[np.uintp(node)] = local
+                ids[np.uintp(known)] = node
+                known += 1
+            nodes.neighbors[np.uintp(edge)] = local
+        rows.known[hop + 1, kind] = known
+
+
+@kernel
+def append_rows(
+    hop: int, rows: Rows, moments: Moments, kinds: Kinds, edges: Edges, starts: ColumnStarts, nodes: Nodes
+) -> None:
+    """In time: make a row of each edge, which has the time of its column or, where there are such, of the edge.
+
+    An edge's own time costs one random read.
+
+    Args:
+        hop: The hop.
+        rows: How many there are is written.
+        moments: The rows' times and windows are appended to.
+        kinds: Where the edges of the hop are.
+        edges: Their positions.
+        starts: The column starts of the hop.
+        nodes: Appended to; `neighbors` become rows.
+    """
+    indptr, edge_times = starts.indptr, moments.edge_times
+    for kind in range(rows.known.shape[1]):
+        rows.known[hop + 1, kind] = rows.known[hop, kind]
+    for edge_type in kinds.order:
+        first, end = kinds.edge_starts[hop, edge_type], kinds.edge_starts[hop, edge_type + 1]
+        source, destination = kinds.sources[edge_type], kinds.destinations[edge_type]
+        known, begin = rows.known[hop + 1, source], kinds.indptr_starts[hop, edge_type]
+        # Row `shift + edge` is the edge's.
+        shift, columns, last = rows.firsts[source] + known - first, rows.firsts[destination], end - 1
+        for column in range(rows.known[hop, destination] if end > first else 0):
+            time = moments.times[np.uintp(columns + column)]
+            low, high = indptr[np.uintp(begin + column)], indptr[np.uintp(begin + column + 1)]
+            for edge in range(first + low, first + high):
+                moments.times[np.uintp(shift + edge)] = time
+            if moments.windows.size > 0:
+                for edge in range(first + low, first + high):
+                    moments.windows[np.uintp(shift + edge)] = moments.windows[np.uintp(columns + column)]
+        for edge in range(first, end if edge_times.size > 0 else first):
+            prefetch(edge_times, edges.positions[np.uintp(min(edge + AHEAD, last))])
+            moments.times[np.uintp(shift + edge)] = edge_times[np.uintp(edges.positions[np.uintp(edge)])]
+        for edge in range(first, end):
+            nodes.rows[np.uintp(shift + edge)] = nodes.neighbors[np.uintp(edge)]
+            nodes.neighbors[np.uintp(edge)] = known + edge - first
+        rows.known[hop + 1, source] = known + end - first

@@ -1,0 +1,228 @@
+"""Passes of LABOR: each run takes its edges of the smallest variates, its bottom-k.
+
+Edges compete by a fraction: a neighbour's variate over the edge's weight, or over 1. Fractions are compared by their
+cross products in 128 bits, so two of them look equal only if they are. Ties go to the first edge: without such a rule
+the result would depend on the order of the comparisons.
+
+A variate has two halves, and nearly all edges are rejected by the upper one alone::
+
+    63              32 31               0
+    [    high bits    ][    low bits    ]
+     32-bit products:   a 64-bit hash: computed
+     LLVM turns their   only for the few edges
+     loop into SIMD     that may be chosen
+
+So a column costs little more than reading it. Where the weights are equal and few edges are wanted, those that may be
+chosen are collected first (`candidates.py`). Where that is not possible, the column is scanned with a heap of the best
+edges so far, the worst of them on top. The result is the same.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import (
+    UInt64s,
+    device_function,
+    kernel,
+    less_product,
+    lowest_bit,
+    multiply_high,
+)
+from graphfeed.ops.cpu.random import draw_bits, mix, variate
+from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
+from graphfeed.ops.cpu.sampling.passes.marks import (
+    HALF_BITS,
+    LANES,
+    MAX_UINT64,
+    ONE,
+    likely_limit,
+    mark_block,
+    prefetch_ahead,
+)
+from graphfeed.ops.cpu.sampling.passes.state import COUNT, Columns, Picks, Sources, Sums
+from graphfeed.ops.cpu.sampling.passes.types import sort_many
+from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_before
+
+TOP_BIT = np.uint64(1 << 63)
+LIMIT_GROWTH = np.uint64(3)
+"""The limit of a scan that has found too few edges grows by this many bits."""
+WEIGHT_BITS = np.uint64(31)
+"""A weight has at most `2**31` units."""
+TIME_BITS = 48
+"""Fractional bits of a waiting time."""
+FROM_BITS_TO_TIME = np.uint64(64 - TIME_BITS)
+NOT_YET = np.int64(-1)
+"""The first position of a run whose edges are not chosen yet."""
+
+
+class Heap(NamedTuple):
+    """Scratch: the value of each edge in the heap, and its units of weight."""
+
+    values: UInt64s
+    units: UInt64s
+
+
+@kernel
+def fill_labor(
+    sources: Sources, sums: Sums, replace: bool, fill_all: bool, draws: UInt64s, columns: Columns, heap: Heap,
+    picks: Picks,
+) -> None:  # fmt: skip
+    """Write the picks of each run, ascending. It reads all edges of the run.
+
+    Args:
+        sources: Of the graph, or of a block.
+        sums: Fixed-point weights, or empty.
+        replace: Whether an edge may be chosen more than once.
+        fill_all: Otherwise, only runs whose first position is `NOT_YET`.
+        draws: The two keys, and which part of the nodes draws by the second.
+        columns: The runs.
+        heap: Scratch, as long as the picks of a run.
+        picks: Written.
+    """
+    positions, indices, cumulative = picks.positions, sources.indices, sums.cumulative
+    for number in range(columns.sizes[COUNT]):
+        run = np.uintp(number)
+        at, low, degree = columns.offsets[run], columns.starts[run], columns.degrees[run]
+        count, fanout = columns.offsets[run + np.uintp(1)] - at, fanout_of(columns, number)
+        if count == 0 or not (fill_all or positions[np.uintp(at)] == NOT_YET):
+            continue
+        repeats, places = replace and fanout > 0, positions[at : at + count]
+        before = weight_before(cumulative, columns.bases[run], low) if cumulative.size > 0 else np.int64(0)
+        if not repeats and count == degree:
+            for place in range(count):
+                places[np.uintp(place)] = low + place
+        elif not repeats and cumulative.size > 0 and (fanout < 0 or count < fanout):
+            take_eligible(cumulative, columns, number, positions)
+        else:
+            pick_by_heap(indices, cumulative, low, low + degree, before, repeats, draws, heap, places)
+            sort_many(places)
+
+
+@device_function
+def pick_by_heap(indices, cumulative, low, high, before, replace, draws, heap, places):
+    """Choose as many edges as `places` holds, those of the smallest fractions, in the order of a heap.
+
+    Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
+    process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
+    edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours' processes.
+    """
+    values, units = heap.values, heap.units
+    first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
+    count, weighted = places.size, cumulative.size > 0
+    start = likely_limit(count, cumulative[high - 1] - before if weighted else high - low)
+    bits = WEIGHT_BITS if weighted else np.uint64(0)
+    if replace:
+        start = (start >> (FROM_BITS_TO_TIME - ONE)) | ONE
+        bits += FROM_BITS_TO_TIME
+    while True:
+        limit, per, size = start, ONE, 0
+        highest = high_limit(limit, per, bits)
+        for block in range(low, high, LANES):
+            prefetch_ahead(indices, block, high)
+            marks = mark_block(indices, block, high, first, second, switch, highest)
+            while marks != 0:
+                edge = block + lowest_bit(marks)
+                marks &= marks - ONE
+                unit = ONE
+                if weighted:
+                    unit = np.uint64(cumulative[edge] - (before if edge == low else cumulative[edge - 1]))
+                if unit == 0:
+                    continue
+                state = variate(draws[0], draws[1], draws[2], indices[np.uintp(edge)])
+                value = state
+                if replace:
+                    # Since -log2(1 - x) >= x, most edges are rejected without a logarithm.
+                    if not less_product(state >> FROM_BITS_TO_TIME, per, limit, unit):
+                        continue
+                    value = waiting_time(state)
+                event = 0
+                while True:
+                    if replace or size == count:
+                        is_better = less_product(value, per, limit, unit)
+                    else:
+                        # Up to the limit and not below it: the largest variate there is must find a place.
+                        is_better = not less_product(limit, unit, value, per)
+                    if not is_better:
+                        break
+                    size = push(values, units, places, size, value, unit, edge)
+                    if size == count:
+                        limit, per = values[0], units[0]
+                        highest = high_limit(limit, per, bits)
+                    if not replace:
+                        break
+                    step = waiting_time(draw_bits(state, event))
+                    value = value + step if value < MAX_UINT64 - step else MAX_UINT64
+                    event += 1
+        if size == count:
+            return
+        # The guess was too low: scan the column again with a higher limit.
+        start = MAX_UINT64 if start > (MAX_UINT64 >> LIMIT_GROWTH) else start << LIMIT_GROWTH
+
+
+@device_function
+def high_limit(limit, per, bits):
+    """Return the largest high bits of a value that, over a unit of up to `2**bits`, does not exceed `limit / per`."""
+    whole = limit // per
+    return MAX_UINT64 >> HALF_BITS if whole >= MAX_UINT64 >> bits else ((whole + ONE) << bits) >> HALF_BITS
+
+
+@device_function
+def waiting_time(bits):
+    """Return the time of the first event of a Poisson process from 64 random bits: -log2(1 - bits / 2**64).
+
+    The unit is `2**-TIME_BITS`. The logarithm is made by repeated squaring of integers, since the floating-point one
+    differs between machines; it never falls as the bits grow.
+    """
+    rest = ~bits | ONE
+    time = np.uint64(0)
+    while rest < TOP_BIT:
+        rest <<= ONE
+        time += ONE
+    for _ in range(TIME_BITS):
+        rest = multiply_high(rest, rest)
+        time <<= ONE
+        if rest < TOP_BIT:
+            rest <<= ONE
+            time += ONE
+    return time
+
+
+@device_function
+def push(values, units, places, size, value, unit, place):
+    """Push an entry onto a heap of `size` entries; a full heap drops its worst. Return the new size."""
+    capacity = places.size
+    entry = size if size < capacity else 0
+    values[entry], units[entry], places[entry] = value, unit, place
+    if size < capacity:
+        while entry > 0 and is_worse(values, units, places, entry, (entry - 1) >> 1):
+            swap(values, units, places, entry, (entry - 1) >> 1)
+            entry = (entry - 1) >> 1
+        return size + 1
+    while 2 * entry + 1 < capacity:
+        child = 2 * entry + 1
+        if child + 1 < capacity and is_worse(values, units, places, child + 1, child):
+            child += 1
+        if not is_worse(values, units, places, child, entry):
+            break
+        swap(values, units, places, child, entry)
+        entry = child
+    return size
+
+
+@device_function
+def is_worse(values, units, places, left, right):
+    """Tell whether one entry's fraction exceeds another's, or equals it at a later place."""
+    if less_product(values[right], units[left], values[left], units[right]):
+        return True
+    if less_product(values[left], units[right], values[right], units[left]):
+        return False
+    return places[left] > places[right]
+
+
+@device_function
+def swap(values, units, places, left, right):
+    """Swap two entries."""
+    values[left], values[right] = values[right], values[left]
+    units[left], units[right] = units[right], units[left]
+    places[left], places[right] = places[right], places[left]

@@ -1,0 +1,90 @@
+"""Which edges of a column may be among those of the smallest variates, by the upper halves of these, 32 at a time."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import device_function, prefetch
+from graphfeed.ops.cpu.random import SWITCH, high_bits
+
+MAX_UINT64 = np.uint64(2**64 - 1)
+ONE = np.uint64(1)
+HALF_BITS = np.uint64(32)
+LANES = 32
+"""How many edges are compared with a limit at once: as many as fill four AVX2 registers."""
+CACHE_LINE = 64
+COLUMNS_AHEAD = 2
+LINES_AHEAD = 16
+"""How far ahead a column is prefetched. The processor's own prefetcher stops at the end of each page of memory."""
+
+
+@device_function
+def likely_limit(count, total):
+    """Return a limit that a few more than `count` of the fractions are expected to lie below.
+
+    Args:
+        count: How many are wanted.
+        total: The sum of the units: fractions of uniform variates have this density.
+    """
+    wanted = count + 2 * np.int64(np.sqrt(count)) + 4
+    return MAX_UINT64 if wanted >= total else MAX_UINT64 // np.uint64(total) * np.uint64(wanted)
+
+
+@device_function
+def mark_edges(indices, edge, count, key, limit):
+    """Return which of `count` edges have high bits up to a limit, as bits: the lowest for the first edge."""
+    marks = np.uint64(0)
+    for number in range(count):
+        is_likely = high_bits(key, indices[np.uintp(edge + number)]) <= limit
+        marks |= np.uint64(is_likely) << np.uint64(number)
+    return marks
+
+
+@device_function
+def mark_likely(indices, edge, count, first, second, switch, limit):
+    """Do as `mark_edges` with two keys.
+
+    Args:
+        indices: Source node of each edge.
+        edge: The first edge.
+        count: How many edges to mark, at most `LANES`.
+        first: The first key, mixed.
+        second: The second key, mixed.
+        switch: Nodes whose high bits under `SWITCH` are below it draw by the second key.
+        limit: The largest high bits to mark.
+    """
+    marks = mark_edges(indices, edge, count, first, limit)
+    if switch != 0:
+        switched = mark_edges(indices, edge, count, SWITCH, switch - ONE)
+        marks = (marks & ~switched) | (mark_edges(indices, edge, count, second, limit) & switched)
+    return marks
+
+
+@device_function
+def mark_block(indices, block, end, first, second, switch, limit):
+    """Mark the `LANES` edges from `block` on, as far as the column goes."""
+    left = end - block
+    if block + LANES > indices.size:
+        return mark_likely(indices, block, left, first, second, switch, limit)
+    # LLVM makes SIMD code of a constant count alone, so the edges of the next column are marked too, and masked out.
+    marks = mark_likely(indices, block, LANES, first, second, switch, limit)
+    return marks if left >= LANES else marks & ((ONE << np.uint64(left)) - ONE)
+
+
+@device_function
+def prefetch_values(values, first, count):
+    """Prefetch the cache lines of `count` values."""
+    for number in range(0, count, CACHE_LINE // values.itemsize):
+        prefetch(values, first + number)
+
+
+@device_function
+def prefetch_column(indices, start, degree):
+    """Prefetch the beginning of a column; `prefetch_ahead` goes on from there."""
+    prefetch_values(indices, start, min(degree, LINES_AHEAD * (CACHE_LINE // indices.itemsize)))
+
+
+@device_function
+def prefetch_ahead(indices, block, end):
+    """Prefetch the edges of a column `LINES_AHEAD` cache lines after a block."""
+    ahead = block + LINES_AHEAD * (CACHE_LINE // indices.itemsize)
+    if ahead < end:
+        prefetch_values(indices, ahead, LANES)

@@ -1,0 +1,166 @@
+"""What the passes of sampling work on: the nodes, the columns and the edges of a mini-batch.
+
+A mini-batch is sampled by a program of small kernels, the passes. Each reads and writes some of these arrays, which are
+made by `graphfeed.ops.sampling.hop_arrays`.
+"""
+
+from typing import NamedTuple
+
+from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int32s, Int64Matrix, Int64s, UInt64s
+
+COLUMNS_SHORT, PICKS_SHORT, EDGES_SHORT, ROWS_SHORT, RUNS_SHORT, BLOCK_SHORT, AGAIN, UNDECIDED = range(1, 9)
+"""What a pass returns when it stops: the arrays that are too short, that the passes of a block come next again, or that
+LABOR's candidates have not decided all runs."""
+COUNT, FIRST_NEW, NEEDED = range(3)
+"""Places in `Columns.sizes`."""
+
+
+class Indptr(NamedTuple):
+    """Where the columns of the graph begin, and where the last one ends."""
+
+    indptr: Int64s
+
+
+class Sources(NamedTuple):
+    """The source of each edge of the graph, or of a block."""
+
+    indices: Ids
+
+
+class Types(NamedTuple):
+    """The edge type of each edge of the graph, ascending inside of each column."""
+
+    types: EdgeTypes
+
+
+class Sums(NamedTuple):
+    """Fixed-point weights as running sums of each column, or of each run of a block; empty without weights.
+
+    Perhaps with guides to whole columns (see `ops.guide_sums`).
+    """
+
+    cumulative: Int64s
+    guides: Int32s
+
+
+class Ranked(NamedTuple):
+    """In time: the edges of each column, or of each edge type in it, sorted by time. What is empty is not there."""
+
+    times: Int64s
+    """By rank, which is an edge's place in this order."""
+    order: Int64s
+    """By rank, the edge's place in its column; empty where ranks are positions."""
+    links: Int64s
+    """By rank, the place times 2**32, plus the source."""
+    earliest: Int64s
+    """By rank, a second time, which must not be before the column's window."""
+
+
+class NodeMap(NamedTuple):
+    """The position of each known node among the rows of its type, and -1 for all others."""
+
+    places: Int32s
+
+
+class Rows(NamedTuple):
+    """Where the nodes of a mini-batch are, those of each node type in a part of their own.
+
+    ::
+
+    rows      [ seeds of type 0 | new | room ... | seeds of type 1 | new | room ...
+    firsts    0 ^                                1 ^                               2 ^
+    """
+
+    first_ids: Int64s
+    """The first id of each node type in the graph, and the number of nodes."""
+    firsts: Int64s
+    known: Int64Matrix
+    """How many nodes of each type there are before each hop, shape (hops + 1, node types)."""
+
+
+class Nodes(NamedTuple):
+    """Ids, and what they become."""
+
+    rows: Ids
+    """Of each row, its id inside of its type."""
+    neighbors: Ids
+    """Of each sampled edge, laid out as `Edges`: its source; then that source's place among the rows of its type."""
+
+
+class Moments(NamedTuple):
+    """Sampling in time: when rows and columns look at the graph; empty otherwise."""
+
+    times: Int64s
+    """Of each row, laid out as `Nodes.rows`, its time; and its window, if there are any."""
+    windows: Int64s
+    limits: Int64s
+    """Of each column its time; and the first time inside of its window, if there are windows."""
+    first_times: Int64s
+    edge_times: Int64s
+    """Of each edge of the graph, the time at which its source is looked at; empty: the time of the column."""
+
+
+class Columns(NamedTuple):
+    """What a hop draws from: a run of edges for each node, or for each edge type of each node."""
+
+    sizes: Int64s
+    """How many runs there are, the first that the hop before did not have, and how many need room."""
+    bounds: Int64s
+    """Where the columns of each node type begin, and their number."""
+    ids: Int64s
+    """The node's id in the graph; of an edge type's run, the number of its column."""
+    bases: Int64s
+    """Where the node's column begins in the graph."""
+    starts: Int64s
+    """Where the edges begin that can be drawn, and how many these are."""
+    degrees: Int64s
+    states: UInt64s
+    """What its draws are counted from."""
+    offsets: Int64s
+    """Where its picks begin, and where the last ones end."""
+    fanouts: Int64s
+    """The fan-out of all; or, of runs of edge types, that of each."""
+    scratch: Int64s
+    """In time: longer by a block than there are runs."""
+
+
+class Kinds(NamedTuple):
+    """The edge types: where they lead from and to, and where their edges are among the results.
+
+    A graph without types has one.
+    """
+
+    sources: Int64s
+    """The node type that it leads from; and the one that it leads to."""
+    destinations: Int64s
+    order: Int64s
+    """The edge types in the order in which new nodes are counted."""
+    edge_starts: Int64Matrix
+    """Where the edges of each hop and edge type begin, shape (hops + 1, edge types + 1)."""
+    indptr_starts: Int64Matrix
+    """Where the column starts of each hop and edge type begin; only of those that have edges there."""
+    indptr_ends: Int64s
+    """Where those of each hop begin."""
+
+
+class Edges(NamedTuple):
+    """The sampled edges, hop after hop, and in a hop by edge type."""
+
+    positions: Int64s
+    """In the graph."""
+
+
+class ColumnStarts(NamedTuple):
+    """Where the edges of each column begin, from 0 on for each hop and edge type."""
+
+    indptr: Int64s
+
+
+class Picks(NamedTuple):
+    """The edges of a hop, column by column; and, in a graph with types, their edge types.
+
+    Without types these are the positions of all hops' edges.
+    """
+
+    positions: Int64s
+    types: Int32s

@@ -1,0 +1,191 @@
+"""Passes that group the picks of a hop by edge type, and that assign them their places among the results."""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import AHEAD, Int64s, device_function, kernel, prefetch
+from graphfeed.ops.cpu.sampling.passes.state import (
+    COUNT,
+    EDGES_SHORT,
+    NEEDED,
+    ROWS_SHORT,
+    Columns,
+    ColumnStarts,
+    Edges,
+    Kinds,
+    Picks,
+    Rows,
+    Types,
+)
+
+FEW = 32
+"""Up to this many picks of a column are sorted by insertion."""
+
+
+@kernel
+def sort_picks(columns: Columns, picks: Picks) -> None:
+    """Sort the picks of each column in place."""
+    positions = picks.positions
+    for column in range(columns.sizes[COUNT]):
+        low, high = columns.offsets[np.uintp(column)], columns.offsets[np.uintp(column + 1)]
+        if high - low > FEW:
+            sort_many(positions[low:high])
+            continue
+        for place in range(low + 1, high):
+            edge, at = positions[np.uintp(place)], place
+            while at > low and positions[np.uintp(at - 1)] > edge:
+                positions[np.uintp(at)] = positions[np.uintp(at - 1)]
+                at -= 1
+            positions[np.uintp(at)] = edge
+
+
+@device_function
+def sort_many(values):
+    """Sort values in place by a heap; those that ascend already are left at once."""
+    size, falls = values.size, 0
+    for place in range(1, size):
+        falls += values[np.uintp(place)] < values[np.uintp(place - 1)]
+    if falls == 0:
+        return
+    for parent in range(size // 2 - 1, -1, -1):
+        sift_down(values, parent, size)
+    for end in range(size - 1, 0, -1):
+        values[0], values[np.uintp(end)] = values[np.uintp(end)], values[0]
+        sift_down(values, 0, end)
+
+
+@device_function
+def sift_down(values, parent, end):
+    """Move a value of a heap down to its place: the larger values are above."""
+    while 2 * parent + 1 < end:
+        child = 2 * parent + 1
+        if child + 1 < end and values[np.uintp(child + 1)] > values[np.uintp(child)]:
+            child += 1
+        if values[np.uintp(child)] <= values[np.uintp(parent)]:
+            break
+        values[np.uintp(child)], values[np.uintp(parent)] = values[np.uintp(parent)], values[np.uintp(child)]
+        parent = child
+
+
+@kernel
+def read_types(graph: Types, columns: Columns, picks: Picks, counts: Int64s) -> None:
+    """Read the edge type of each pick, one random read, prefetched; and count the picks of each type."""
+    types, last = graph.types, columns.offsets[columns.sizes[COUNT]] - 1
+    counts[:] = 0
+    for place in range(last + 1):
+        prefetch(types, picks.positions[np.uintp(min(place + AHEAD, last))])
+        edge_type = types[np.uintp(picks.positions[np.uintp(place)])]
+        picks.types[np.uintp(place)] = edge_type
+        counts[np.uintp(edge_type)] += 1
+
+
+@kernel
+def lay_out_columns(
+    hop: int, merged: bool, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges, starts: ColumnStarts
+) -> int:
+    """Write the column starts of a hop without types, where the picks are in their places already.
+
+    Args:
+        hop: The hop.
+        merged: Whether nodes have one row each, so that there are no more new rows than nodes.
+        columns: Of the hop.
+        rows: `known[hop + 1]` is written: an upper bound.
+        kinds: Where the hop's parts begin is written.
+        edges: Has to have room for the hop.
+        starts: Written, if there is room.
+    """
+    sizes, offsets, bounds = columns.sizes, columns.offsets, kinds.edge_starts
+    count, first, at = sizes[COUNT], offsets[0], kinds.indptr_ends[hop]
+    found = offsets[count] - first
+    kinds.indptr_starts[hop, 0], kinds.indptr_ends[hop + 1] = at, at + count + 1
+    bounds[hop, 1] = bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, 0] + found
+    if edges.positions.size < sizes[NEEDED] or starts.indptr.size < at + count + 1:
+        return EDGES_SHORT
+    new = min(found, rows.first_ids[1]) if merged else found
+    rows.known[hop + 1, 0] = rows.known[hop, 0] + new
+    if rows.firsts[1] < rows.known[hop + 1, 0]:
+        return ROWS_SHORT
+    for column in range(count + 1):
+        starts.indptr[np.uintp(at + column)] = offsets[np.uintp(column)] - first
+    offsets[0] = offsets[count]
+    return 0
+
+
+@kernel
+def lay_out_types(
+    hop: int, merged: bool, counts: Int64s, columns: Columns, rows: Rows, kinds: Kinds, edges: Edges,
+    starts: ColumnStarts,
+) -> int:  # fmt: skip
+    """Assign each edge type that the hop meets its parts of the outputs.
+
+    Args:
+        hop: The hop.
+        merged: Whether nodes have one row each, so that a node type gets no more new rows than it has nodes.
+        counts: How many edges of each type there are.
+        columns: Of the hop.
+        rows: `known[hop + 1]` is written: an upper bound.
+        kinds: Where the hop's parts begin is written.
+        edges: Has to have room for them.
+        starts: Has to have room for those edge types.
+    """
+    sizes, bounds, ends = columns.sizes, kinds.edge_starts, kinds.indptr_ends
+    ends[hop + 1] = ends[hop]
+    for edge_type in range(counts.size):
+        bounds[hop, edge_type + 1] = bounds[hop, edge_type] + counts[edge_type]
+        if counts[edge_type] > 0:
+            kinds.indptr_starts[hop, edge_type] = ends[hop + 1]
+            destination = kinds.destinations[edge_type]
+            ends[hop + 1] += columns.bounds[destination + 1] - columns.bounds[destination] + 1
+    bounds[hop + 1, 0] = sizes[NEEDED] = bounds[hop, counts.size]
+    if edges.positions.size < sizes[NEEDED] or starts.indptr.size < ends[hop + 1]:
+        return EDGES_SHORT
+    code = 0
+    for kind in range(rows.firsts.size - 1):
+        new = np.int64(0)
+        for edge_type in range(counts.size):
+            if kinds.sources[edge_type] == kind:
+                new += counts[edge_type]
+        if merged:
+            new = min(new, rows.first_ids[kind + 1] - rows.first_ids[kind])
+        rows.known[hop + 1, kind] = rows.known[hop, kind] + new
+        if rows.firsts[kind + 1] - rows.firsts[kind] < rows.known[hop + 1, kind]:
+            code = ROWS_SHORT
+    return code
+
+
+@kernel
+def split_picks(
+    hop: int, counts: Int64s, scratch: Int64s, columns: Columns, picks: Picks, kinds: Kinds, edges: Edges,
+    starts: ColumnStarts,
+) -> None:  # fmt: skip
+    """Write each pick to the part of its edge type, and the column starts of each type; all in one pass.
+
+    Args:
+        hop: The hop.
+        counts: How many edges of each type there are.
+        scratch: Twice as long.
+        columns: Of the hop.
+        picks: Column by column, ascending in each.
+        kinds: Where the parts begin.
+        edges: `positions` are written.
+        starts: Written.
+    """
+    indptr = starts.indptr
+    cursors, listed = scratch[: counts.size], scratch[counts.size :]
+    for edge_type in range(counts.size):
+        cursors[edge_type] = kinds.edge_starts[hop, edge_type]
+    for node_type in range(columns.bounds.size - 1):
+        first, found = columns.bounds[node_type], 0
+        for edge_type in range(counts.size):
+            if kinds.destinations[edge_type] == node_type and counts[edge_type] > 0:
+                indptr[kinds.indptr_starts[hop, edge_type]] = 0
+                listed[found] = edge_type
+                found += 1
+        for column in range(first, columns.bounds[node_type + 1]):
+            for place in range(columns.offsets[np.uintp(column)], columns.offsets[np.uintp(column + 1)]):
+                edge_type = np.uintp(picks.types[np.uintp(place)])
+                edges.positions[np.uintp(cursors[edge_type])] = picks.positions[np.uintp(place)]
+                cursors[edge_type] += 1
+            for number in range(found):
+                edge_type = listed[np.uintp(number)]
+                row = kinds.indptr_starts[hop, edge_type] + column - first + 1
+                indptr[np.uintp(row)] = cursors[np.uintp(edge_type)] - kinds.edge_starts[hop, edge_type]

@@ -1,0 +1,33 @@
+"""Kernels that group the picks of one hop by edge type."""
+
+import torch
+
+from graphfeed.ops.cuda.launch import launch, upload
+from graphfeed.ops.cuda.sampling.cached_edge_values import _cache_offsets, _typed
+
+
+def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
+    """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
+
+    Args:
+        types: Edge type of each edge of the graph, perhaps with cached columns.
+        positions: Sampled edges, column by column.
+        offsets: Where each column's edges start in `positions`.
+        column_starts: Where the columns of each node type start; on the CPU.
+        destinations: Destination node type of each edge type; on the CPU.
+        bounds: Where each edge type's indptr starts in `indptr`; on the CPU; written: nothing.
+        indptr: Written: for each edge type the running count of its columns' edges.
+        grouped: Written: the edges, type by type.
+    """
+    del destinations
+    columns, device = offsets.numel() - 1, offsets.device
+    starts, parts = upload(column_starts, device), upload(bounds, device)
+    counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
+    given = (*_typed(types), _cache_offsets(types), positions, offsets)
+    picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
+    launch("sort_columns", columns, positions, offsets, columns)
+    launch("count_types", positions.numel(), *picks, counts)
+    before = torch.cumsum(counts, 0)
+    launch("fill_types", positions.numel(), *picks, before, grouped)
+    lengths = parts[1:] - parts[:-1]
+    indptr.copy_(before - torch.repeat_interleave(before[parts[:-1]], lengths, output_size=indptr.numel()))

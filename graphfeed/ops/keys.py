@@ -1,0 +1,122 @@
+"""Keys of random numbers: which mini-batch is made, by which stage, and who draws outside of one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from graphfeed.ops.checks import check_seed
+from graphfeed.ops.random import MASK, fold
+
+UNNAMED_HOPS = 1 << 32
+"""The first hop number of draws without a number of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which mini-batch this is, and so all its randomness.
+
+    Example:
+        >>> Key(seed=0, epoch=1, index=2).at(stage=0, hop=1) == Key(0, 1, 2).at(0, 1)
+        True
+    """
+
+    seed: int
+    epoch: int
+    index: int
+    """Position of the mini-batch in its epoch."""
+
+    def at(self, stage: int, hop: int = 0) -> int:
+        """Return the 64-bit key of one hop of one stage."""
+        return fold(self.seed, self.epoch, self.index, stage, hop)
+
+
+class Unkeyed:
+    """The generator of draws without a key, in this process."""
+
+    generator: ClassVar[torch.Generator | None] = None
+    """None is torch's default generator."""
+
+
+def seed(val: int | None) -> None:
+    """Seed, for this process, all randomness that has no seed of its own.
+
+    That is the seed of a `DataLoader` if neither it nor the item sampler has one, and the draws of stages and graphs
+    without a key: mini-batches made by hand, a graph's methods called directly. What has a seed keeps it. From then on
+    torch's generators are neither set nor used.
+
+    Args:
+        val: Any whole number, of which 64 bits count. None goes back to torch's default generator, as at the start.
+
+    Raises:
+        TypeError: Something else.
+
+    Example:
+        >>> seed(7)
+        >>> first = draw_key()
+        >>> seed(7)
+        >>> draw_key() == first
+        True
+        >>> seed(None)
+    """
+    Unkeyed.generator = None if val is None else torch.Generator().manual_seed(check_seed("val", val) & MASK)
+
+
+def draw_unkeyed() -> int:
+    """Return 62 random bits that depend on no mini-batch (see `seed`)."""
+    return int(torch.randint(1 << 62, (), generator=Unkeyed.generator))
+
+
+class Draws:
+    """The keys of one stage for one mini-batch. A mini-batch without a key gets a random one at the first draw."""
+
+    def __init__(self, key: Key | None, stage: int) -> None:
+        self.own = key
+        self.stage = stage
+        self.unnamed = UNNAMED_HOPS
+
+    @property
+    def key(self) -> Key:
+        """The mini-batch's key."""
+        if self.own is None:
+            self.own = Key(draw_unkeyed(), 0, 0)
+        return self.own
+
+    def at(self, hop: int | None) -> int:
+        """Return the key of a hop; if None, of the next hop without a number."""
+        if hop is None:
+            hop = self.unnamed
+            self.unnamed += 1
+        return self.key.at(self.stage, hop)
+
+
+CURRENT: ContextVar[Draws | None] = ContextVar("draws", default=None)
+
+
+@contextmanager
+def drawing(key: Key | None, stage: int) -> Iterator[None]:
+    """Let `draw_key` draw from a mini-batch's key, in this thread; a mini-batch without one gets a random key."""
+    before = CURRENT.set(Draws(key, stage))
+    try:
+        yield
+    finally:
+        CURRENT.reset(before)
+
+
+def minibatch_key() -> Key:
+    """Return the key of the mini-batch that this thread is making; outside of a stage, a random key."""
+    draws = CURRENT.get()
+    return Key(draw_unkeyed(), 0, 0) if draws is None else draws.key
+
+
+def draw_key(hop: int | None = None) -> int:
+    """Return the key of a hop of the stage that this thread is running, for the mini-batch that it is making.
+
+    A stage's hook, such as `SubgraphSampler.sample_subgraphs`, calls it where it draws. Keys differ by hop. Without a
+    number, each call in a hook returns another key. Outside of a stage the key is random (see `seed`).
+    """
+    draws = CURRENT.get()
+    return draw_unkeyed() if draws is None else draws.at(hop)

@@ -1,0 +1,129 @@
+"""What decides which passes sample a mini-batch: the arrays of its graph, and how edges are chosen."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import torch
+
+from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
+
+Method: TypeAlias = Literal["uniform", "labor", "latest"]
+
+MAX_LOOK_BACK = 48
+"""Kernels compare up to this many picks of a column with each other; more are looked up in a hash table."""
+MANY = 64
+"""Fan-outs from here on are sampled by the same passes."""
+NOTHING = torch.empty(0, dtype=torch.int64)
+NO_GUIDES = torch.empty(0, dtype=torch.int32)
+
+
+class Drawing(NamedTuple):
+    """How a hop chooses among the eligible edges of a column."""
+
+    method: Method = "uniform"
+    """At random, also by weight; by LABOR; or the latest ones."""
+    replace: bool = False
+    """Whether an edge may be chosen more than once."""
+    switch_threshold: int = 0
+    """LABOR: which part of the nodes draws by the second key of a hop, in units of 2**-64."""
+    only_new: bool = False
+    """Whether a hop samples only the nodes that the hop before has added."""
+
+
+class RankedArrays(NamedTuple):
+    """The edges of each column by time, or of each edge type in it; arrays that are empty are not there."""
+
+    times: torch.Tensor
+    order: torch.Tensor
+    links: torch.Tensor
+    earliest: torch.Tensor
+    cumulative: torch.Tensor
+
+
+class KernelGraph(NamedTuple):
+    """The arrays of a graph as kernels take them: contiguous, in the dtypes that there are kernels for."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    """Empty where no pass reads it."""
+    types: torch.Tensor | None = None
+    """None without types."""
+    cumulative: torch.Tensor = NOTHING
+    """Weights, and guides to them. In time, those of `ranked` are in their place."""
+    guides: torch.Tensor = NO_GUIDES
+    ranked: tuple[RankedArrays, RankedArrays] | None = None
+    """In time: for hops with one fan-out, and for those with one per edge type."""
+    edge_times: torch.Tensor = NOTHING
+    large_columns: HighDegreeIndex | None = None
+    """LABOR's index of large columns."""
+
+
+class Recipe(NamedTuple):
+    """What mini-batches have in common that are sampled by the same program."""
+
+    ids: torch.dtype
+    sources: torch.dtype
+    types: torch.dtype | None
+    starts: torch.dtype
+    """Of the column starts of the results."""
+    drawing: Drawing
+    """But for the threshold, which may differ."""
+    fanouts: tuple[tuple[int, int], ...]
+    """Of each hop how many there are, and the largest up to `MANY`."""
+    weighted: bool
+    ranked: tuple[tuple[bool, ...], ...] | None
+    """Which of the `RankedArrays` are there; None: not in time."""
+    windows: bool
+    indexed: int
+    """The number of columns in LABOR's index."""
+    kinds: int
+    """The number of node types, and that of edge types."""
+    num_types: int
+    relabelled: bool
+    """Otherwise there is one hop, and its picks are the result."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether picks are grouped by edge type."""
+        return self.num_types != 1 or self.kinds > 1
+
+    @property
+    def merged(self) -> bool:
+        """Whether nodes have one row each, rather than one for each edge that leads from them."""
+        return self.relabelled and self.ranked is None
+
+
+def recipe_of(
+    graph: KernelGraph,
+    ids: torch.dtype,
+    drawing: Drawing,
+    fanouts: Sequence[Sequence[int]],
+    windows: bool,
+) -> Recipe:
+    """Return the recipe of one hop without a node map, whose picks are the result.
+
+    Args:
+        graph: The graph.
+        ids: The dtype of the seeds.
+        drawing: How edges are chosen.
+        fanouts: Of each hop one, or one per edge type.
+        windows: In time, whether the seeds have windows.
+    """
+    ranked = None
+    if graph.ranked is not None:
+        ranked = tuple(tuple(part.numel() > 0 for part in own) for own in graph.ranked)
+    return Recipe(
+        ids,
+        graph.indices.dtype,
+        None if graph.types is None else graph.types.dtype,
+        torch.int64,
+        drawing._replace(switch_threshold=0) if drawing.switch_threshold else drawing,
+        tuple([(len(own), min(max(own), MANY)) for own in fanouts]),
+        graph.cumulative.numel() > 0,
+        ranked,
+        windows,
+        0 if graph.large_columns is None else graph.large_columns.columns.numel(),
+        kinds=1,
+        num_types=1,
+        relabelled=False,
+    )

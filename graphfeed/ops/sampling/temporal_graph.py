@@ -1,0 +1,76 @@
+"""The arrays of a graph that sampling in time reads."""
+
+from typing import NamedTuple
+
+import torch
+
+from graphfeed.ops.backend import package_for
+from graphfeed.ops.checks import check_vector
+from graphfeed.ops.sampling.time_order import ensure_order, linked_order
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
+from graphfeed.ops.verified import has_passed
+
+
+class TemporalGraph(NamedTuple):
+    """The arrays of a graph for temporal sampling.
+
+    An edge's rank is the position that it has once the edges of each column are sorted by time. A field that is None
+    is not there: without times, all edges are before any time.
+    """
+
+    indptr: torch.Tensor
+    """Column starts, int32 or int64."""
+    indices: torch.Tensor
+    """Source node of each edge, int32 or int64."""
+    times: torch.Tensor | None = None
+    """int64, by rank: each edge's time, rising in each column, or in each edge type of it."""
+    order: torch.Tensor | None = None
+    """By rank: the edge's place in its column; None if ranks are positions."""
+    links: torch.Tensor | None = None
+    """int64, by rank: the edge's place and its source, as `link_sources` returns them. Saves all hops `order`."""
+    earliest: torch.Tensor | None = None
+    """int64, by rank: a second time of each edge, never above the first; it has to lie in the window as well."""
+    cumulative: torch.Tensor | None = None
+    """Fixed-point weights by rank, as `cumulate_weights` returns them."""
+    edge_times: torch.Tensor | None = None
+    """int64, by position: the time at which the next hop queries each edge's source; None takes the column's."""
+    types: torch.Tensor | None = None
+    """Edge types, ascending inside each column."""
+    num_types: int = 1
+    """How many edge types there are."""
+
+    def check_placed(self, op: str, seeds: torch.Tensor, **others: torch.Tensor) -> None:
+        """Raise if the kernels of an op for the seeds' device can't read the graph or the others."""
+        fields = {f"graph.{name}": field for name, field in self._asdict().items()}
+        tensors = {name: field for name, field in fields.items() if isinstance(field, torch.Tensor)}
+        package_for(op, seeds, **tensors, **others)
+
+
+def ensure_temporal(graph: TemporalGraph) -> None:
+    """Raise unless the arrays that one hop follows fit together; what ops made of checked arrays is not checked."""
+    ensure_columns("graph.indptr", graph.indptr)
+    ensure_length("graph.indices", graph.indices, graph.indptr)
+    for name in ("times", "earliest", "edge_times"):
+        values = getattr(graph, name)
+        if values is not None:
+            check_vector(f"graph.{name}", values, (torch.int64,))
+            if values.numel() != graph.indices.numel():
+                raise ValueError(
+                    f"graph.{name} must have {graph.indices.numel()} values, one per edge, but has {values.numel()}"
+                )
+    if graph.order is not None and not is_part_of(graph.order, graph):
+        ensure_order(graph.indptr, graph.order)
+    if graph.cumulative is not None:
+        ensure_cumulative(graph.indptr, graph.cumulative)
+    if graph.types is not None:
+        ensure_edge_types(graph.indptr, graph.types, graph.num_types)
+
+
+def is_part_of(order: torch.Tensor, graph: TemporalGraph) -> bool:
+    """Tell whether an order is that of checked links: `linked_order` returns another tensor at each call."""
+    if graph.links is None or not has_passed("links", (graph.indptr, graph.links)):
+        return False
+    own = linked_order(graph.links)
+    alike = order.dtype == own.dtype and order.shape == own.shape and order.stride() == own.stride()
+    return alike and order.data_ptr() == own.data_ptr()

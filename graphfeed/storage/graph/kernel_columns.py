@@ -1,0 +1,27 @@
+"""The columns of a graph in the dtypes that there are kernels for."""
+
+import torch
+
+from graphfeed.ops.backend import as_int64, as_types
+from graphfeed.storage.graph.edits import trust_graph
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+
+
+def kernel_columns(graph: GraphArrays) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return column starts and edge types as the CPU's kernels take them: int64, and uint8 or int32.
+
+    Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all.
+    """
+    starts, types = graph.csc_indptr, graph.type_per_edge
+    narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
+    if not narrow or not starts.is_cpu:
+        return starts, types
+
+    def widen() -> tuple[torch.Tensor | None, ...]:
+        copies = as_int64(starts, starts), None if types is None else as_types(types, types)
+        trust_graph(graph, *copies)
+        return copies
+
+    widened = graph.derived("columns for kernels", (starts, types), widen)
+    assert widened[0] is not None
+    return widened[0], widened[1]

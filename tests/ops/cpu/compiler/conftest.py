@@ -1,0 +1,50 @@
+"""Where the tests of the compiler keep machine code."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from graphfeed.ops.cpu.compiler import folders, notices
+from graphfeed.ops.cpu.jit import INTERPRETED
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> None:
+    """Skip tests of machine code where there is none."""
+    if INTERPRETED:
+        pytest.skip("kernels are plain Python")
+
+
+@pytest.fixture
+def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process have said nothing of compiling, and have compiled nothing."""
+    monkeypatch.setattr(notices, "SAID", set())
+    monkeypatch.setattr(notices.COMPILE_CLOCK, "spent", 0.0)
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
+    """Let the package, the user's home and temporary files lie in new folders; return the one that holds them all."""
+    for name in ("sources", "home", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(folders, "SOURCES", tmp_path / "sources")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("GRAPHFEED_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    folders.folders.cache_clear()
+    yield tmp_path
+    folders.folders.cache_clear()
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unsaid: None) -> Iterator[Path]:
+    """Let machine code be kept in a new folder, for this process and those that it starts; return that."""
+    monkeypatch.setenv("GRAPHFEED_CACHE_DIR", str(tmp_path / "kept"))
+    folders.folders.cache_clear()
+    _, folder = folders.folders()
+    assert folder is not None
+    yield folder
+    folders.folders.cache_clear()

@@ -1,0 +1,348 @@
+import fcntl
+import importlib
+import importlib.util
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numpy as np
+import pytest
+
+from graphfeed.ops.cpu.compiler import store
+from graphfeed.ops.cpu.compiler.folders import SOURCES
+from graphfeed.ops.cpu.compiler.machine import processor
+from graphfeed.ops.cpu.compiler.store import digest_of, is_kept, names_of, only_one, watch_kernels
+from tests.forked import in_child
+from tests.ops.cpu.compiler.bare import printed
+from tests.ops.cpu.compiler.kernels import add, anew, double, loads_of, scale, was_compiled
+from tests.waiting import wait_until
+
+SUMS = """
+from graphfeed.ops.cpu.jit import kernel
+
+@kernel
+def add(left: int, right: int) -> int:
+    return left + right
+"""
+WARM = """
+import numpy as np
+from tests.ops.cpu.compiler.kernels import double
+numbers = np.arange(4)
+double(numbers)
+print(numbers.tolist(), "numba" in sys.modules)
+"""
+
+
+def files(folder: Path) -> list[str]:
+    """Return the names of the files of machine code, written or being written."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix in {".code", ".part"})
+
+
+@pytest.fixture
+def module(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
+    """Return a function that imports a kernel as a new process does: `sums.py`, as it is then."""
+    (tmp_path / "sums.py").write_text(SUMS)
+
+    def start() -> Any:
+        digest_of.cache_clear()
+        monkeypatch.setattr(store, "STARTED", time.time())
+        spec = importlib.util.spec_from_file_location("sums", tmp_path / "sums.py")
+        assert spec is not None
+        assert spec.loader is not None
+        found = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+        return found.add
+
+    yield start
+    digest_of.cache_clear()
+
+
+def age(path: Path) -> None:
+    """Let a file be some hours old."""
+    os.utime(path, (time.time() - 10_000,) * 2)
+
+
+def test_a_kernel_is_compiled_once_for_each_choice_of_dtypes(kept: Path) -> None:
+    single, wide = ("int32", "float32"), ("int32", "float64")
+    assert [was_compiled(scale, dtypes) for dtypes in (single, wide, single, wide)] == [True, True, False, False]
+    assert [name.split(".")[-4:-2] for name in files(kept)] == [["scale", "int32-float32"], ["scale", "int32-float64"]]
+
+
+def test_a_process_that_finds_its_kernels_imports_no_numba(kept: Path) -> None:
+    assert printed(WARM) == "[0, 2, 4, 6] True\n"
+    assert printed(WARM) == "[0, 2, 4, 6] False\n"
+
+
+@pytest.mark.parametrize("damage", ["cut", "cut at once", "emptied", "changed", "longer"])
+def test_a_damaged_file_is_not_run_but_compiled_anew(damage: str, kept: Path) -> None:
+    assert was_compiled(double)
+    (name,) = files(kept)
+    path, whole = kept / name, (kept / name).read_bytes()
+    middle = len(whole) // 2
+    path.write_bytes(
+        {
+            "cut": whole[:middle],
+            "cut at once": whole[:5],
+            "emptied": b"",
+            "changed": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+            "longer": whole + b"more",
+        }[damage]
+    )
+    numbers = np.arange(3)
+    (load,) = loads_of(lambda: anew(double)(numbers))
+    assert load.compiled
+    assert numbers.tolist() == [0, 2, 4]
+    assert files(kept) == [name]
+    assert not was_compiled(double)
+
+
+@pytest.mark.parametrize("what", ["llvmlite", "processor", "features"])
+def test_another_compiler_and_another_machine_have_files_of_their_own(
+    what: str, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert was_compiled(double)
+    if what == "llvmlite":
+        monkeypatch.setattr(llvmlite, "__version__", "0.1")
+    else:
+        name, features = processor()
+        other = ("generic", features) if what == "processor" else (name, "")
+        monkeypatch.setattr(store, "processor", lambda: other)
+    assert [was_compiled(double), was_compiled(double)] == [True, False]
+    monkeypatch.undo()
+    assert len(files(kept)) == 2, "machines of both kinds share the folder"
+
+
+def test_other_sources_are_compiled_anew_and_what_came_of_the_old_ones_is_removed(
+    module: Callable[[], Any], kept: Path, tmp_path: Path
+) -> None:
+    age(tmp_path / "sums.py")
+    assert [was_compiled(module()), was_compiled(module())] == [True, False]
+    (first,) = files(kept)
+    (tmp_path / "sums.py").write_text(SUMS.replace("left + right", "left - right"))
+    age(tmp_path / "sums.py")
+    other = module()
+    assert was_compiled(other)
+    assert other(7, 2) == 5
+    (last,) = files(kept)
+    assert last != first
+    assert not was_compiled(module())
+
+
+def test_a_module_that_changed_after_its_import_is_not_kept_under_its_new_content(
+    module: Callable[[], Any], tmp_path: Path
+) -> None:
+    age(tmp_path / "sums.py")
+    running = module()
+    (tmp_path / "sums.py").write_text(SUMS.replace("left + right", "left + right + 1"))
+    assert running(2, 3) == 5
+    age(tmp_path / "sums.py")
+    assert module()(2, 3) == 6
+
+
+def imported(path: Path) -> set[str]:
+    """Return what a module of kernels takes from the package."""
+    found = re.findall(r"^(?:from|import) (graphfeed\S*)(?: import (.*))?", path.read_text(), re.MULTILINE)
+    return {module if name != "random" else f"{module}.{name}" for module, name in found}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES.rglob("*.py") if SOURCES / "compiler" not in path.parents],
+    ids=lambda path: path.stem,
+)
+def test_kernels_take_nothing_from_modules_that_the_digest_leaves_out(path: Path) -> None:
+    others = {name for name in imported(path) if not name.startswith("graphfeed.ops.cpu")}
+    assert others <= {"graphfeed.ops.random"}
+    assert Path(importlib.import_module("graphfeed.ops.random").__file__ or "") == store.CONSTANTS
+
+
+def test_constants_are_sources_as_well(module: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
+    first = names_of(module(), ())
+    other = kept / "random.py"
+    other.write_bytes(store.CONSTANTS.read_bytes() + b"\n")
+    monkeypatch.setattr(store, "CONSTANTS", other)
+    age(other)
+    assert names_of(module(), ()) != first
+
+
+def test_what_killed_processes_and_other_sources_left_is_removed(kept: Path) -> None:
+    stem, name = names_of(double, ())
+    names = {
+        "code of other sources": f"{stem}0123456789abcdef.code",
+        "lock of other sources": f"{stem}0123456789abcdef.lock",
+        "part of other sources": f"{stem}0123456789abcdef.00000000.part",
+        "part": f"{name}.00000000.part",
+        "part that is written now": f"{name}.00000001.part",
+        "lock": f"{name}.lock",
+        "of another machine": f"{stem[:-3]}abc0123456789abcdef.code",
+        "of another kernel": f"{stem.replace('double', 'doubles')}0123456789abcdef.lock",
+    }
+    for left in names.values():
+        (kept / left).write_bytes(b"")
+        if left != names["part that is written now"]:
+            os.utime(kept / left, (0, 0))
+    assert was_compiled(double)
+    stay = {names[kind] for kind in ("part that is written now", "lock", "of another machine", "of another kernel")}
+    assert {path.name for path in kept.iterdir()} == {*stay, f"{name}.code"}
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow beyond some bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_kernels_compile_and_leave_nothing(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with full_disk():
+        assert [was_compiled(double), was_compiled(add)] == [True, True]
+    assert files(kept) == []
+    # On a busy machine it may also be said that kernels are being compiled.
+    (message,) = [record.message for record in caplog.records if "can't be saved" in record.message]
+    assert message.startswith(f"compiled kernels can't be saved in {kept}: File too large; make room there, or set ")
+    assert "GRAPHFEED_CACHE_DIR" in message
+    assert [was_compiled(double), was_compiled(double)] == [True, False]
+
+
+def test_a_folder_that_was_removed_is_no_error(kept: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kept.rmdir()
+    assert was_compiled(double)
+    assert [record.message for record in caplog.records if f"can't be saved in {kept}: No such" in record.message]
+
+
+def test_processes_that_start_together_compile_a_kernel_once(kept: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    answers, begin = fork.SimpleQueue(), fork.Barrier(3)
+
+    def run() -> None:
+        begin.wait(60)
+        answers.put(was_compiled(double))
+
+    children = [fork.Process(target=run) for _ in range(3)]
+    for child in children:
+        child.start()
+    assert sorted(answers.get() for _ in children) == [False, False, True]
+    for child in children:
+        child.join()
+
+
+def test_who_comes_second_waits_for_what_the_first_one_compiles(kept: Path) -> None:
+    stem, name = names_of(double, ())
+    answers: list[str] = []
+    with only_one(kept / f"{name}.lock"):
+        other = threading.Thread(target=lambda: answers.append(in_child(lambda: was_compiled(double))))
+        other.start()
+        other.join(0.3)
+        assert answers == [], "it waits"
+        store.compile_and_keep(double, (), kept, stem, name)
+    other.join()
+    assert answers == ["False"]
+
+
+def is_free(lock: Path) -> bool:
+    """Tell whether nobody holds a lock."""
+    with lock.open("w") as file:
+        return store.locked(file.fileno())
+
+
+def test_one_process_at_a_time_is_let_in(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with only_one(lock):
+        assert not is_free(lock)
+    assert is_free(lock)
+
+
+def test_a_process_that_is_killed_lets_the_next_one_in(kept: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    lock = kept / f"{names_of(double, ())[1]}.lock"
+
+    def hold() -> None:
+        with only_one(lock):
+            (kept / "held").touch()
+            time.sleep(100)
+
+    child = fork.Process(target=hold)
+    child.start()
+    wait_until((kept / "held").exists)
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    start = time.monotonic()
+    assert was_compiled(double)
+    assert time.monotonic() - start < store.WAIT_SECONDS / 2
+    child.join()
+
+
+def test_what_a_process_that_is_killed_was_writing_is_not_looked_at(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        assert in_child(lambda: was_compiled(double)) == "ended with -9"
+    (part,) = files(kept)
+    assert part.endswith(".part")
+    assert [was_compiled(double), was_compiled(double)] == [True, False]
+    assert part in files(kept), "it may be written still, for all that is known"
+    os.utime(kept / part, (0, 0))
+    for path in kept.glob("*.code"):
+        path.unlink()
+    assert was_compiled(double)
+    assert part not in files(kept)
+
+
+def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    stop = fork.Event()
+    child = fork.Process(target=stop.wait, args=(60,))
+    lock = tmp_path / "lock"
+    with only_one(lock):
+        child.start()
+    assert is_free(lock)
+    stop.set()
+    child.join()
+
+
+def test_nobody_waits_for_ever(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "WAIT_SECONDS", 0.05)
+    lock = kept / f"{names_of(double, ())[1]}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert [was_compiled(double), was_compiled(double)] == [True, False]
+        assert not is_free(lock)
+
+
+def test_where_no_lock_can_be_made_there_is_none(tmp_path: Path) -> None:
+    with only_one(tmp_path / "missing" / "lock"):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_it_is_known_what_is_kept(kept: Path) -> None:
+    dtypes = ("int32", "float32")
+    assert not is_kept(scale, dtypes)
+    assert was_compiled(scale, dtypes)
+    assert is_kept(scale, dtypes)
+    assert not is_kept(scale, ("int64", "float32"))
+
+
+def test_watchers_are_told_until_they_leave(kept: Path) -> None:
+    first: list[Any] = []
+    second: list[Any] = []
+    with watch_kernels(first.append):
+        with watch_kernels(second.append):
+            was_compiled(double)
+        was_compiled(double)
+    was_compiled(double)
+    assert [load.compiled for load in first] == [True, False]
+    assert second == first[:1]
