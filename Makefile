@@ -43,6 +43,8 @@ bench: install
 	$(BIN)/python -m benchmarks sampling
 	$(BIN)/python -m benchmarks gather
 	$(BIN)/python -m benchmarks loader
+	$(BIN)/python -m benchmarks first_use
+	$(BIN)/python -m benchmarks cold
 	$(BIN)/python -m benchmarks cache
 	$(BIN)/python -m benchmarks channels
 	$(BIN)/python -m benchmarks distributed

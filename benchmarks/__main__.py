@@ -6,6 +6,7 @@ from pathlib import Path
 from benchmarks import (
     cache,
     channels,
+    cold,
     cuda,
     distributed,
     first_use,
@@ -27,6 +28,7 @@ REPORTS = {
     "gather": gather.report,
     "loader": loader.report,
     "first_use": first_use.report,
+    "cold": cold.report,
     "worker_start": worker_start.report,
     "cache": cache.report,
     "channels": channels.report,

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import Scale
 from benchmarks.table import Row
 from benchmarks.timing import Case, Times, in_turn, one_core
-from graphfeed.ops.cpu.jit import kernel
+from graphfeed.ops.cpu.jit import UInt64, kernel
 
 COPIED_BYTES = 1 << 26
 READS = 1 << 21
@@ -22,12 +21,12 @@ Work = Callable[[], object]
 
 
 @kernel
-def mix(seed: Any, steps: int) -> Any:
+def mix(seed: UInt64, steps: int) -> int:
     """Do arithmetic without memory."""
     x = seed
     for _ in range(steps):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    return x
+    return int(x)
 
 
 def two_cores(scale: Scale) -> list[Row]:

@@ -35,11 +35,11 @@ def report(scale: Scale) -> Iterator[str]:
     features = torch.from_numpy(load_features(scale.products, scale.cache))
     yield gather_table("gather on the device; ratio to a copy of as many bytes in it", features.to(DEVICE), scale)
     yield gather_table("gather from pinned memory; ratio to a copy of as many bytes over the bus", pin(features), scale)
-    here = [torch.from_numpy(part) for part in load_edges(scale.products, scale.cache)]
-    indptr, indices = (part.to(DEVICE) for part in here)
-    yield sampling_table(indptr, indices, scale)
-    yield edges_table(here, [indptr, indices], scale)
-    arrays = {"indptr": here[0], "indices": here[1], "features": features}
+    indptr, indices = (torch.from_numpy(part) for part in load_edges(scale.products, scale.cache))
+    there = ops.HopGraph(indptr.to(DEVICE), indices.to(DEVICE))
+    yield sampling_table(there, scale)
+    yield edges_table(ops.HopGraph(indptr, indices), there, scale)
+    arrays = {"indptr": indptr, "indices": indices, "features": features}
     yield predicted.comparison(
         predicted.cases(arrays, DEVICE, scale), torch.cuda.get_device_name(), scale, device_clock
     )
@@ -90,13 +90,13 @@ def limited(threads: int, values: torch.Tensor, index: torch.Tensor) -> Case:
     return read
 
 
-def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) -> str:
+def sampling_table(graph: ops.HopGraph, scale: Scale) -> str:
     """Time all hops of a mini-batch and their parts, other seeds in each round."""
-    nodes = indptr.numel() - 1
+    indptr, indices, nodes = graph.indptr, graph.indices, graph.indptr.numel() - 1
     seeds = torch.randint(nodes, (scale.repeats, scale.batch_size)).to(DEVICE)
     keys = list(range(len(FANOUTS)))
     pairs = [(key, key) for key in keys]
-    first = ops.sample_hops(indptr, indices, seeds[0], FANOUTS, keys)
+    first = ops.sample_hops(graph, seeds[0], FANOUTS, keys)
     assert first is not None
     read = [(layer.columns, layer.positions, ops.gather_rows(indices, layer.positions)) for layer in first]
     limit = "torch reads as many values at random"
@@ -107,8 +107,8 @@ def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) ->
 
     cases: dict[str, Case] = {
         limit: read_all,
-        "ops.sample_hops": lambda number: ops.sample_hops(indptr, indices, seeds[number], FANOUTS, keys),
-        "ops.labor_sample_hops": lambda number: ops.labor_sample_hops(indptr, indices, seeds[number], FANOUTS, pairs),
+        "ops.sample_hops": lambda number: ops.sample_hops(graph, seeds[number], FANOUTS, keys),
+        "ops.sample_hops, LABOR": lambda number: ops.sample_hops(graph, seeds[number], FANOUTS, pairs, predicted.LABOR),
         "ops.compact, last hop": lambda _: ops.compact(columns, neighbors),
         "torch.unique, last hop": lambda _: torch.unique(torch.cat([columns, neighbors]), return_inverse=True),
     }
@@ -118,19 +118,19 @@ def sampling_table(indptr: torch.Tensor, indices: torch.Tensor, scale: Scale) ->
     return render(f"sampling {edges} edges, fan-outs {FANOUTS} from the seeds outward; ratio to random reads", rows)
 
 
-def edges_table(here: list[torch.Tensor], there: list[torch.Tensor], scale: Scale) -> str:
+def edges_table(here: ops.HopGraph, there: ops.HopGraph, scale: Scale) -> str:
     """Time all hops from the same seeds on one core, on the device, and there from pinned memory."""
-    seeds = torch.randint(here[0].numel() - 1, (scale.repeats, scale.batch_size))
-    pinned = [pin(part) for part in here]
+    seeds = torch.randint(here.indptr.numel() - 1, (scale.repeats, scale.batch_size))
+    pinned = ops.HopGraph(pin(here.indptr), pin(here.indices))
     keys = list(range(len(FANOUTS)))
     counts: list[int] = []
     for own in seeds:
-        layers = ops.sample_hops(here[0], here[1], own, FANOUTS, keys)
+        layers = ops.sample_hops(here, own, FANOUTS, keys)
         assert layers is not None
         counts.append(sum(layer.positions.numel() for layer in layers))
 
-    def sample(arrays: list[torch.Tensor], own: torch.Tensor) -> Case:
-        return lambda number: ops.sample_hops(arrays[0], arrays[1], own[number], FANOUTS, keys)
+    def sample(graph: ops.HopGraph, own: torch.Tensor) -> Case:
+        return lambda number: ops.sample_hops(graph, own[number], FANOUTS, keys)
 
     def sample_here(number: int) -> object:
         with one_core():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphfeed.ops.cpu.jit import device_function, kernel
+from graphfeed.ops.cpu.jit import Int64s, UInt64, device_function, kernel
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -161,7 +161,7 @@ def _edge(key: Any, levels: int, number: int, num_nodes: int) -> tuple[int, int]
 
 
 @kernel
-def _count_edges(key: Any, levels: int, pairs: int, names: Ints, indptr: Ints) -> None:
+def _count_edges(key: UInt64, levels: int, pairs: int, names: Int64s, indptr: Int64s) -> None:
     """Add the degree of node `v` to `indptr[v + 1]`."""
     for number in range(pairs):
         row, column = _edge(key, levels, number, len(names))
@@ -170,7 +170,7 @@ def _count_edges(key: Any, levels: int, pairs: int, names: Ints, indptr: Ints) -
 
 
 @kernel
-def _fill_edges(key: Any, levels: int, pairs: int, names: Ints, cursor: Ints, indices: Ints) -> None:
+def _fill_edges(key: UInt64, levels: int, pairs: int, names: Int64s, cursor: Int64s, indices: Int64s) -> None:
     """Write both directions of every edge; `cursor` begins as the start of each column."""
     for number in range(pairs):
         row, column = _edge(key, levels, number, len(names))

@@ -6,13 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphfeed.ops.cpu.jit import AHEAD, kernel, prefetch
+from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64s, UInt64, kernel, prefetch
 
 Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-
-ask_for: Any = prefetch
-"""Typed loosely, for Numba itself passes the first argument of an intrinsic."""
 
 INDEXES = 1 << 22
 """How many indexes are kept: so many that no cache remembers what the first ones brought."""
@@ -33,7 +29,7 @@ class RandomReads:
         total = 0
         while count:
             indexes = self.indexes[self.next : self.next + count]
-            total += int(sum_reads(self.values, indexes))
+            total += sum_reads(self.values, indexes)
             self.next = (self.next + len(indexes)) % INDEXES
             count -= len(indexes)
         return total
@@ -52,7 +48,7 @@ class Copy:
 
 
 @kernel
-def draw_indexes(seed: Any, bound: int, out: Ints) -> None:
+def draw_indexes(seed: UInt64, bound: int, out: Int64s) -> None:
     """Fill `out` with numbers below `bound` by a keyed hash (splitmix64)."""
     for number in range(len(out)):
         x = seed + np.uint64(number + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -63,12 +59,12 @@ def draw_indexes(seed: Any, bound: int, out: Ints) -> None:
 
 
 @kernel
-def sum_reads(values: Array, indexes: Array) -> Any:
+def sum_reads(values: Ids, indexes: Int64s) -> int:
     """Add `values[i]` of all indexes, each asked for `AHEAD` reads before it is used."""
-    total = 0
+    total: int = 0
     whole = max(len(indexes) - AHEAD, 0)
     for number in range(whole):
-        ask_for(values, np.intp(indexes[number + AHEAD]))
+        prefetch(values, indexes[number + AHEAD])
         total += values[indexes[number]]
     for number in range(whole, len(indexes)):
         total += values[indexes[number]]

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.scale import Scale
-from benchmarks.table import Row, number, render
+from benchmarks.table import Row, align, number, render
 from benchmarks.timing import Case, in_turn
 from graphfeed import ops
 
 FANOUTS = (15, 10, 5)
 """The seeds' own hop first."""
+LABOR = ops.Drawing("labor")
 BATCH_SIZE, GATHERED_ROWS = 1024, 135_000
 """Of the mini-batch that was counted."""
 LAUNCH_SECONDS, WAIT_SECONDS = 5e-6, 2e-5
@@ -76,7 +77,7 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
     pinned = {name: part.pin_memory() for name, part in arrays.items()}
 
     def sample(held: dict[str, torch.Tensor]) -> Case:
-        return lambda _: ops.sample_hops(held["indptr"], held["indices"], seeds, FANOUTS, keys)
+        return lambda _: ops.sample_hops(graph_of(held), seeds, FANOUTS, keys)
 
     def gather(held: dict[str, torch.Tensor]) -> Case:
         return lambda _: ops.gather_rows(held["features"], rows)
@@ -86,10 +87,15 @@ def cases(arrays: dict[str, torch.Tensor], device: torch.device, scale: Scale) -
         "rows in pinned memory": gather(pinned),
         "sampling, graph on the device": sample(there),
         "sampling, graph in pinned memory": sample(pinned),
-        "LABOR from a 16th of the seeds, graph on the device": lambda _: ops.labor_sample_hops(
-            there["indptr"], there["indices"], few, FANOUTS, [(key, key) for key in keys]
+        "LABOR from a 16th of the seeds, graph on the device": lambda _: ops.sample_hops(
+            graph_of(there), few, FANOUTS, [(key, key) for key in keys], LABOR
         ),
     }
+
+
+def graph_of(arrays: dict[str, torch.Tensor]) -> ops.HopGraph:
+    """Return the graph whose columns are among some arrays."""
+    return ops.HopGraph(arrays["indptr"], arrays["indices"])
 
 
 def share_of(case: str, scale: Scale) -> float:
@@ -112,10 +118,8 @@ def prediction() -> str:
     """Return what is expected of each GPU, which needs none."""
     names = [f"{own.name}, {own.bus_name}" for own in DEVICES]
     heading = ["expected, no GPU was measured", "in its memory", "over the bus", *names]
-    lines = [heading, *expected()]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heading))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*text, "the time that bandwidth allows / the time with launches and waits", ""])
+    lines = align([heading, *expected()], left=range(len(heading)))
+    return "\n".join([*lines, "the time that bandwidth allows / the time with launches and waits", ""])
 
 
 def comparison(own_cases: dict[str, Case], name: str, scale: Scale, clock: Callable[[], float]) -> str:

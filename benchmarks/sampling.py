@@ -23,8 +23,8 @@ from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, Times, in_turn, one_core
 from graphfeed import ops
-from graphfeed.ops.cpu.jit import kernel
-from graphfeed.ops.cpu.sampling.bottom_k import CACHE_LINE, COLUMNS_AHEAD, prefetch_column
+from graphfeed.ops.cpu.jit import Ids, Int64s, kernel
+from graphfeed.ops.cpu.sampling.passes.marks import CACHE_LINE, COLUMNS_AHEAD, prefetch_column
 
 FANOUTS = (5, 10, 15)
 """Outermost hop first: 15 at the seeds, and every hop from all nodes found so far."""
@@ -60,7 +60,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Places:
-    """The places that one mini-batch reads, in each of the three arrays."""
+    """The places that one mini-batch reads, in each of the three arrays: int64."""
 
     columns: Array
     edges: Array
@@ -157,7 +157,7 @@ def places_of(batch: gf.MiniBatch, sources: Array) -> Places:
     hops = reversed(batch.sampled_subgraphs or [])
     ids = [(hop.original_column_node_ids, hop.original_edge_ids) for hop in hops]
     columns, edges = (np.concatenate(parts) for parts in zip(*ids, strict=True))
-    return Places(columns, edges, sources[edges])
+    return Places(*(part.astype(np.int64, copy=False) for part in (columns, edges, sources[edges])))
 
 
 def columns_of(batch: gf.MiniBatch, indptr: Array) -> list[Array]:
@@ -170,7 +170,7 @@ def columns_of(batch: gf.MiniBatch, indptr: Array) -> list[Array]:
 
 
 @kernel
-def sum_columns(indptr: Array, sources: Array, nodes: Array) -> int:
+def sum_columns(indptr: Int64s, sources: Ids, nodes: Ids) -> int:
     """Add up the sources of all edges of some columns."""
     total = 0
     for node in nodes:
@@ -180,13 +180,13 @@ def sum_columns(indptr: Array, sources: Array, nodes: Array) -> int:
 
 
 @kernel
-def read_columns(indptr: Array, sources: Array, nodes: Array) -> int:
+def read_columns(indptr: Int64s, sources: Ids, nodes: Ids) -> int:
     """Read each cache line of some columns once, and prefetch the beginning of a column before its turn."""
     step = CACHE_LINE // sources.itemsize
     total = 0
     for number in range(len(nodes)):
         coming = nodes[min(number + COLUMNS_AHEAD, len(nodes) - 1)]
-        prefetch_column(sources, indptr[coming], indptr[coming + 1] - indptr[coming])
+        prefetch_column(sources, indptr[coming], indptr[coming + 1] - indptr[coming])  # type: ignore[no-untyped-call]
         for edge in range(indptr[nodes[number]], indptr[nodes[number] + 1], step):
             total += sources[np.uintp(edge)]
     return total
@@ -207,7 +207,7 @@ def replay(arrays: tuple[Array, ...], places: Places) -> int:
     """Read the very places of a mini-batch from each array."""
     wanted = (places.columns, places.edges, places.nodes)
     pairs = zip(arrays, wanted, strict=True)
-    return sum(int(sum_reads(array, indexes)) for array, indexes in pairs)
+    return sum(sum_reads(array, indexes) for array, indexes in pairs)
 
 
 def limit_rows(reads: list[RandomReads], places: list[Places], times: dict[str, Times]) -> list[Row]:

@@ -2,11 +2,11 @@
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import numba
 import numpy as np
 import torch
 
@@ -64,17 +64,20 @@ def number(value: float) -> str:
 
 
 def render(title: str, rows: Sequence[Row]) -> str:
-    """Return a table, its columns as wide as they need to be."""
-    lines = [HEADINGS, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
-    aligned = [
+    """Return a table."""
+    return "\n".join([title, *align([HEADINGS, *(row.cells() for row in rows)], left=(0, 1, 6)), ""])
+
+
+def align(lines: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+    """Return lines whose columns are as wide as they need to be; the columns in `left` are flush there."""
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return [
         "  ".join(
-            cell.ljust(width) if column in (0, 1, 6) else cell.rjust(width)
+            cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     ]
-    return "\n".join([title, *aligned, ""])
 
 
 def machine() -> str:
@@ -84,5 +87,5 @@ def machine() -> str:
         f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
         f"load {os.getloadavg()[0]:.1f}, huge pages {pages}; "
         f"Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"Numba {numba.__version__}, torch {torch.__version__}"
+        f"Numba {version('numba')}, torch {torch.__version__}"
     )

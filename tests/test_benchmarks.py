@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cache, cuda, graphs, peers, plain, predicted, worker_start
+from benchmarks import cache, cold, cuda, first_use, graphs, peers, plain, predicted, worker_start
 from benchmarks.__main__ import main
 from benchmarks.limits import Copy, RandomReads
 from benchmarks.scale import quick
@@ -129,6 +129,25 @@ def test_a_table_says_whether_a_goal_is_met() -> None:
     assert bad.endswith(">= 1.8  not met")
 
 
+def test_waits_with_kernels_on_disk_and_without_stand_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = iter([(4.0, 0.2), (6.0, 0.2), (9.0, 0.1), (9.0, 0.1)])
+    monkeypatch.setattr(cold, "start_twice", lambda _: next(waits))
+    heading, *lines = cold.compile_table(replace(quick(tmp_path, 20), compiled_pipelines=2)).splitlines()
+    assert heading.split("  ")[1:] == ["nothing on disk", "kernels on disk", "ratio"]
+    assert [line.split() for line in lines] == [
+        ["uniform", "5", "s", "0.2", "s", "25.0"],
+        ["weighted", "9", "s", "0.1", "s", "90.0"],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", cold.SAMPLED)
+def test_each_cold_pipeline_makes_mini_batches(name: str) -> None:
+    assert first_use.start_process(cold.SAMPLED[name]).waited > 0
+
+
 def test_ids_of_a_power_law_are_rows_and_come_once() -> None:
     ids = cache.draw_ids(10_000, 5_000, seed=0)
     assert int(ids.min()) >= 0
@@ -226,7 +245,7 @@ def test_the_gpu_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "what", ["sampling", "gather", "ingest", "loader", "first_use", "channels", "distributed", "pyg"]
+    "what", ["sampling", "gather", "ingest", "loader", "first_use", "cold", "channels", "distributed", "pyg"]
 )
 def test_commands_run(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([what, "--quick", "--repeats", "2", "--cache-dir", str(tmp_path)])

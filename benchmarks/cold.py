@@ -1,0 +1,51 @@
+"""From the written pipeline to its first mini-batch, without compiled kernels on disk and then with them.
+
+This is by the clock, since other processes help to compile. Each time a process begins with an empty folder of machine
+code, and the next one finds there what it has left.
+"""
+
+import tempfile
+from collections.abc import Iterator
+
+from benchmarks.first_use import HOPS, NODES, TYPED, start_process
+from benchmarks.scale import Scale
+from benchmarks.table import align, number
+from benchmarks.timing import Times
+
+WEIGHTED = "gf.from_coo(ends, 1000, edge_attributes={'w': torch.rand(20_000)}), gf.ItemSet(1000, names='seeds')"
+LINKS = "gf.from_coo(ends, 1000), gf.ItemSet(torch.stack(ends, dim=1), names='seeds')"
+LABOR = "sample_layer_neighbor(graph, [10, 10])"
+SAMPLED = {
+    "uniform": (NODES, f"items.{HOPS}"),
+    "weighted": (WEIGHTED, "items.sample_neighbor(graph, [10, 10], prob_name='w')"),
+    "links with negatives": (LINKS, f"items.sample_uniform_negative(graph, 1).{HOPS}"),
+    "LABOR": (NODES, f"items.{LABOR}"),
+    "typed": (TYPED, f"items.{HOPS}"),
+    "typed, LABOR": (TYPED, f"items.{LABOR}"),
+}
+"""Graph with seeds, and pipeline."""
+REPEATS_PER_ROUND = 10
+"""Compiling takes seconds."""
+
+
+def report(scale: Scale) -> Iterator[str]:
+    """Yield the table."""
+    yield compile_table(scale)
+
+
+def compile_table(scale: Scale) -> str:
+    """Return the seconds until the first mini-batch of each pipeline, without kernels on disk and then with them."""
+    lines: list[tuple[str, ...]] = [("cold: until the first mini-batch", "nothing on disk", "kernels on disk", "ratio")]
+    rounds = max(scale.repeats // REPEATS_PER_ROUND, 1)
+    for name, pipeline in list(SAMPLED.items())[: scale.compiled_pipelines]:
+        cold, warm = (Times(own) for own in zip(*(start_twice(pipeline) for _ in range(rounds)), strict=True))
+        seconds = (f"{number(own.median)} s" for own in (cold, warm))
+        lines.append((name, *seconds, f"{cold.over(warm):.1f}"))
+    return "\n".join([*align(lines, left=(0,)), ""])
+
+
+def start_twice(pipeline: tuple[str, str]) -> tuple[float, float]:
+    """Return how long two processes waited, of which the first one began without any kernel on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (start_process(pipeline, {"GRAPHFEED_CACHE_DIR": folder}) for _ in range(2))
+    return first.waited, second.waited
