@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, package_for
+from graphfeed.ops.backend import kernels, on_gpu, package_for
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.verified import has_passed
 
@@ -45,7 +45,8 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if places.numel() == 0:
         return values
     count = values.shape[0] - places.numel()
-    if package_for("rows.delete_rows", values, places=places) == "cuda":
+    if on_gpu(values):
+        package_for("rows.delete_rows", values, places=places)
         rows = torch.arange(count, device=values.device)
         # How many rows stay before each place: a row of the result comes after the places that as many precede.
         before = places - torch.arange(places.numel(), device=values.device)
@@ -54,7 +55,8 @@ def delete_rows(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     if out.numel():
         given = buffers.flat_bytes(values)
         row_bytes = given.numel() // values.shape[0]
-        kernels("rows.delete_rows", values).delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out))
+        module = kernels("rows.delete_rows", values, places=places)
+        module.delete_rows(given, places.contiguous(), row_bytes, buffers.flat_bytes(out))
     return out
 
 

@@ -11,11 +11,6 @@ from graphfeed.ops.verified import trust
 NO_ROWS = torch.empty(0, dtype=torch.int64)
 
 
-def same_dtype(*ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return ids in one dtype, as kernels take them: int64 if they differ."""
-    return ids if len({part.dtype for part in ids}) == 1 else tuple(part.to(torch.int64) for part in ids)
-
-
 def match_pairs(
     indptr: torch.Tensor,
     indices: torch.Tensor,
@@ -67,7 +62,8 @@ def match_pairs(
     if pairs.shape[0] == 0:
         return torch.empty(0, dtype=torch.int64, device=device)
     module = kernels("structure.match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
-    indices, ids, destinations = same_dtype(indices, ids, destinations)
+    if not indices.dtype == ids.dtype == destinations.dtype:
+        indices, ids, destinations = (part.to(torch.int64) for part in (indices, ids, destinations))
     tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
     out = buffers.empty(indices.numel(), torch.int64, device)
     arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
