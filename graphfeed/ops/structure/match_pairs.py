@@ -58,14 +58,13 @@ def match_pairs(
         )
     if rows is not None:
         check_ids("indices", indices, rows.numel())
-    device = indices.device
     if pairs.shape[0] == 0:
-        return torch.empty(0, dtype=torch.int64, device=device)
+        return torch.empty(0, dtype=torch.int64, device=indices.device)
     module = kernels("structure.match_pairs", indices, indptr=indptr, destinations=destinations, pairs=pairs, rows=ids)
     if not indices.dtype == ids.dtype == destinations.dtype:
         indices, ids, destinations = (part.to(torch.int64) for part in (indices, ids, destinations))
-    tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=device)
-    out = buffers.empty(indices.numel(), torch.int64, device)
+    tables = torch.full((2, 1 << (2 * pairs.shape[0]).bit_length()), -1, dtype=torch.int64, device=indices.device)
+    out = buffers.empty(indices.numel(), torch.int64, indices.device)
     arrays = (part.contiguous() for part in (indices, ids, destinations, pairs.to(torch.int64), *tables, out))
     found = module.match_pairs(as_int64(indptr, indices), *arrays)
     places = out[: int(found)].clone()
