@@ -35,7 +35,9 @@ def report(scale: Scale) -> Iterator[str]:
 
 def compile_table(scale: Scale) -> str:
     """Return the seconds until the first mini-batch of each pipeline, without kernels on disk and then with them."""
-    lines: list[tuple[str, ...]] = [("cold: until the first mini-batch", "nothing on disk", "kernels on disk", "ratio")]
+    lines: list[tuple[str, ...]] = [
+        ("cold: until the first mini-batch, median", "nothing on disk", "kernels on disk", "ratio")
+    ]
     rounds = max(scale.repeats // REPEATS_PER_ROUND, 1)
     for name, pipeline in list(SAMPLED.items())[: scale.compiled_pipelines]:
         cold, warm = (Times(own) for own in zip(*(start_twice(pipeline) for _ in range(rounds)), strict=True))

@@ -12,7 +12,6 @@ from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_ind
 from graphfeed.ops.sampling.hop_arrays import Shape
 from graphfeed.ops.sampling.hop_recipe import NOTHING, KernelGraph, RankedArrays
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
-from graphfeed.ops.sampling.time_order import ensure_links
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
 
@@ -87,8 +86,6 @@ def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
     for part in timed if timed[0] is not timed[1] else timed[:1]:
         own = part._replace(indptr=graph.indptr, indices=graph.indices, types=None)
         own.check_placed("sampling.sample_hops", graph.indptr)
-        if own.links is not None:
-            ensure_links(own.indptr, own.links)
         ensure_temporal(own)
 
 

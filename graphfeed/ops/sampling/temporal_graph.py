@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.ops.backend import package_for
 from graphfeed.ops.checks import check_vector
-from graphfeed.ops.sampling.time_order import ensure_order, linked_order
+from graphfeed.ops.sampling.time_order import ensure_links, ensure_order, linked_order
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
 from graphfeed.ops.verified import has_passed
@@ -59,6 +59,8 @@ def ensure_temporal(graph: TemporalGraph) -> None:
                 raise ValueError(
                     f"graph.{name} must have {graph.indices.numel()} values, one per edge, but has {values.numel()}"
                 )
+    if graph.links is not None:
+        ensure_links(graph.indptr, graph.links)
     if graph.order is not None and not is_part_of(graph.order, graph):
         ensure_order(graph.indptr, graph.order)
     if graph.cumulative is not None:

@@ -45,7 +45,7 @@ def test_large_columns_are_read_by_whole_warps(cuda: Cuda, fanouts: list[int], w
     indptr, types = torch.tensor([0, 70, 5000]), torch.arange(5000).sub(70).clamp(min=0).div(2000).to(torch.uint8)
     times, order = ops.order_by_time(indptr, torch.randint(0, 2000, (5000,)), types if len(fanouts) > 1 else None)
     earliest, weights = times - torch.randint(0, 900, (5000,)), torch.randint(0, 3, (5000,)).float()
-    columns = ops.TemporalGraph(indptr, times % 2, times, order, earliest, types=types, num_types=3)
+    columns = ops.TemporalGraph(indptr, times % 2, times, order, earliest=earliest, types=types, num_types=3)
     if weighted:
         columns = columns._replace(cumulative=ops.cumulate_weights(indptr, weights))
     seeds, at = torch.tensor([1, 0, 1]), torch.tensor([900, 1500, 1500])
