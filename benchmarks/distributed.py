@@ -17,9 +17,6 @@ from benchmarks.timing import Times
 WORLD_SIZE = 2
 ALONE, LIMIT, SHARED, EXCHANGED = "one process", "whole graph in each", "in parts, shared memory", "in parts, exchanged"
 FETCHING = ", sample + fetch"
-SHORT, CACHED = "short columns, exchanged", "short columns, with a cache"
-NETWORK = 1e9 / 8
-"""The bytes per second of a network of 1 Gbit/s, which the time of what is sent is calculated for."""
 BY_ITSELF, JOINT = "each rank by itself", "joint mini-batches"
 SHARE_OF_ONE = 0.8
 """What a core is to do in two processes of what one process alone does on its core."""
@@ -91,12 +88,6 @@ def traffic(found: dict[str, Any]) -> list[Row]:
         if name == EXCHANGED:
             ratio = sent["bytes"] / sent["least"]
             rows.append(Row(f"{name}, to the least", "times", Times([ratio]), goal=Goal(ratio, TIMES_LEAST)))
-    without = found["columns"][SHORT]["bytes"]
-    for name, sent in found["columns"].items():
-        own, ratio = sent["bytes"] / sent["batches"], sent["bytes"] / without
-        rows.append(Row(f"{name}, sent", "kB", Times([own / 1e3]), ratio))
-        rows.append(Row(f"{name}, exchanges", "", Times([sent["exchanges"] / sent["batches"]])))
-        rows.append(Row(f"{name}, at 1 Gbit/s, calculated", "ms", Times([own / NETWORK * 1e3]), ratio))
     return rows
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from benchmarks.distributed import ALONE, BY_ITSELF, CACHED, EXCHANGED, FETCHING, JOINT, LIMIT, SHARED, SHORT
+from benchmarks.distributed import ALONE, BY_ITSELF, EXCHANGED, FETCHING, JOINT, LIMIT, SHARED
 from benchmarks.graphs import Shape, load_edges, load_features
 from benchmarks.sampling import FANOUTS
 from benchmarks.timing import WARM_UP_ROUNDS
@@ -21,12 +21,6 @@ from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, a
 
 THREADS = 3
 """Mini-batches that are in flight where a mini-batch waits for other ranks."""
-SHORT_COLUMNS = 20
-"""The most in-edges of a node where columns are short."""
-CACHE_SHARE = 1 / 4
-"""How much of the other ranks' short columns the cache has room for."""
-WARM_UP_EPOCHS = 12
-"""Epochs at most until the columns in the cache are chosen."""
 TIMEOUT = timedelta(minutes=20)
 Stored = tuple[gf.SamplingGraph, gf.Feature]
 
@@ -59,33 +53,6 @@ class Rank:
             for name, peers in self.peers.items()
         }
         self.stored[LIMIT] = self.stored[ALONE] = whole, gf.TorchBasedFeature(features)
-
-    def count_columns(self) -> dict[str, dict[str, int]]:
-        """Return what all ranks send for an epoch of sampling where columns are short, and with a cache of them."""
-        whole = shorten(self.stored[LIMIT][0])
-        part = cut_graph(whole, self.book, self.rank)
-        away = 16 * (whole.total_num_edges - part.columns.total_num_edges)
-        found = {}
-        for name, size in ((SHORT, 0), (CACHED, int(9 * self.num_nodes + 8 + CACHE_SHARE * away))):
-            graph = PartitionedGraph(part, Peers(share_memory=False), size)
-            self.stored[name] = graph, self.stored[LIMIT][1]
-            for number in range(WARM_UP_EPOCHS):
-                if graph.miss_rate in (0, 1):
-                    self.sample_all(name, number)
-            traffic = graph.peers.traffic
-            distributed.barrier()
-            before = traffic.exchanges, traffic.bytes_sent
-            distributed.barrier()
-            self.sample_all(name, WARM_UP_EPOCHS)
-            distributed.barrier()
-            sent = {"exchanges": traffic.exchanges - before[0], "bytes": traffic.bytes_sent - before[1]}
-            found[name] = add_up({"batches": self.batches, **sent})
-        return found
-
-    def sample_all(self, name: str, seed: int) -> None:
-        """Sample an epoch."""
-        for _ in gf.DataLoader(self.make_pipe(name, seed, fetching=False), 0, seed=seed):
-            pass
 
     def make_pipe(self, name: str, seed: int, *, fetching: bool) -> gf.Datapipe:
         """Return the pipeline of a case, with seeds of this rank."""
@@ -163,18 +130,6 @@ class Rank:
         return {"batches": self.batches, **found}
 
 
-def shorten(graph: Any) -> gf.FusedCSCSamplingGraph:
-    """Return a graph with no more than `SHORT_COLUMNS` in-edges of each node, spread over the column."""
-    indptr, indices = graph.csc_indptr.numpy(), graph.indices.numpy()
-    degrees = np.diff(indptr)
-    kept = np.minimum(degrees, SHORT_COLUMNS)
-    starts = np.concatenate([[0], np.cumsum(kept)])
-    places = np.arange(starts[-1]) - np.repeat(starts[:-1], kept)
-    steps = np.repeat(degrees / np.maximum(kept, 1), kept)
-    chosen = np.repeat(indptr[:-1], kept) + (places * steps).astype(np.int64)
-    return gf.fused_csc_sampling_graph(torch.from_numpy(starts), torch.from_numpy(indices[chosen]))
-
-
 def add_up(counts: dict[str, int]) -> dict[str, int]:
     """Return the sums over all ranks."""
     total = torch.tensor(list(counts.values()))
@@ -195,7 +150,6 @@ def main(given: str) -> None:
     cases = own.measure()
     traffic = {name: add_up(own.count(name)) for name in (SHARED, EXCHANGED)}
     result = {"cases": cases, "traffic": traffic, "hops": len(FANOUTS), "rows": add_up(own.count_rows())}
-    result["columns"] = own.count_columns()
     if rank == 0:
         (Path(folder) / "found").write_text(json.dumps(result))
     distributed.barrier()

@@ -187,8 +187,8 @@ _NAMES = {
     "graphfeed.distributed": """CooperativeConv CooperativeConvFunction DistContext DistLinkNeighborLoader DistLoader
         DistNeighborLoader DistNeighborSampler DistRole GraphPart HaloIds HaloPlan HaloRows LocalFeatureStore
         LocalGraphStore MeetingPoint PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows draw_report
-        open_part plan_halo read_graphlearn read_graphlearn_caches report_partition write_partition""",
+        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows open_part
+        plan_halo read_graphlearn read_graphlearn_caches report_partition write_partition""",
     "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
         TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
     "graphfeed.interop.dgl": "from_dglgraph",
@@ -206,7 +206,6 @@ _NAMES = {
         unique_and_compact_csc_formats wrap_with_cached_feature""",
 }
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
-_RENAMED = {"Process": "Placement", "TemporalRule": "TemporalQuery"}
 
 fluent.FOUND_IN["to_pyg_data"] = "graphfeed.pyg.to_pyg_data"
 fluent.FOUND_IN.update(
@@ -248,7 +247,6 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import assign_nodes as assign_nodes
     from graphfeed.distributed import cut_graph as cut_graph
     from graphfeed.distributed import cut_rows as cut_rows
-    from graphfeed.distributed import draw_report as draw_report
     from graphfeed.distributed import open_part as open_part
     from graphfeed.distributed import read_graphlearn as read_graphlearn
     from graphfeed.distributed import report_partition as report_partition
@@ -286,8 +284,6 @@ else:
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
         if name in ("channels", "cuda_check", "distributed", "ingest", "interop", "pyg"):
             return importlib.import_module(f"graphfeed.{name}")
-        if name in _RENAMED:
-            raise AttributeError(f"module 'graphfeed' has no attribute {name!r}; it is now {_RENAMED[name]!r}")
         if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")
         near = difflib.get_close_matches(name, [*__all__, *_FOUND_IN])

@@ -127,8 +127,6 @@ def test_type_checkers_know_the_names_that_are_found_on_first_use() -> None:
     assert_type(graphfeed.ORIGINAL_EDGE_ID, str)
     with pytest.raises(AttributeError, match=r"no attribute 'ItemSamplers'; did you mean ItemSampler"):
         graphfeed.ItemSamplers  # type: ignore[attr-defined] # noqa: B018
-    with pytest.raises(AttributeError, match=r"no attribute 'Process'; it is now 'Placement'"):
-        graphfeed.Process  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(AttributeError, match=r"module 'graphfeed' has no attribute 'xyz'$"):
         graphfeed.xyz  # type: ignore[attr-defined] # noqa: B018
     with pytest.raises(AttributeError, match=r"no attribute '_ItemSampler'$"):

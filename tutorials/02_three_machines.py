@@ -158,7 +158,7 @@ print(f"{len(found)} of {len(expected)} mini-batches are equal")
 # `ClusterPlan` calculates that in advance; `graphfeed plan-cluster` prints the same.
 
 # %%
-plan = ClusterPlan(num_nodes, num_nodes * degree, 3, [5, 5], batch_size=512, feature_width=width)
+plan = ClusterPlan(num_nodes, num_nodes * degree, 3, [5, 5], batch_size=512, row_bytes=4 * width)
 print(plan)
 
 # %% [markdown]
@@ -170,11 +170,9 @@ counted = sum(machine["sent"] for machine in machines) / len(found)
 input_nodes = np.mean([minibatch.input_nodes.numel() for minibatch in minibatches.values()])
 print(f"input nodes of a mini-batch: {plan.input_nodes:,.0f} planned, {input_nodes:,.0f} counted")
 
-parts = {f"hop {number}": sum(plan.hop_traffic(hop)) for number, hop in enumerate(plan.hops, 1)}
-parts["features"] = sum(plan.feature_traffic(plan.input_nodes))
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 bottom = 0.0
-for (label, size), colour in zip(parts.items(), ("#08519c", "#6baed6", "#fdae6b"), strict=True):
+for (label, size), colour in zip(plan.traffic.items(), ("#08519c", "#6baed6", "#fdae6b"), strict=True):
     left.bar(0, size / 1e3, bottom=bottom, color=colour, label=label, width=0.6)
     bottom += size / 1e3
 left.bar(1, counted / 1e3, color="#636363", width=0.6)
@@ -186,19 +184,13 @@ left.legend(frameon=False)
 # numbers per node.
 
 # %%
-papers = {"num_nodes": 111_059_956, "num_edges": 1_615_685_872, "feature_width": 128, "id_dtype": torch.int32}
+papers = {"num_nodes": 111_059_956, "num_edges": 1_615_685_872, "row_bytes": 4 * 128, "id_bytes": 4}
 counts = [2, 4, 8, 16]
 plans = [ClusterPlan(**papers, machines=count, fanouts=[10, 10]) for count in counts]
 places = np.arange(len(counts))
-right.bar(places, [each.graph_bytes / 1e9 for each in plans], color="#08519c", label="graph", width=0.6)
-right.bar(
-    places,
-    [each.feature_bytes / 1e9 for each in plans],
-    bottom=[each.graph_bytes / 1e9 for each in plans],
-    color="#fdae6b",
-    label="features",
-    width=0.6,
-)
+parts, shares = ([each.memory[name] / 1e9 for each in plans] for name in ("graph", "features"))
+right.bar(places, parts, color="#08519c", label="graph", width=0.6)
+right.bar(places, shares, bottom=parts, color="#fdae6b", label="features", width=0.6)
 right.set(xticks=places, xticklabels=counts, xlabel="machines", ylabel="GB per machine", title="papers100M")
 right.legend(frameon=False)
 for axes in (left, right):

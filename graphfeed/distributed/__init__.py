@@ -21,7 +21,6 @@ from graphfeed.distributed.meeting_point import MeetingPoint
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
 from graphfeed.distributed.partition_halo import HaloPlan, plan_halo
-from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_reader import StoredPart, open_part
 from graphfeed.distributed.partition_report import PartitionReport, report_partition
 from graphfeed.distributed.partition_writer import write_partition
@@ -69,7 +68,6 @@ __all__ = [
     "assign_nodes",
     "cut_graph",
     "cut_rows",
-    "draw_report",
     "ldg_memory",
     "open_part",
     "plan_halo",

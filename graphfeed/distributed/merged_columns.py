@@ -6,7 +6,7 @@ The first of the ranks there puts them together when one of them asks for it. Th
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import torch
@@ -107,7 +107,7 @@ class MergedColumns:
         """Return how often the edges of this rank's part were edited, where edits between two calls count once."""
         with self._counting:
             sources = sources_of(self.part.columns)
-            if not are_unchanged(self._sources, sources, self._sources.keys() | sources):
+            if not are_unchanged(self._sources, sources):
                 self._sources, self._edits = sources, self._edits + 1
             return self._edits
 
@@ -179,9 +179,8 @@ class MergedColumns:
         counts = take_rows(indptr, ids + 1).long() - starts
         asked = counts if options["edges"] else counts[:0]
         positions = ops.indptr_edge_ids(starts_of(asked), offset=starts[: asked.numel()])
-        arrays, names = edge_arrays(self.part.columns), options["names"]
-        wanted = arrays if names is None else {name: arrays[name] for name in names}
-        return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in wanted.items()}}
+        arrays = edge_arrays(self.part.columns)
+        return {COUNTS: counts, **{name: take_rows(rows, positions) for name, rows in arrays.items()}}
 
     def _merge(self, ranks: list[int], edits: int) -> bool:
         """Put the columns of some ranks together in a new block; return False if memory lacks."""
@@ -189,7 +188,7 @@ class MergedColumns:
         counts = torch.zeros(own.total_num_nodes, dtype=torch.int64)
         for rank in ranks:
             ids = self.part.book.ids_of(rank)
-            answer = dict(self.columns_of(rank, ids, edges=False, edits=edits))
+            answer = dict(self._columns_of(rank, ids, edges=False, edits=edits))
             counts[ids] = answer.pop(COUNTS)
             if kinds_of(answer) != kinds_of(arrays):
                 raise ValueError(
@@ -222,7 +221,7 @@ class MergedColumns:
         has_ids = len(ranks) < self.peers.world_size or ids_out[1].dtype != indptr.dtype
         for rank in ranks:
             for ids in split_ids(self.part.book.ids_of(rank), indptr.diff()):
-                columns = self.columns_of(rank, ids, edges=True)
+                columns = self._columns_of(rank, ids, edges=True)
                 places = ops.indptr_edge_ids(starts_of(columns[COUNTS]), offset=indptr[ids])
                 if not has_ids and not torch.equal(columns[ids_out[0]], places):
                     has_ids = True
@@ -232,23 +231,20 @@ class MergedColumns:
                     copy_rows(columns[name], rows, out, places, distinct=True)
         return has_ids
 
-    def columns_of(
-        self, rank: int, ids: torch.Tensor, *, edges: bool, names: Sequence[str] | None = None, edits: int | None = None
-    ) -> Tensors:
+    def _columns_of(self, rank: int, ids: torch.Tensor, *, edges: bool, edits: int | None = None) -> Tensors:
         """Return columns of a rank, which may be this one.
 
         Args:
             rank: Who owns them.
             ids: The nodes whose columns they are.
             edges: Whether to return the edges too, and not their number alone.
-            names: The arrays of edges to return; by default, all.
             edits: How often the rank's part must have been edited; by default, any number of times.
 
         Raises:
             RankLostError: A rank was lost.
             RuntimeError: The part was edited more often, or less.
         """
-        options = {"edges": edges, "names": names, "edits": edits}
+        options = {"edges": edges, "edits": edits}
         if rank == self.peers.rank:
             return self._answer(options, {"ids": ids})
         future = self.peers.ask(self._name, options, {rank: {"ids": ids}})[rank]
@@ -312,11 +308,11 @@ def sources_of(columns: GraphArrays) -> Sources:
     return {name: (array, count_writes(array)) for name, array in arrays.items()}
 
 
-def are_unchanged(before: Sources, now: Sources, names: Iterable[str]) -> bool:
-    """Tell whether some arrays are the same ones, and nobody has written to them; others than sources are left out."""
-    none = None, 0
-    pairs = ((before.get(name, none), now.get(name, none)) for name in names)
-    return all(old[0] is new[0] and old[1] == new[1] for old, new in pairs)
+def are_unchanged(before: Sources, now: Sources) -> bool:
+    """Tell whether the arrays are the same ones, and nobody has written to them."""
+    return before.keys() == now.keys() and all(
+        before[name][0] is array and before[name][1] == writes for name, (array, writes) in now.items()
+    )
 
 
 def kinds_of(arrays: Tensors) -> dict[str, str]:

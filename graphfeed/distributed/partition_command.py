@@ -9,7 +9,6 @@ from typing import Any
 
 from graphfeed.distributed.partition_halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition_layout import check_num_parts
-from graphfeed.distributed.partition_picture import draw_report
 from graphfeed.distributed.partition_report import report_partition
 from graphfeed.distributed.partition_writer import check_free, write_partition
 from graphfeed.distributed.partitioner import Partitioner
@@ -67,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
     )
-    parser.add_argument("--picture", type=Path, help="an SVG file to draw the report to")
 
 
 def run(options: Any) -> None:
@@ -83,10 +81,7 @@ def run(options: Any) -> None:
         most = ldg_memory(graph.total_num_nodes, options.parts) / MIB
         print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
     assignment = assign_nodes(graph, options.parts, options.method, options.seed)
-    report = report_partition(graph, assignment, options.parts)
-    print(report, flush=True)
-    if options.picture is not None:
-        options.picture.write_text(draw_report(report), encoding="utf-8")
+    print(report_partition(graph, assignment, options.parts), flush=True)
     halo: HaloFeatures = 0
     if options.halo_features:
         plan = plan_halo(graph, assignment, options.parts, stored.feature, options.halo_features)

@@ -18,7 +18,7 @@ COLUMNS = ("part", "nodes", "in-edges", "cut", "cut %", "halo")
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """The size of each part, its cut and its halo. `str` of it is a table, and `draw_report` draws it."""
+    """The size of each part, its cut and its halo. `str` of it is a table."""
 
     nodes: tuple[int, ...]
     """The nodes of each part."""

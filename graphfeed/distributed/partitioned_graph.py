@@ -10,7 +10,6 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.hot_columns import HotColumns
 from graphfeed.distributed.merged_columns import share_columns
 from graphfeed.distributed.messages import Tensors
 from graphfeed.distributed.part_book import PartBook, check_owned
@@ -37,7 +36,6 @@ from graphfeed.storage.graph.temporal_sampling import (
     stack_queries,
     temporal_sample_hop_by_hop,
 )
-from graphfeed.storage.memory.cache_use import Cache
 
 
 class PartitionedGraph(SamplingGraph):
@@ -53,23 +51,12 @@ class PartitionedGraph(SamplingGraph):
     Arrays and attributes of a part can be replaced, or edited in place. All ranks must edit theirs alike, even where no
     value of their own changes, and none may sample meanwhile: call `torch.distributed.barrier` before and after.
 
-    With `max_cache_size_in_bytes`, this rank keeps whole columns of other machines, and samples those itself. They are
-    chosen once, when four times as many bytes of edges have come from other ranks: those of which the most edges came,
-    for the bytes that they take. That saves bytes on the network, and neither exchanges nor processor time. It pays
-    where the network is the limit and the nodes that are met most have few in-edges: where each node of a power-law
-    graph had 20 at most, a cache of a quarter of the others' edges saved four fifths of what is sent for a hop. Where
-    hubs have as many in-edges as they are met often, as in an undirected graph, it saves no larger share than it holds.
-    Rows of features mostly take far more of the network; give memory to their cache (`cpu_cached_feature`) first.
-
     Args:
         part: This rank's part; rank `i` holds part `i`.
         peers: The ranks; by default, those of the default process group, shared with other graphs and features.
-        max_cache_size_in_bytes: The most memory that columns of other machines take; 0 keeps none. It includes 9 bytes
-            per node of the whole graph to find them, and what sampling by weights or in time computes of them.
 
     Raises:
-        ValueError: The number of parts is not that of the ranks, or the part is another rank's; or the cache has no
-            room for any edge.
+        ValueError: The number of parts is not that of the ranks, or the part is another rank's.
 
     Example:
         >>> from graphfeed import from_coo
@@ -80,12 +67,11 @@ class PartitionedGraph(SamplingGraph):
         [1, 2]
     """
 
-    def __init__(self, part: GraphPart, peers: Peers | None = None, max_cache_size_in_bytes: int = 0) -> None:
+    def __init__(self, part: GraphPart, peers: Peers | None = None) -> None:
         self.part = part
         self.peers = shared_peers() if peers is None else peers
         check_place(part.book, self.peers, part.number)
         self._here = share_columns(part, self.peers)
-        self._hot = HotColumns(self._here, max_cache_size_in_bytes)
         self._name = self.peers.serve("graph", self._answer_others)
 
     @property
@@ -102,20 +88,6 @@ class PartitionedGraph(SamplingGraph):
     def num_edges(self) -> int | dict[str, int]:
         """The number of edges of the whole graph; by edge type if it has types."""
         return self.part.num_edges
-
-    @property
-    def cache_size_in_bytes(self) -> int:
-        """The most memory that columns of other ranks take; 0 if none are kept."""
-        return self._hot.max_size_in_bytes
-
-    @property
-    def miss_rate(self) -> float:
-        """The share of nodes of other ranks whose owners were asked for them; 0 if there is no cache."""
-        return self._hot.misses / max(1, self._hot.hits + self._hot.misses)
-
-    def list_caches(self) -> list[tuple[str, Cache]]:
-        """Return the cache of columns, if there is one."""
-        return [("columns of other ranks", self._hot)] if self.cache_size_in_bytes else []
 
     def node_attribute(self, name: str) -> torch.Tensor:
         """Return an attribute of all nodes, such as times, which every rank has."""
@@ -243,13 +215,12 @@ class PartitionedGraph(SamplingGraph):
 
         def ask(ids: torch.Tensor) -> EdgeArrays:
             check_ids("seeds", ids, columns.total_num_nodes)
-            owners = self._here.find_ranks(ids)
-            found = self._hot.find(ids, request)
-            answers = self._ask_others(owners, options, {"ids": ids, **(timed or {})}, found)
+            owners, questions = self._here.find_ranks(ids), {"ids": ids, **(timed or {})}
+            answer = partial(self._sample, self._here.columns)
+            answers = list(ask_owners(self.peers, self._name, answer, owners, options, questions))
             dtypes = {name: values.dtype for name, values in edge_values(columns, request).items()}
             asked.append(merge_columns(answers, dtypes))
             check_types(asked[0][1].get("types"), self.edge_types)
-            self._hot.note(ids, owners, None if found is None else found[1], asked[0][0], request)
             edges = asked[0][1]
             return EdgeArrays(edges["sources"], edges.get("types"), None, edges["edge_ids"])
 
@@ -264,25 +235,6 @@ class PartitionedGraph(SamplingGraph):
         offsets, edges = asked[0]
         csc = CSCFormatBase(offsets.to(columns.csc_indptr.dtype), edges["sources"])
         return SampledSubgraph(csc, ids, None, edges["edge_ids"]), edges
-
-    def _ask_others(
-        self,
-        owners: torch.Tensor,
-        options: Mapping[str, Any],
-        questions: Tensors,
-        found: tuple[FusedCSCSamplingGraph, torch.Tensor] | None,
-    ) -> list[tuple[torch.Tensor, Tensors]]:
-        """Return the answers of the owners of some nodes, and those from columns that are kept here."""
-        answer = partial(self._sample, self._here.columns)
-        if found is None:
-            return list(ask_owners(self.peers, self._name, answer, owners, options, questions))
-        columns, is_kept = found
-        kept, others = (torch.from_numpy(np.flatnonzero(mask)) for mask in (is_kept.numpy(), ~is_kept.numpy()))
-        asked, own = ({name: take_rows(rows, at) for name, rows in questions.items()} for at in (others, kept))
-        answers = ask_owners(self.peers, self._name, answer, take_rows(owners, others), options, asked)
-        # While the others are on their way.
-        mine = [(kept, self._sample(columns, options, own))] if kept.numel() else []
-        return mine + [(take_rows(others, places), tensors) for places, tensors in answers]
 
     def _answer_others(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Sample in-edges of nodes that this rank owns, without a wait for other ranks."""
@@ -317,7 +269,6 @@ class PartitionedGraph(SamplingGraph):
     def __repr__(self) -> str:
         """Return the whole graph's numbers of nodes and edges, and which part this is."""
         part = f"part {self.part.number} of {self.part.book.num_parts}"
-        part += f", cache of {self.cache_size_in_bytes} bytes" if self.cache_size_in_bytes else ""
         return f"PartitionedGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}, {part})"
 
 

@@ -71,7 +71,8 @@ class Peers:
     One object serves any number of graphs and features. Programs rarely need to make one: those that name none share
     one. All ranks must make their objects in the same order. The constructor does not wait for other ranks; it starts
     a thread, which ends when all ranks have ended their programs or called `close`. Until then it answers the others;
-    only if this rank's program fails, it ends at once, and the other ranks fail too.
+    only if an exception ends this rank's program, it ends at once, and the other ranks fail too. A rank that calls
+    `sys.exit` counts as done whatever the status, unless multiprocessing started it.
 
     Args:
         timeout: After how many seconds without a sign of life another rank counts as lost. One that ended is noticed at

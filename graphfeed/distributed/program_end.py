@@ -1,31 +1,23 @@
-"""Tells how the program of this process has ended, to threads that outlive it."""
+"""Tells how the program of this process has ended, to threads that outlive it.
+
+Python keeps no note of the status that a program gives to `sys.exit`. A rank that ends so counts as one that is done,
+whatever the status: it goes on to answer the others, so that none of them loses a part that it may still read. Its
+status reaches whoever started it once all ranks have ended.
+"""
 
 import multiprocessing
 import multiprocessing.util
 import sys
 import threading
-from functools import wraps
-from typing import NoReturn
 
 FAILED = threading.Event()
-"""Set once the program of this process ends by `sys.exit` with a code, or, where multiprocessing started it, fails."""
-EXIT = sys.exit
+"""Set once the program of a process that multiprocessing started ends by an exception, or by a status that is not 0."""
 
 
 def watch_program() -> None:
-    """Notice how the program ends, where Python keeps no note of that: at `sys.exit`, and under multiprocessing."""
+    """Notice how the program ends under multiprocessing, which catches the exception that ends it."""
     if multiprocessing.parent_process() is not None:
         multiprocessing.util.Finalize(None, note_end, exitpriority=100)
-    else:
-        sys.exit = note_exit
-
-
-@wraps(EXIT)
-def note_exit(status: object = None, /) -> NoReturn:
-    """Be `sys.exit`, and note whether the main thread calls it with a code that means failure."""
-    if status not in (None, 0) and threading.current_thread() is threading.main_thread():
-        FAILED.set()
-    EXIT(status)  # type: ignore[arg-type]  # any object may be a status
 
 
 def note_end() -> None:
@@ -36,7 +28,7 @@ def note_end() -> None:
 
 
 def program_failed() -> bool:
-    """Tell whether the program of this process has failed. An interactive session does not fail by an error."""
+    """Tell whether an exception has ended the program. An interactive session goes on after one."""
     return FAILED.is_set() or (hasattr(sys, "last_value") and not hasattr(sys, "ps1"))
 
 

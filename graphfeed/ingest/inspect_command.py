@@ -9,20 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from graphfeed.ingest.dataset_report import inspect_dataset
-from graphfeed.ingest.degree_picture import draw_degrees
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("folder", type=Path, help="the folder of an OnDiskDataset, such as `graphfeed ingest` writes")
-    parser.add_argument("--picture", type=Path, help="a PNG file to draw the distribution of degrees to")
 
 
 def run(options: Any) -> None:
-    """Print a report, and draw the degrees if that is asked for."""
+    """Print a report."""
     report = inspect_dataset(options.folder)
     sys.stdout.write(f"{report}\n")
-    if options.picture is not None:
-        draw_degrees(report, options.picture)
     if report.damaged:
         raise ValueError(f"{len(report.damaged)} files of {options.folder} are damaged; make the data set again")

@@ -114,33 +114,3 @@ def compare(folder: Path, name: str, num_parts: int, method: str, *, share_memor
 
     in_threads(num_parts, work, share_memory=share_memory)
     return list(expected)
-
-
-def compare_cached(folder: Path, name: str, room: int) -> dict[str, float]:
-    """Compare the mini-batches of all samplers on two ranks that keep columns of each other.
-
-    Args:
-        folder: Where the real graphs lie.
-        name: Which of them.
-        room: The bytes for columns.
-
-    Returns:
-        For each sampler, the share of the nodes of other ranks whose owners were asked once columns were kept.
-    """
-    graph = whole(folder, name)
-    book, expected = assign(graph, 2, "random"), wanted(folder, name)
-    size = graph.csc_indptr.nbytes + graph.total_num_nodes + room
-
-    def work(rank: int, peers: Peers) -> dict[str, float]:
-        part, rates = cut_graph(graph, book, rank), {}
-        for sampler, batches in expected.items():
-            own = PartitionedGraph(part, peers, size)
-            pipe = pipelines(name, own)[sampler]
-            assert_same(made(pipe), batches)
-            hits, misses = own._hot.hits, own._hot.misses
-            assert_same(made(pipe), batches)
-            rates[sampler] = (own._hot.misses - misses) / (own._hot.hits + own._hot.misses - hits - misses)
-        return rates
-
-    found = in_threads(2, work, share_memory=False)
-    return {sampler: sum(rates[sampler] for rates in found) / 2 for sampler in expected}

@@ -105,23 +105,18 @@ def shuffled(count: int, seed: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
-def count_with_caches(row_cache_bytes: int, column_cache_bytes: int) -> list[dict[str, int]]:
-    """Count twice: without caches, and with these."""
-    return [count_traffic(share_memory=False), count_traffic(False, row_cache_bytes, column_cache_bytes)]
-
-
-def count_traffic(share_memory: bool, row_cache_bytes: int = 0, column_cache_bytes: int = 0) -> dict[str, int]:
+def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
     """Return what a rank holds and sent for some mini-batches, and the least that their ids, edges and rows take."""
     rank, num_nodes, peers = find_place()[0], 20_000, Peers(share_memory=share_memory)
     # Each node has ten in-edges, and is the source of ten.
     sources = torch.cat([shuffled(num_nodes, number) for number in range(10)])
     graph = gf.from_coo((sources, torch.arange(200_000) % num_nodes), num_nodes)
+    if start_bytes == 4:
+        graph.csc_indptr = graph.csc_indptr.int()
     part = cut_graph(graph, assign_nodes(graph, find_place()[1], "hash"), rank)
     own = cut_rows(torch.zeros(num_nodes, 32), part.book, rank)
-    rows = PartitionedFeature(own, part.book, peers)
-    cached = gf.cpu_cached_feature(rows, row_cache_bytes) if row_cache_bytes else rows
-    store = gf.BasicFeatureStore({("node", None, "x"): cached})
-    parts = PartitionedGraph(part, peers, column_cache_bytes)
+    store = gf.BasicFeatureStore({("node", None, "x"): PartitionedFeature(own, part.book, peers)})
+    parts = PartitionedGraph(part, peers)
 
     def load(number: int) -> gf.DataLoader:
         seeds = gf.ItemSet(shuffled(num_nodes, 100 * number + rank)[:2048], names="seeds")
@@ -129,15 +124,12 @@ def count_traffic(share_memory: bool, row_cache_bytes: int = 0, column_cache_byt
         return gf.DataLoader(pipe.fetch_feature(store, ["x"]), 0, seed=rank)
 
     next(iter(load(1)))
-    for number in range(2, 9) if column_cache_bytes else ():
-        if parts.miss_rate == 1:  # columns are not chosen yet
-            list(load(number))
     distributed.barrier()
     # Without what is sent before memory is shared.
     exchanges, sent = peers.traffic.exchanges, peers.traffic.bytes_sent
     distributed.barrier()
     batches, least, edges = 0, 0, 0
-    for batch in load(9):
+    for batch in load(2):
         batches += 1
         for hop in batch.sampled_subgraphs:
             edges += hop.sampled_csc.indices.numel()
@@ -149,7 +141,12 @@ def count_traffic(share_memory: bool, row_cache_bytes: int = 0, column_cache_byt
     peers.join()
     exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent
     book: Any = part.book
-    held = sum(tensor.nbytes for tensor in tensors_in([vars(part.columns), book.owners, book.places]))
-    merged = sum(tensor.nbytes for tensor in tensors_in(vars(parts._here.columns))) if share_memory else 0
+    held = bytes_of([vars(part.columns), book.owners, book.places])
+    merged = bytes_of(vars(parts._here.columns)) if share_memory else 0
     counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
     return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}
+
+
+def bytes_of(tree: Any) -> int:
+    """Return the bytes of some tensors, each of which is counted once."""
+    return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors_in(tree)}.values())

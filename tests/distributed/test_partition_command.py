@@ -1,4 +1,3 @@
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -91,11 +90,6 @@ def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "parts" / "META.json").is_file()
     found = [open_part(tmp_path / "parts", part).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID) for part in range(2)]
     assert torch.cat(found).sort().values.tolist() == list(range(700))
-
-
-def test_the_report_may_be_drawn(source: Path, tmp_path: Path) -> None:
-    assert partition(source, tmp_path / "parts", "--parts", 2, "--picture", tmp_path / "report.svg") == 0
-    assert ElementTree.parse(tmp_path / "report.svg").getroot().tag.endswith("svg")
 
 
 def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -112,7 +112,7 @@ def test_a_rank_that_does_not_start_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "timeout", "share_memory"),
-    [("failure", 60, False), ("exit", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
+    [("failure", 60, False), ("SIGKILL", 60, False), ("SIGKILL", 60, True), ("SIGSTOP", 4, True)],
 )
 def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, timeout: float, share_memory: bool) -> None:
     options = {"name": name, "timeout": timeout, "share_memory": share_memory}
@@ -123,9 +123,6 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
         if name == "failure":
             assert "ZeroDivisionError" in end_of(ranks[1])
             assert ranks[1].returncode == 1
-        if name == "exit":
-            end_of(ranks[1])
-            assert ranks[1].returncode == 3
     finally:
         if ranks[1].returncode is None:
             ranks[1].kill()
@@ -134,6 +131,14 @@ def test_a_lost_rank_is_named_within_the_timeout(tmp_path: Path, name: str, time
         text, seconds = json.loads(result_file(tmp_path, rank).read_text())
         assert re.match(rf"rank 1 \(\S+, process {ranks[1].pid}\) is lost: ", text)
         assert seconds < (timeout + 4 if name == "SIGSTOP" else 4) + 6  # the last is for a busy machine
+
+
+@pytest.mark.slow
+def test_a_rank_that_exits_answers_the_others_and_keeps_its_status(tmp_path: Path) -> None:
+    ranks = [start_rank(f"{MODULE}:exit_in_the_middle", rank, 3, tmp_path) for rank in range(3)]
+    assert [end_of(rank) for rank in ranks] == [""] * 3
+    assert [rank.returncode for rank in ranks] == [0, 3, 0]
+    assert [result_file(tmp_path, rank).read_text() for rank in (0, 2)] == ["40"] * 2
 
 
 @pytest.mark.slow
