@@ -14,9 +14,9 @@ from benchmarks.links import one_batch
 from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row, render
 from benchmarks.timing import Case, in_turn
-from graphfeed.pyg.data_features import DataFeatures
-from graphfeed.pyg.fill_data import fetch_and_fill
-from graphfeed.pyg.neighborhoods import Neighborhoods
+from graphfeed.pyg.data.data_features import DataFeatures
+from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
 
 NUM_NEIGHBORS = (15, 10, 5)
 PLAIN = "sampling each node once, and fetching"

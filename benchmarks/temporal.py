@@ -19,8 +19,8 @@ from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row
 from benchmarks.timing import Case, Times, in_turn
 from graphfeed import ops
+from graphfeed.storage.graph.sampling.temporal_sampling import timed_columns
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_sampling import timed_columns
 
 FANOUTS = (5, 10, 15)
 GOAL = 1.5

@@ -18,7 +18,7 @@ from benchmarks.scale import Scale
 from benchmarks.table import Goal, Row
 from benchmarks.timing import Case, in_turn
 from benchmarks.typed import FANOUTS, NODES, make_graph, with_features
-from graphfeed.datapipes.seeds import given_seeds, node_seeds
+from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
 
 SEED_TYPE = "author:writes:paper"
 REVERSE = {SEED_TYPE: "paper:rev_writes:author"}

@@ -18,8 +18,8 @@ from benchmarks.table import Goal, Row
 from benchmarks.timing import Case, Times, in_turn
 from benchmarks.typed import EACH, FANOUTS, OneHopGraph, count_typed_edges, make_graph
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_sampling import temporal_sample_hop_by_hop, temporal_sample_one_hop
 
 SPAN = 1 << 40
 WINDOW = SPAN // 4

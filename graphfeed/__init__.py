@@ -207,7 +207,7 @@ _NAMES = {
 }
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-fluent.FOUND_IN["to_pyg_data"] = "graphfeed.pyg.to_pyg_data"
+fluent.FOUND_IN["to_pyg_data"] = "graphfeed.pyg.stages.to_pyg_data"
 fluent.FOUND_IN.update(
     dict.fromkeys(("mark_end", "mark_feature_fetcher_start", "prefetch", "wait"), "graphfeed.interop.graphbolt")
 )
@@ -258,8 +258,8 @@ if typing.TYPE_CHECKING:
     from graphfeed.ingest import TFDatasetOptions as TFDatasetOptions
     from graphfeed.ingest import TFRecordDataLoader as TFRecordDataLoader
     from graphfeed.ingest import load_torch_tensors_from_tf_record as load_torch_tensors_from_tf_record
-    from graphfeed.ingest.tfrecord_reader import read_tfrecords as read_tfrecords
-    from graphfeed.ingest.tfrecord_writer import write_tfrecords as write_tfrecords
+    from graphfeed.ingest.tfrecord.tfrecord_reader import read_tfrecords as read_tfrecords
+    from graphfeed.ingest.tfrecord.tfrecord_writer import write_tfrecords as write_tfrecords
     from graphfeed.interop.dgl import *
     from graphfeed.interop.graphbolt import *
     from graphfeed.interop.networkx import *

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib import import_module
 
 COMMANDS = {
-    "ingest": "graphfeed.ingest.ingest_command",
-    "inspect": "graphfeed.ingest.inspect_command",
-    "partition": "graphfeed.distributed.partition_command",
-    "plan-cluster": "graphfeed.distributed.plan_cluster",
-    "serve": "graphfeed.distributed.serve_command",
+    "ingest": "graphfeed.ingest.build.ingest_command",
+    "inspect": "graphfeed.ingest.report.inspect_command",
+    "partition": "graphfeed.distributed.partition.command",
+    "plan-cluster": "graphfeed.distributed.partition.plan_cluster",
+    "serve": "graphfeed.distributed.servers.serve_command",
     "warm-up": "graphfeed.loader.warm_up",
 }
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""

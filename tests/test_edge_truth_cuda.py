@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from tests import test_edge_truth as laws
-from tests.datapipes import test_seed_edges_excluder as exclusion
-from tests.datapipes import test_temporal_neighbor_sampler as timed
+from tests.datapipes.negatives import test_seed_edges_excluder as exclusion
+from tests.datapipes.samplers import test_temporal_neighbor_sampler as timed
 from tests.loader.late_streams import late_streams
 from tests.ops.chance import check_counts, check_subsets, check_unrelated
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.ranks import free_port
+from tests.distributed.rank_processes import free_port
 from tests.distributed.served import TOKEN, make_certificate
 from tests.scripts import REPOSITORY, SECONDS
 

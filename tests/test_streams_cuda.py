@@ -9,15 +9,15 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage import GPUFeatureCache
-from graphfeed.storage.graph.gpu_graph_cache import CACHES
+from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests import pipelines
 from tests.digests import assert_same
 from tests.loader.late_streams import late_streams
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, device_of
 from tests.ops.stream_order import ORDER
+from tests.storage.graph.sampling.test_temporal_sampling_cuda import layers, plain, requested
 from tests.storage.graph.test_fused_csc_sampling_graph_cuda import graph
-from tests.storage.graph.test_temporal_sampling_cuda import layers, plain, requested
 
 FAR = torch.arange(60.0).reshape(20, 3)
 

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 import graphfeed as gf
 from graphfeed.ingest import write_tfrecords
-from graphfeed.storage.graph.to_coo import to_coo
+from graphfeed.storage.graph.build.to_coo import to_coo
 
 torch.manual_seed(0)
 wordnet = gf.datasets.wordnet()

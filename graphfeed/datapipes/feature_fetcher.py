@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.fanout_sampler import check_alone
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
+from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import is_gpu

@@ -115,7 +115,7 @@ class MiniBatch:
             ImportError: PyG is not installed.
             ValueError: Edges were removed after their features were fetched.
         """
-        return import_module("graphfeed.pyg.data").make_data(self, by_hop)
+        return import_module("graphfeed.pyg.data.minibatch_data").make_data(self, by_hop)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor to a device, also those of attributes that are not fields; return this object.

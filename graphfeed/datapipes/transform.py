@@ -9,11 +9,11 @@ from typing import Any
 from torch.utils.data import IterDataPipe
 
 from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.iterable_source import IterableSource
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import call_seeded
+from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
 from graphfeed.storage import HeteroItemSet, ItemSet
 

@@ -5,34 +5,34 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 `graphfeed.storage`.
 """
 
-from graphfeed.distributed.cooperative_conv import CooperativeConv, CooperativeConvFunction
-from graphfeed.distributed.dist_context import DistContext, DistRole
-from graphfeed.distributed.dist_link_neighbor_loader import DistLinkNeighborLoader
-from graphfeed.distributed.dist_loader import DistLoader
-from graphfeed.distributed.dist_neighbor_loader import DistNeighborLoader
-from graphfeed.distributed.dist_neighbor_sampler import DistNeighborSampler
+from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, CooperativeConvFunction
+from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher
+from graphfeed.distributed.cooperative.joint_sampler import JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
-from graphfeed.distributed.halo_rows import HaloIds, HaloRows
-from graphfeed.distributed.joint_fetcher import JointFetcher
-from graphfeed.distributed.joint_sampler import JointSampler
-from graphfeed.distributed.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.local_graph_store import LocalGraphStore
-from graphfeed.distributed.meeting_point import MeetingPoint
+from graphfeed.distributed.one_machine.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition_graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
-from graphfeed.distributed.partition_halo import HaloPlan, plan_halo
-from graphfeed.distributed.partition_reader import StoredPart, open_part
-from graphfeed.distributed.partition_report import PartitionReport, report_partition
-from graphfeed.distributed.partition_writer import write_partition
+from graphfeed.distributed.partition.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
+from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
+from graphfeed.distributed.partition.plan_cluster import ClusterPlan
+from graphfeed.distributed.partition.reader import StoredPart, open_part
+from graphfeed.distributed.partition.report import PartitionReport, report_partition
+from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
-from graphfeed.distributed.partitioner import Partitioner
-from graphfeed.distributed.peers import Peers, RankLostError
-from graphfeed.distributed.plan_cluster import ClusterPlan
-from graphfeed.distributed.remote_receiving_channel import RemoteReceivingChannel
-from graphfeed.distributed.sampling_server import SamplingServer
-from graphfeed.storage.graph.assign import METHODS, assign_nodes
-from graphfeed.storage.graph.assign_ldg import ldg_memory
+from graphfeed.distributed.pyg.dist_context import DistContext, DistRole
+from graphfeed.distributed.pyg.dist_link_neighbor_loader import DistLinkNeighborLoader
+from graphfeed.distributed.pyg.dist_loader import DistLoader
+from graphfeed.distributed.pyg.dist_neighbor_loader import DistNeighborLoader
+from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
+from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.distributed.pyg.partitioner import Partitioner
+from graphfeed.distributed.ranks.meeting_point import MeetingPoint
+from graphfeed.distributed.ranks.peers import Peers, RankLostError
+from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel
+from graphfeed.distributed.servers.sampling_server import SamplingServer
+from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
+from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
 
 __all__ = [
     "METHODS",

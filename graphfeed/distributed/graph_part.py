@@ -11,8 +11,8 @@ from graphfeed.ops import buffers
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 Assignment: TypeAlias = PartBook | ByType
 """A book, or the part of each node; by node type if the graph has types."""

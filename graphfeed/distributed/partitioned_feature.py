@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.exchange import ask_owners, merge_rows, place_rows
-from graphfeed.distributed.halo_rows import HaloRows, check_source
-from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.one_machine.halo_rows import HaloRows, check_source
+from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.partitioned_graph import check_place
-from graphfeed.distributed.peers import Peers, shared_peers
-from graphfeed.distributed.shared_rows import SharedRows
+from graphfeed.distributed.ranks.exchange import ask_owners, merge_rows, place_rows
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import buffers
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector

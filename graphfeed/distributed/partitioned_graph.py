@@ -8,18 +8,19 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.merged_columns import share_columns
-from graphfeed.distributed.messages import Tensors
+from graphfeed.distributed.one_machine.merged_columns import share_columns
 from graphfeed.distributed.part_book import PartBook, check_owned
-from graphfeed.distributed.peers import Peers, shared_peers
+from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.checks import bounds, check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.one_hop import (
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase
+from graphfeed.storage.graph.sampling.one_hop import (
     ORIGINAL_EDGE_ID,
     Draws,
     EdgeArrays,
@@ -27,15 +28,14 @@ from graphfeed.storage.graph.one_hop import (
     pick_neighbors,
     sample_one_hop,
 )
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase
-from graphfeed.storage.graph.sampling_graph import parse_seeds
-from graphfeed.storage.graph.temporal_sampling import (
+from graphfeed.storage.graph.sampling.temporal_sampling import (
     edge_times_of,
     group_times,
     pick_in_time,
     stack_queries,
     temporal_sample_hop_by_hop,
 )
+from graphfeed.storage.graph.sampling_graph import parse_seeds
 
 
 class PartitionedGraph(SamplingGraph):

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from graphfeed.ops.optional import import_optional
-from graphfeed.storage.graph.from_coo import from_coo
+from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 __all__ = ["from_dglgraph"]
 

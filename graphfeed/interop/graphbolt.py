@@ -17,9 +17,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.minibatcher import LEGACY_NAMES, ItemNameWarning
 from graphfeed.datapipes.pipeline.fluent import register
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
+from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarning
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.ops.checks import check_count

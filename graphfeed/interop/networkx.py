@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from graphfeed.ops.optional import import_optional
-from graphfeed.storage.graph.from_coo import from_coo
+from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.storage.graph.build.to_coo import to_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.to_coo import to_coo
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 __all__ = ["from_networkx", "to_networkx"]
 

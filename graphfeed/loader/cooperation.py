@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.pipeline.traverse import find, traverse
+from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.run import RunContext
 
@@ -44,8 +44,8 @@ def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
 def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
     """Return a pipeline whose stages with `cooperative=True` work together with those of other ranks."""
     # The room above this one, which alone reaches other ranks.
-    sampler: Any = import_module("graphfeed.distributed.joint_sampler")
-    fetcher: Any = import_module("graphfeed.distributed.joint_fetcher")
+    sampler: Any = import_module("graphfeed.distributed.cooperative.joint_sampler")
+    fetcher: Any = import_module("graphfeed.distributed.cooperative.joint_fetcher")
 
     def join(stage: Datapipe) -> Datapipe:
         if not isinstance(stage, Cooperates) or not stage.cooperative:

@@ -310,7 +310,7 @@ class DataLoader:
     def _start_workers(self) -> Executor:
         if self._remote[0]:
             # The room above this one, which alone needs pyarrow.
-            remote = import_module("graphfeed.distributed.remote_executor")
+            remote = import_module("graphfeed.distributed.servers.remote_executor")
             executor: Executor = remote.RemoteExecutor(*self._remote, self.num_workers, self.timeout)
             return executor
         if self.worker == "process":

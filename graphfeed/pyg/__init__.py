@@ -7,49 +7,49 @@ by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg
 import importlib
 import typing
 
-from graphfeed.pyg.cached_loader import CachedLoader
-from graphfeed.pyg.cluster_data import ClusterData
-from graphfeed.pyg.cluster_loader import ClusterLoader
-from graphfeed.pyg.draw_edge_ends import DrawEdgeEnds
-from graphfeed.pyg.draw_walks import DrawWalks
-from graphfeed.pyg.exclude_seed_links import ExcludeSeedLinks
-from graphfeed.pyg.fill_data import FillData
-from graphfeed.pyg.graph_saint import (
+from graphfeed.pyg.data.layer_data import PyGLayerData, PyGLayerHeteroData
+from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
+from graphfeed.pyg.loaders.cached_loader import CachedLoader
+from graphfeed.pyg.loaders.cluster_data import ClusterData
+from graphfeed.pyg.loaders.cluster_loader import ClusterLoader
+from graphfeed.pyg.loaders.graph_saint import (
     GraphSAINTEdgeSampler,
     GraphSAINTNodeSampler,
     GraphSAINTRandomWalkSampler,
     GraphSAINTSampler,
 )
-from graphfeed.pyg.hgt_loader import HGTLoader
-from graphfeed.pyg.imbalanced_sampler import ImbalancedSampler
-from graphfeed.pyg.induce_trees import InduceTrees
-from graphfeed.pyg.init_worker import InitWorker
-from graphfeed.pyg.items_at import ItemsAt
-from graphfeed.pyg.layer_data import PyGLayerData, PyGLayerHeteroData
-from graphfeed.pyg.link_loader import LinkLoader
-from graphfeed.pyg.link_neighbor_loader import LinkNeighborLoader
-from graphfeed.pyg.link_seeds import LinkSeeds
-from graphfeed.pyg.negative_sampling import NegativeSampling
-from graphfeed.pyg.neighbor_loader import NeighborLoader
-from graphfeed.pyg.node_loader import NodeLoader
-from graphfeed.pyg.ordered_item_sampler import OrderedItemSampler
-from graphfeed.pyg.random_node_loader import RandomNodeLoader
-from graphfeed.pyg.sample_with import SampleWith
-from graphfeed.pyg.shadow_k_hop_sampler import ShaDowKHopSampler
-from graphfeed.pyg.take_parts import TakeParts
-from graphfeed.pyg.temporal_data_loader import TemporalDataLoader
-from graphfeed.pyg.to_pyg_data import ToPyGData
-from graphfeed.pyg.to_rooted_batch import ToRootedBatch
-from graphfeed.pyg.to_sampler_output import ToSamplerOutput
-from graphfeed.pyg.to_temporal_data import ToTemporalData
-from graphfeed.pyg.transform_output import TransformOutput
-from graphfeed.pyg.whole_data import from_pyg, to_pyg
-from graphfeed.pyg.zip_batches import ZipBatches
-from graphfeed.pyg.zip_loader import ZipLoader
+from graphfeed.pyg.loaders.hgt_loader import HGTLoader
+from graphfeed.pyg.loaders.imbalanced_sampler import ImbalancedSampler
+from graphfeed.pyg.loaders.link_loader import LinkLoader
+from graphfeed.pyg.loaders.link_neighbor_loader import LinkNeighborLoader
+from graphfeed.pyg.loaders.neighbor_loader import NeighborLoader
+from graphfeed.pyg.loaders.node_loader import NodeLoader
+from graphfeed.pyg.loaders.random_node_loader import RandomNodeLoader
+from graphfeed.pyg.loaders.shadow_k_hop_sampler import ShaDowKHopSampler
+from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader
+from graphfeed.pyg.loaders.zip_loader import ZipLoader
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
+from graphfeed.pyg.stages.draw_walks import DrawWalks
+from graphfeed.pyg.stages.exclude_seed_links import ExcludeSeedLinks
+from graphfeed.pyg.stages.fill_data import FillData
+from graphfeed.pyg.stages.induce_trees import InduceTrees
+from graphfeed.pyg.stages.init_worker import InitWorker
+from graphfeed.pyg.stages.items_at import ItemsAt
+from graphfeed.pyg.stages.link_seeds import LinkSeeds
+from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
+from graphfeed.pyg.stages.sample_with import SampleWith
+from graphfeed.pyg.stages.take_parts import TakeParts
+from graphfeed.pyg.stages.to_pyg_data import ToPyGData
+from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
+from graphfeed.pyg.stages.to_temporal_data import ToTemporalData
+from graphfeed.pyg.stages.transform_output import TransformOutput
+from graphfeed.pyg.stages.zip_batches import ZipBatches
 
 if typing.TYPE_CHECKING:
-    from graphfeed.pyg.hgt_sampler import HGTSampler as HGTSampler
-    from graphfeed.pyg.neighbor_sampler import NeighborSampler as NeighborSampler
+    from graphfeed.pyg.samplers.hgt_sampler import HGTSampler as HGTSampler
+    from graphfeed.pyg.samplers.neighbor_sampler import NeighborSampler as NeighborSampler
 
     HeteroSamplerOutput: typing.Any
     NumNeighbors: typing.Any
@@ -57,16 +57,17 @@ if typing.TYPE_CHECKING:
 else:
     # These derive from PyG's classes, or are PyG's own.
     _FOUND_IN = {
-        "HGTSampler": "graphfeed.pyg.hgt_sampler",
+        "HGTSampler": "graphfeed.pyg.samplers.hgt_sampler",
         "HeteroSamplerOutput": "torch_geometric.sampler",
-        "NeighborSampler": "graphfeed.pyg.neighbor_sampler",
+        "NeighborSampler": "graphfeed.pyg.samplers.neighbor_sampler",
         "NumNeighbors": "torch_geometric.sampler",
         "SamplerOutput": "torch_geometric.sampler",
     }
 
     def __getattr__(name: str) -> typing.Any:
         if name in _FOUND_IN:
-            importlib.import_module("graphfeed.pyg.to_sampler_output").import_pyg("torch_geometric.sampler", name)
+            module = importlib.import_module("graphfeed.pyg.stages.to_sampler_output")
+            module.import_pyg("torch_geometric.sampler", name)
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

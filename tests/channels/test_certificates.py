@@ -6,7 +6,7 @@ import pytest
 
 from graphfeed.channels.certificates import make_client_context, make_server_context
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.remote_executor import RemoteExecutor
+from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from tests import pipelines
 from tests.distributed.served import TOKEN
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.distributed.ranks import run_ranks
+from tests.distributed.rank_processes import run_ranks
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from graphfeed.distributed import (
     LocalGraphStore,
     RankLostError,
 )
-from graphfeed.distributed.peers import find_place
+from graphfeed.distributed.ranks.peers import find_place
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
 from tests.digests import assert_same
 from tests.distributed.pyg_data import classes, hetero_data, plain_data

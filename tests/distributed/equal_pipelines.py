@@ -11,8 +11,8 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import PartBook, PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
-from graphfeed.distributed import peers as peers_module
-from graphfeed.distributed.peers import find_place
+from graphfeed.distributed.ranks import peers as peers_module
+from graphfeed.distributed.ranks.peers import find_place
 from tests import golden_pipelines
 from tests.digests import assert_same
 from tests.golden_pipelines import numbers

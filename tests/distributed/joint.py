@@ -20,12 +20,12 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
-from graphfeed.distributed.joint_fetcher import exchange_of
-from graphfeed.distributed.peers import find_place, shared_peers
-from graphfeed.distributed.row_exchange import ONLY
+from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
+from graphfeed.distributed.cooperative.row_exchange import ONLY
+from graphfeed.distributed.ranks.peers import find_place, shared_peers
 from graphfeed.loader.cooperation import join_ranks
 from tests.distributed.graphs import plain, typed
-from tests.distributed.ranks import free_port
+from tests.distributed.rank_processes import free_port
 from tests.golden_pipelines import numbers
 
 BATCH_SIZE = 6

@@ -13,7 +13,7 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLostError, cut_graph
-from graphfeed.distributed.peers import find_place
+from graphfeed.distributed.ranks.peers import find_place
 from tests.digests import assert_same
 from tests.distributed.equal_pipelines import in_parts
 from tests.golden_pipelines import NUM_NODES, untyped

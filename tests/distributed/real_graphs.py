@@ -9,7 +9,7 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, assign_nodes, cut_graph, cut_rows
-from graphfeed.distributed.peers import SHARED, find_place
+from graphfeed.distributed.ranks.peers import SHARED, find_place
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.golden_pipelines import numbers

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import graphfeed as gf
-from tests.distributed.ranks import Program, start_program
+from tests.distributed.rank_processes import Program, start_program
 from tests.scripts import REPOSITORY
 
 TOKEN = "a secret of the tests"

@@ -13,7 +13,7 @@ from tests.distributed import matrix
 from tests.distributed.equal_pipelines import ALL
 from tests.distributed.graphs import typed
 from tests.distributed.joint import in_threads
-from tests.distributed.ranks import run_ranks
+from tests.distributed.rank_processes import run_ranks
 
 
 def check_equal(folder: Path, world_size: int, names: list[str], **options: Any) -> None:

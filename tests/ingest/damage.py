@@ -25,11 +25,12 @@ import pyarrow.parquet as pq
 import yaml
 
 import graphfeed as gf
-from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec, tables
-from graphfeed.ingest.tables import TableSource
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset, inspect_dataset, read_spec
+from graphfeed.ingest.tables import table as tables
+from graphfeed.ingest.tables.table import TableSource
 from graphfeed.storage.datasets import bounded_yaml, metadata
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
-from tests.ingest.tables import write
+from tests.ingest.example_tables import write
 
 EDGES = {"source": [n * 7 % 40 for n in range(60)], "destination": [n * 3 % 40 for n in range(60)], "x": [0.5] * 60}
 NODES = {"name": [f"node {n}" for n in range(40)], "y": [n % 3 for n in range(40)]}

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.iterable_source import IterableSource
+from graphfeed.datapipes.sources.iterable_source import IterableSource
 
 
 class Task:

@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.interop.networkx import from_networkx, to_networkx
-from graphfeed.storage.graph.to_coo import to_coo
+from graphfeed.storage.graph.build.to_coo import to_coo
 
 
 def edges_of(graph: gf.FusedCSCSamplingGraph) -> list[tuple[int, int]]:

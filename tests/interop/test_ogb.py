@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.interop.ogb import read_ogb
-from graphfeed.storage.graph.to_coo import to_coo
+from graphfeed.storage.graph.build.to_coo import to_coo
 
 pytest.importorskip("pyarrow")
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.sampling.hop_recipe import Method
+from graphfeed.ops.sampling.hops.hop_recipe import Method
 
 
 def sample_all(

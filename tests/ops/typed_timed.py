@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests import reference
-from tests.ops.sampling.test_sample_hops_typed import Typed, as_lists, hops_of, typed_graphs
+from tests.ops.sampling.hops.test_sample_hops_typed import Typed, as_lists, hops_of, typed_graphs
 from tests.ops.timed import EXTREMES, TimedGraph
 
 MANY_ROWS = 60

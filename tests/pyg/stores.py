@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg.to_sampler_output import import_pyg
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 

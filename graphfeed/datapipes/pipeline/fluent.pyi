@@ -8,27 +8,27 @@ from typing import Any, Literal
 
 import torch
 
-from graphfeed.datapipes.budget_sampler import BudgetSampler
 from graphfeed.datapipes.bufferer import Bufferer
-from graphfeed.datapipes.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.copy_to import CopyTo
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.fanout_sampler import Fanout, Fanouts
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher, Names
-from graphfeed.datapipes.in_subgraph_sampler import InSubgraphSampler
-from graphfeed.datapipes.layer_neighbor_sampler import LayerNeighborSampler
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
-from graphfeed.datapipes.negative_sampler import NegativeSampler
-from graphfeed.datapipes.neighbor_sampler import NeighborSampler
-from graphfeed.datapipes.pair_negative_sampler import PairNegativeSampler
-from graphfeed.datapipes.sample_per_layer import SamplePerLayer
-from graphfeed.datapipes.seed_edges_excluder import SeedEdgesExcluder
-from graphfeed.datapipes.subgraph_inducer import SubgraphInducer
-from graphfeed.datapipes.subgraph_sampler import SubgraphSampler
-from graphfeed.datapipes.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
-from graphfeed.datapipes.temporal_neighbor_sampler import TemporalNeighborSampler
-from graphfeed.datapipes.uniform_negative_sampler import UniformNegativeSampler
+from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler
+from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler
+from graphfeed.datapipes.negatives.seed_edges_excluder import SeedEdgesExcluder
+from graphfeed.datapipes.negatives.uniform_negative_sampler import UniformNegativeSampler
+from graphfeed.datapipes.samplers.budget_sampler import BudgetSampler
+from graphfeed.datapipes.samplers.compact_per_layer import CompactPerLayer
+from graphfeed.datapipes.samplers.fanout_sampler import Fanout, Fanouts
+from graphfeed.datapipes.samplers.in_subgraph_sampler import InSubgraphSampler
+from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSampler
+from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
+from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
+from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
+from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.storage import FeatureStore, FusedCSCSamplingGraph, NegativeQuery, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 

@@ -11,7 +11,7 @@ from multiprocessing import util
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.item_sampler import ItemSampler
+from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
 from graphfeed.loader.executors.main_module import PREFIX
 from graphfeed.ops.forks import after_fork_in_child

@@ -8,8 +8,8 @@ import torch
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.hop_graph import HopGraph, check_graph, check_seeds
-from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_runs
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds
+from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_runs
 
 MOST_NEIGHBORS = 50
 """How many edges of one type to one node count; of more, so many are picked at random."""

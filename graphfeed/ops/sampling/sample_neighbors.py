@@ -9,8 +9,8 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, package_for
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
-from graphfeed.ops.sampling.hop_recipe import Drawing
-from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_one_hop
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing
+from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_one_hop
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.backend import kernels, on_gpu
-from graphfeed.ops.sampling.hop_recipe import Drawing
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing
 from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs
 from graphfeed.ops.sampling.sample_neighbors import Picks
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph

@@ -8,9 +8,9 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.sampling.hop_graph import ranked_arrays
-from graphfeed.ops.sampling.hop_recipe import NOTHING, Drawing
-from graphfeed.ops.sampling.one_hop import one_hop_graph, pick_one_hop
+from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
+from graphfeed.ops.sampling.hops.hop_recipe import NOTHING, Drawing
+from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_one_hop
 from graphfeed.ops.sampling.sample_neighbors import NO_TYPES, Picks, check_fanouts
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
 from graphfeed.ops.sampling.time_order import earliest_times

@@ -9,7 +9,7 @@ import torch
 from graphfeed.storage.datasets.metadata import FILE_NAME, stay_inside
 from graphfeed.storage.datasets.torch_files import read_tensors
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 HANDLE = "_c_csc_graph"
 ARRAYS = {"indptr": "csc_indptr", "indices": "indices"}

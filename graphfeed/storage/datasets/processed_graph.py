@@ -24,7 +24,7 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
 )
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 GRAPH_FOLDER = "graph"
 

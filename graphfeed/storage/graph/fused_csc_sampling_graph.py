@@ -7,12 +7,13 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.completed_future import CompletedFuture
-from graphfeed.storage.graph import temporal_hops, temporal_sampling, typed_sampling
-from graphfeed.storage.graph.edge_weights import weights_for
-from graphfeed.storage.graph.gpu_graph_cache import gpu_cache_for
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.kernel_columns import kernel_columns
-from graphfeed.storage.graph.one_hop import (
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling import temporal_hops, temporal_sampling, typed_sampling
+from graphfeed.storage.graph.sampling.edge_weights import weights_for
+from graphfeed.storage.graph.sampling.gpu_graph_cache import gpu_cache_for
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.one_hop import (
     Draws,
     EdgeArrays,
     check_seeds,
@@ -20,11 +21,10 @@ from graphfeed.storage.graph.one_hop import (
     sample_one_hop,
     subgraphs_of,
 )
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling.typed_sampling import hop_graph
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds, sample_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.temporal_query import TemporalQuery
-from graphfeed.storage.graph.typed_sampling import hop_graph
 
 
 class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):

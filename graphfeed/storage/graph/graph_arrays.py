@@ -17,7 +17,7 @@ from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock_alike
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
 from graphfeed.storage.graph.edits import are_made_of, check_edits, note_sources, trust_graph, without_those_of
-from graphfeed.storage.graph.graph_file import Fields, open_shared, publish, save_fields, unpublish
+from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shared import Shareable

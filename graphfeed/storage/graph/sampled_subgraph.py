@@ -194,7 +194,7 @@ class SampledSubgraph:
         Raises:
             TypeError: `x` is a dict and the subgraph has no types, or the other way around.
         """
-        return import_module("graphfeed.pyg.layer_data").make_layer_data(self, x)
+        return import_module("graphfeed.pyg.data.layer_data").make_layer_data(self, x)
 
     def details(self) -> str:
         """Return the fields with their values as text, one per line, in reverse alphabetical order."""

@@ -10,10 +10,10 @@ from graphfeed.ops import draw_key, sample_negatives
 from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.ops.checks import check_ids, check_seed
 from graphfeed.ops.random import MASK
-from graphfeed.storage.graph.compaction import compact_hop
 from graphfeed.storage.graph.former_names import check_former_names
-from graphfeed.storage.graph.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import compact_hop
+from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
 

@@ -14,7 +14,7 @@ from graphfeed.ops.random import bounded, draw
 from tests import reference
 from tests.ops.chance import check_counts
 from tests.ops.graphs import KEYS
-from tests.ops.sampling.test_sample_hops_typed import Typed, random_graph, typed_graphs
+from tests.ops.sampling.hops.test_sample_hops_typed import Typed, random_graph, typed_graphs
 
 Ints = Sequence[int]
 

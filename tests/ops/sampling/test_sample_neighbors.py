@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops.sampling.hop_recipe import MAX_LOOK_BACK
+from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, TYPE_DTYPES, Graph, graphs_and_seeds, strided
 

@@ -14,7 +14,7 @@ from graphfeed.storage.datasets.processed_graph import (
     write_graph,
 )
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from tests import on_disk
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.pyg.layer_data import edge_index
+from graphfeed.pyg.data.layer_data import edge_index
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
 from tests import pipelines
 from tests.digests import assert_same

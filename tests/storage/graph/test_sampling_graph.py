@@ -4,8 +4,8 @@ import torch
 import graphfeed as gf
 from graphfeed.ops.random import bounded, draw
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.compaction import compact_hop
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from tests.digests import assert_same
 from tests.pipelines import random_edges

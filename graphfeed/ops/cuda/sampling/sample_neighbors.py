@@ -5,7 +5,7 @@ import torch
 
 from graphfeed.ops.cuda.launch import WARP_SIZE, launch, upload
 from graphfeed.ops.cuda.sampling.cached_edge_values import _cache_offsets, _copies, _typed, _values
-from graphfeed.ops.sampling.hop_recipe import MAX_LOOK_BACK
+from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK
 
 
 def count_neighbors(indptr, cumulative, types, seeds, fanouts, replace, offsets):

@@ -1,0 +1,101 @@
+"""What all negative samplers share, and the base for samplers of users."""
+
+import copy
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.sources.seeds import given_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.keys import drawing
+
+Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Seeds, labels and indexes."""
+
+LABEL_BYTES, INDEX_BYTES = 4, 8
+
+
+class NegativeSampler(Transform, name="sample_negative"):
+    """Adds negatives to edge seeds: write `_sample_with_etype`, which is called for each seed type.
+
+    The result of the hook replaces `seeds`, `labels` and `indexes` of the mini-batch. A graph that the hook draws from
+    uses the mini-batch's key by itself. A hook that draws by other means gets its key from `draw_key`, in the thread
+    that calls the hook.
+
+    Raises:
+        ValueError: A ratio that is not a whole number of 1 or more; when it runs: a mini-batch without seeds, or one
+            that is sampled already, whose subgraphs would lack the negatives.
+    """
+
+    negative_ratio: int
+    """The number of negatives per edge."""
+
+    needs_key = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.negative_ratio) is not int or self.negative_ratio < 1:
+            raise ValueError(
+                f"Negative_ratio should be positive Integer: negative_ratio is {brief(self.negative_ratio)}; "
+                "give how many negatives each edge gets"
+            )
+
+    def _sample_with_etype(self, seeds: torch.Tensor, etype: str | None = None) -> Sampled:
+        """Return the seeds, labels and indexes of one seed type.
+
+        `with_negatives` makes the usual labels and indexes for positives that are followed by their negatives.
+
+        Args:
+            seeds: The positives.
+            etype: Their type; None if the seeds have no types.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write _sample_with_etype")
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate with the usual seeds, labels and indexes in place of the seeds alone."""
+        if before is None:
+            return None
+        times = 1 + self.negative_ratio
+        seeds = {kind: times * count for kind, count in before.seeds.items()}
+        more = before.id_bytes * (sum(seeds.values()) - sum(before.seeds.values()))
+        more += (LABEL_BYTES + INDEX_BYTES) * times * before.seed_rows
+        return replace(before.plus(more), seeds=seeds, nodes=seeds, seed_rows=times * before.seed_rows)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with negatives."""
+        seeds = given_seeds(minibatch)
+        if minibatch.sampled_subgraphs is not None or minibatch.compacted_seeds is not None:
+            raise ValueError(
+                f"the mini-batch is sampled already, and its subgraphs would lack the negatives; put "
+                f"{type(self).__name__} before the sampler"
+            )
+        result = copy.copy(minibatch)
+        with drawing(minibatch.key, self.number):
+            if isinstance(seeds, torch.Tensor):
+                result.seeds, result.labels, result.indexes = self._sample_with_etype(seeds)
+                return result
+            sampled: dict[str, Any] = {kind: self._sample_with_etype(part, kind) for kind, part in seeds.items()}
+        result.seeds, result.labels, result.indexes = (
+            {kind: parts[place] for kind, parts in sampled.items()} for place in range(3)
+        )
+        return result
+
+
+def with_negatives(seeds: torch.Tensor, num_positives: int) -> Sampled:
+    """Return seeds with their labels and indexes; they hold the positives, then the negatives of each in turn.
+
+    Labels are float32: 1 for each positive, then 0. Indexes are int64: the positive that each seed belongs to.
+
+    Example:
+        >>> with_negatives(torch.tensor([[5, 6], [7, 8], [5, 1], [5, 2], [7, 3], [7, 4]]), 2)[2]
+        tensor([0, 1, 0, 0, 1, 1])
+    """
+    labels = torch.zeros(len(seeds), dtype=torch.float32, device=seeds.device)
+    labels[:num_positives] = 1
+    own = torch.arange(num_positives, device=seeds.device)
+    ratio = len(seeds) // max(num_positives, 1) - 1
+    return seeds, labels, torch.cat([own, own.repeat_interleave(max(ratio, 0))])

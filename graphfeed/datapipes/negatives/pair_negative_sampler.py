@@ -1,0 +1,105 @@
+"""Sample negatives: pairs of random nodes, or random destinations for each source."""
+
+import copy
+import math
+from typing import Literal
+from zlib import crc32
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.sources.seeds import given_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import draw_key
+from graphfeed.ops.keys import drawing
+from graphfeed.storage import SamplingGraph
+from graphfeed.storage.graph.sampling.negatives import NegativeQuery, sample_negative_pairs
+
+
+class PairNegativeSampler(Transform, name="sample_negative_pairs"):
+    """Adds negatives behind edge seeds: never a true edge with `strict`, of nodes that exist at the time of the edge.
+
+    In the mode "binary", both nodes of a negative are drawn: for N edges there are `ceil(N * amount)` negatives. In the
+    mode "triplet", each edge gets `amount` destinations for its own source. The negatives come in blocks: one for each
+    edge, then a second one for each, and so on. `labels` are those of the edges, or ones, and zeros for the negatives.
+    `indexes` say to which edge each belongs. The draws depend on the mini-batch's key, the edge type and the place in
+    the mini-batch.
+
+    Raises:
+        TypeError: `graph` is not a graph; when it runs: `strict` or times, for a graph that is not in memory.
+        ValueError: A wrong mode or amount; when it runs: seeds that are not pairs, weights of another number of nodes,
+            or no negative is left for an edge.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([0, 0, 0], [0, 1, 2]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([[0, 1]]), names="seeds"), batch_size=1)
+        >>> query = NegativeQuery(strict=True)
+        >>> next(iter(pipe.sample_negative_pairs(graph, "triplet", query=query))).seeds
+        tensor([[0, 1],
+                [0, 3]])
+    """
+
+    graph: SamplingGraph
+    mode: Literal["binary", "triplet"]
+    amount: float = 1
+    """How many negatives there are per edge."""
+    query: NegativeQuery | None = None
+    """Which pairs are negatives, and how likely; None: all pairs alike."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_graph(self.graph)
+        check_amount(self.mode, self.amount)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with negatives."""
+        seeds = given_seeds(minibatch)
+        result = copy.copy(minibatch)
+        with drawing(minibatch.key, self.number):
+            if isinstance(seeds, torch.Tensor):
+                labels, times = minibatch.labels, minibatch.timestamp
+                assert not isinstance(labels, dict)
+                assert not isinstance(times, dict)
+                result.seeds, result.labels, result.indexes = self.sample(seeds, labels, times)
+                return result
+            labels, times = minibatch.labels or {}, minibatch.timestamp or {}
+            assert isinstance(labels, dict)
+            assert isinstance(times, dict)
+            parts = {kind: self.sample(own, labels.get(kind), times.get(kind), kind) for kind, own in seeds.items()}
+        result.seeds, result.labels, result.indexes = (
+            {kind: own[place] for kind, own in parts.items()} for place in range(3)
+        )
+        return result
+
+    def sample(
+        self, seeds: torch.Tensor, labels: torch.Tensor | None, times: torch.Tensor | None, kind: str | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return seeds, labels and indexes of one type."""
+        if seeds.dim() != 2 or seeds.shape[1] != 2:
+            raise ValueError(f"seeds must be edges, shape (N, 2), to get negatives, but have {list(seeds.shape)}")
+        count = len(seeds)
+        number = math.ceil(count * self.amount)
+        own = torch.arange(number) % max(count, 1)
+        wanted = number if self.mode == "binary" else seeds[own, 0]
+        key = draw_key(0 if kind is None else 1 + crc32(kind.encode()))
+        limits = None if times is None else times[own]
+        pairs = sample_negative_pairs(self.graph, kind, self.query or NegativeQuery(), wanted, key, limits)
+        labels = torch.ones(count) if labels is None else labels
+        zeros = labels.new_zeros((number, *labels.shape[1:]))
+        indexes = torch.cat([torch.arange(count), own])
+        return torch.cat([seeds, pairs.to(seeds.dtype)]), torch.cat([labels, zeros]), indexes
+
+
+def check_amount(mode: str, amount: float) -> None:
+    """Raise unless a mode is one, and an amount of negatives is right for it."""
+    if mode not in ("binary", "triplet"):
+        raise ValueError(f"mode must be 'binary' or 'triplet', but is {mode!r}")
+    if not 0 < amount < math.inf:
+        raise ValueError(f"amount must be more than 0, but is {amount}")
+    if mode == "triplet" and amount != int(amount):
+        raise ValueError(f"amount must be a whole number in the mode 'triplet', but is {amount}")

@@ -1,0 +1,107 @@
+"""Remove the edges that are to be predicted from the subgraphs sampled around them."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.sources.seeds import given_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import CompletedFuture
+from graphfeed.storage import add_reverse_edges
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+
+def exclude_seed_edges(
+    minibatch: MiniBatch,
+    include_reverse_edges: bool = False,
+    reverse_etypes_mapping: Mapping[str, str] | None = None,
+    async_op: bool = False,
+) -> MiniBatch:
+    """Return the mini-batch without the sampled edges that join the two ends of one of its seeds.
+
+    All edges that join such a pair are removed from every hop, parallel edges too. Row and column ids stay, and so do
+    the input nodes. Labels are ignored: a negative that happens to be an edge is removed as well, since otherwise an
+    edge between two ends would give away that they are a negative.
+
+    Args:
+        minibatch: A mini-batch of edge seeds, shape (N, 2), with subgraphs and without edge features; is not changed.
+        include_reverse_edges: Whether edges from the second end to the first are removed too.
+        reverse_etypes_mapping: For edges by type: the reverse of each edge type whose reverse is removed too.
+        async_op: Whether `sampled_subgraphs` holds futures whose `wait()` returns the subgraph, computed at once.
+
+    Raises:
+        ValueError: No subgraphs, edge features, seeds that are not pairs, or typed seeds with `include_reverse_edges`
+            and no mapping.
+        TypeError: The seeds are by type and the graph isn't, or the other way round; a mapping without types.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import from_coo
+        >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
+        >>> batch = MiniBatch(seeds=torch.tensor([[1, 0]]), sampled_subgraphs=[graph.in_subgraph(torch.tensor([0, 1]))])
+        >>> exclude_seed_edges(batch, include_reverse_edges=True).sampled_subgraphs[0].sampled_csc.indices
+        tensor([2])
+    """
+    if minibatch.sampled_subgraphs is None:
+        raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before exclude_seed_edges")
+    if minibatch.edge_features is not None:
+        raise ValueError("the mini-batch has edge_features already, a row an edge; put fetch_feature after")
+    edges = given_seeds(minibatch)
+    check_pairs(edges)
+    if include_reverse_edges:
+        if isinstance(edges, dict) and reverse_etypes_mapping is None:
+            raise ValueError(
+                f"include_reverse_edges needs reverse_etypes_mapping, as the seeds have types {list(edges)}; "
+                "give the reverse of each"
+            )
+        edges = add_reverse_edges(edges, reverse_etypes_mapping)
+    result = copy.copy(minibatch)
+    layers: list[Any] = [layer.exclude_edges(edges) for layer in minibatch.sampled_subgraphs]
+    result.sampled_subgraphs = list(map(CompletedFuture, layers)) if async_op else layers  # type: ignore[arg-type]
+    return result
+
+
+def check_pairs(seeds: ByType) -> None:
+    """Raise unless the seeds are edges."""
+    for name, part in seeds.items() if isinstance(seeds, dict) else [("", seeds)]:
+        if part.dim() != 2 or part.shape[1] != 2:
+            of_type = f" of type {name!r}" if name else ""
+            raise ValueError(f"seeds{of_type} must be edges, shape (N, 2), to be excluded, but have {list(part.shape)}")
+
+
+class SeedEdgesExcluder(Transform, name="exclude_seed_edges"):
+    """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
+
+    See `exclude_seed_edges`, which it calls. It comes after the sampler and before `fetch_feature`.
+
+    Raises:
+        ValueError: When it runs: no subgraphs, edge features, seeds that are not pairs, or typed seeds with
+            `include_reverse_edges` and no mapping.
+        TypeError: When it runs: the seeds are by type and the graph isn't, or the other way round.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(torch.tensor([[1, 2, 0], [0, 0, 1]]), num_nodes=3)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([[1, 0]]), names="seeds"), batch_size=1)
+        >>> pipe = pipe.sample_neighbor(graph, fanouts=[-1]).exclude_seed_edges(include_reverse_edges=True)
+        >>> next(iter(pipe)).edge_ids(0)
+        tensor([1])
+    """
+
+    include_reverse_edges: bool = False
+    """Whether edges from the second end to the first are removed too."""
+    reverse_etypes_mapping: Mapping[str, str] | None = None
+    """For edges by type: the reverse of each edge type whose reverse is removed too."""
+    asynchronous: bool = False
+    """Has no effect: the loader's workers overlap mini-batches already."""
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch without those edges."""
+        return exclude_seed_edges(minibatch, self.include_reverse_edges, self.reverse_etypes_mapping)
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate of the stage before: few edges are removed."""
+        return before

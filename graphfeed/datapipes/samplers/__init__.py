@@ -1,0 +1,5 @@
+"""The stages that sample a graph around the seeds.
+
+A stage chooses what is sampled and adds subgraphs to the mini-batch. How a graph is sampled is in
+`graphfeed.storage.graph`, and the kernels are in `graphfeed.ops`.
+"""

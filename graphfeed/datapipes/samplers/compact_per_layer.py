@@ -1,0 +1,45 @@
+"""Give row ids to a hop that has none."""
+
+import copy
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.storage.graph.sampling.compaction import compact_hop
+
+
+class CompactPerLayer(Transform, name="compact_per_layer"):
+    """Gives the outermost hop its row ids, and positions in them; the row ids become the `input_nodes`.
+
+    It follows `sample_per_layer`, which shows an example, or a stage that changed the subgraph after that.
+
+    Raises:
+        ValueError: `cooperative`; when it runs: no subgraph, one that has row ids already, or one without column ids.
+    """
+
+    deduplicate: bool
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
+    cooperative: bool = False
+    """Only False: joint mini-batches are made by samplers of all hops."""
+    asynchronous: bool = False
+    """Has no effect."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cooperative:
+            raise ValueError(
+                "cooperative must be False: ranks make joint mini-batches with sample_neighbor and "
+                "sample_layer_neighbor; leave it out, each rank then compacts its own hops"
+            )
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with row ids in its outermost hop."""
+        if not minibatch.sampled_subgraphs:
+            raise ValueError("the mini-batch has no sampled_subgraphs yet; put sample_per_layer before")
+        layer, *inner = minibatch.sampled_subgraphs
+        if layer.original_row_node_ids is not None:
+            raise ValueError("the outermost layer has its original_row_node_ids already; put sample_per_layer before")
+        result = copy.copy(minibatch)
+        compacted = compact_hop(layer, deduplicate=self.deduplicate)
+        result.sampled_subgraphs = [compacted, *inner]
+        result.input_nodes = compacted.original_row_node_ids
+        return result

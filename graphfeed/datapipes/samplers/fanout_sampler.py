@@ -1,0 +1,133 @@
+"""What samplers with one fan-out per hop share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
+from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.type_names import by_type_name
+
+Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Mapping[tuple[str, str, str], int]
+"""Of one hop: a number, or one per edge type in the order of `graph.edge_types`, or a dict of these by edge type."""
+Fanouts: TypeAlias = Sequence[Fanout] | Mapping[str, Sequence[int]] | Mapping[tuple[str, str, str], Sequence[int]]
+"""Of all hops: one per hop, or a dict by edge type with one number per hop."""
+
+
+def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.Tensor]:
+    """Return the fan-outs of each hop as a tensor, or say what is wrong with them.
+
+    Args:
+        fanouts: The outermost hop first.
+        graph: Has the edge types by which a dict is put in order.
+    """
+    hops: Any = list(by_hop(fanouts)) if isinstance(fanouts, Mapping) else fanouts
+    if isinstance(hops, str) or not hasattr(hops, "__len__") or len(hops) == 0:
+        raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(fanouts)}")
+    return [parse_fanout(f"fanouts[{place}]", given, graph) for place, given in enumerate(hops)]
+
+
+def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
+    """Return one dict by edge type for each hop, from a dict with the numbers of all hops."""
+    for kind, own in fanouts.items():
+        if isinstance(own, str) or not hasattr(own, "__len__"):
+            raise TypeError(f"fanouts[{brief(kind)}] must hold one number per hop, as in [10, 10], but is {brief(own)}")
+    lengths = {kind: len(own) for kind, own in fanouts.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"fanouts must have as many hops for each edge type, but has {brief(lengths)}")
+    for numbers in zip(*fanouts.values(), strict=True):
+        yield dict(zip(fanouts, numbers, strict=True))
+
+
+def parse_fanout(name: str, given: Any, graph: SamplingGraph | None) -> torch.Tensor:
+    """Return the fan-outs of one hop as a tensor."""
+    fanout = as_tensor(name, in_order(name, given, graph) if isinstance(given, Mapping) else given).reshape(-1)
+    if fanout.is_floating_point() or fanout.is_complex() or fanout.dtype == torch.bool:
+        raise TypeError(f"{name} must be whole numbers, but is {brief(given)}")
+    if fanout.numel() and int(fanout.min()) < -1:
+        raise ValueError(f"{name} must be -1 (all neighbours) or more, but is {brief(given)}")
+    return fanout.to(torch.int64)
+
+
+def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -> list[Any]:
+    """Return the values of a dict in the order of the graph's edge types."""
+    named, known = by_type_name(given), [] if graph is None else graph.edge_types
+    if set(named) != set(known):
+        raise ValueError(
+            f"{name} must have a number for each edge type of the graph, which has {known or 'no types'}, but has "
+            f"{list(named)}; 0 takes no neighbours"
+        )
+    return [named[kind] for kind in known]
+
+
+class FanoutSampler(SubgraphSampler):
+    """A base for samplers that choose a limited number of in-edges of each node: write `sample_hops`.
+
+    Raises:
+        KeyError: The graph has no edge attribute `prob_name`.
+        TypeError: `graph` is not a graph.
+        ValueError: No fan-outs, or a hop that has neither one nor one per edge type.
+    """
+
+    graph: SamplingGraph
+    fanouts: Fanouts
+    """One per hop, the outermost hop first: a number, or one per edge type in the order of `graph.edge_types`, or a
+    dict of numbers by edge type. Or a dict by edge type with one number per hop. -1 takes all neighbours."""
+    replace: bool = False
+    """Whether an edge may be chosen more than once."""
+    prob_name: str | None = None
+    """The edge attribute that holds weights or a mask."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_graph(self.graph)
+        self.graph.validate(self.make_request())
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph; a subclass may add to it."""
+        return SamplingRequest(parse_fanouts(self.fanouts, self.graph), self.replace, self.prob_name)
+
+    @cached_property
+    def request(self) -> SamplingRequest:
+        """The request that the stage makes to its graph with each mini-batch."""
+        return self.make_request()
+
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return one subgraph per hop around the seeds, the outermost first; a subclass writes this, or the hook."""
+        raise NotImplementedError(f"{type(self).__name__} must write sample_hops")
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,  # noqa: ARG002
+        seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and one subgraph per hop, the outermost first; times are ignored."""
+        check_alone(self)
+        return with_input_nodes(self.sample_hops(seeds))
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate from average in-degrees and the fan-outs."""
+        return estimate_hops(before, self.graph, self.request)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Prepare the graph before it is shared, so that workers share what was prepared."""
+        self.graph.prepare(self.request)
+        return vars(self).copy()
+
+
+def check_alone(stage: Transform) -> None:
+    """Raise if a stage that is to work together with other ranks runs by itself."""
+    if getattr(stage, "cooperative", False) and (find_rank() or (0, 1))[1] > 1:
+        raise RuntimeError(
+            f"{type(stage).__name__} has cooperative=True, but ranks work together only in a DataLoader; iterate the "
+            "pipeline through one"
+        )

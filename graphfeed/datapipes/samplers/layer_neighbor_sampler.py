@@ -1,0 +1,87 @@
+"""Sample neighbours of the seeds, hop by hop, so that the nodes of a hop choose the same ones."""
+
+from dataclasses import replace
+
+from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.ops import Key
+from graphfeed.ops.keys import minibatch_key
+from graphfeed.storage import SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+
+
+class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):
+    """Samples as many edges as `NeighborSampler`, but fewer nodes: LABOR-0, in its sequential variant.
+
+    Each node t has a uniform variate r(t) in each hop, which all columns share. A column takes the `fanout` neighbours
+    with the smallest r(t) or, with weights, the smallest ratio of r(t) to the weight. Every subset of a column's
+    neighbours is as likely as any other of its size, so estimates for a column are as good as with `NeighborSampler`;
+    but columns with common neighbours choose the same ones, so fewer nodes need features. With replacement, the choices
+    of one column are independent and in proportion to the weights, while columns still share their variates.
+
+    See "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339), appendix
+    A.3; for `batch_dependency`, "Cooperative Minibatching in Graph Neural Networks" (arXiv 2310.12403).
+
+    Without weights, replacement and types, the first mini-batch makes an index of the graph's largest columns
+    (`FusedCSCSamplingGraph.high_degree_index`), so that these need not be read again and again.
+
+    The last five options mean the same as for `NeighborSampler`.
+
+    Raises:
+        KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
+        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a `batch_dependency` or threshold
+            below 1, or a cache of fewer than 0 edges; when it runs: a seed outside of the graph.
+        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3, 1, 2, 3], [0, 0, 0, 4, 4, 4]), num_nodes=5)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0, 4]), names="seeds"), batch_size=2)
+        >>> len(next(iter(pipe.sample_layer_neighbor(graph, fanouts=[1]))).input_nodes)
+        3
+    """
+
+    deduplicate: bool = True
+    """Whether a node gets one row, however many edges lead to it. Otherwise, each edge has a row of its own: columns
+    still choose the same nodes, but no rows are saved."""
+    layer_dependency: bool = False
+    """Whether all hops share their variates: outer hops choose what inner hops chose, for still fewer nodes."""
+    batch_dependency: int = 1
+    """The number k of mini-batches of an epoch for which a variate lasts. From each mini-batch to the next, one node in
+    k draws a new variate, so two mini-batches that are d apart share all but d in k of their variates. Each variate is
+    still uniform, and a function of the seed, the epoch and the mini-batch's index."""
+    overlap_fetch: bool = False
+    """As for `NeighborSampler`."""
+    num_gpu_cached_edges: int = 0
+    """As for `NeighborSampler`."""
+    gpu_cache_threshold: int = 1
+    """As for `NeighborSampler`."""
+    cooperative: bool = False
+    """As for `NeighborSampler`."""
+    asynchronous: bool = False
+    """Has no effect."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch_dependency < 1:
+            raise ValueError(f"batch_dependency must be 1 or more, but is {self.batch_dependency}")
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        return replace(
+            super().make_request(),
+            strategy="labor",
+            deduplicate=self.deduplicate,
+            num_gpu_cached_edges=self.num_gpu_cached_edges,
+            gpu_cache_threshold=self.gpu_cache_threshold,
+        )
+
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return one subgraph per hop around the seeds, the outermost first."""
+        key = minibatch_key()
+        period, step = divmod(key.index, self.batch_dependency)
+        now, then = (Key(key.seed, key.epoch, index) for index in (period, period + 1))
+        numbers = [0 if self.layer_dependency else hop for hop in range(len(self.request.fanouts))]
+        pairs = [(now.at(self.number, number), then.at(self.number, number)) for number in numbers]
+        return self.graph.labor_sample_hops(seeds, self.request, pairs, step / self.batch_dependency)

@@ -1,0 +1,80 @@
+"""Sample neighbours of the seeds, hop by hop."""
+
+from dataclasses import replace
+
+from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.ops import draw_key
+from graphfeed.storage import SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+
+
+class NeighborSampler(FanoutSampler, name="sample_neighbor"):
+    """Samples in-neighbours, each hop from all nodes found so far (GraphSAGE: Hamilton and others, NeurIPS 2017).
+
+    Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Without replacement, every
+    set of neighbours of a node is equally likely, or follows the weights. A node that occurs twice in a mini-batch gets
+    the same neighbours both times. The draws depend on the mini-batch's key, the hop and the node's id alone; a
+    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+
+    The five options from `overlap_fetch` to `asynchronous` are those of samplers on GPUs. Values that would change the
+    result are refused.
+
+    Raises:
+        KeyError: The graph has no edge attribute `prob_name`; when it runs: seeds of an unknown node type.
+        ValueError: No fan-outs, a hop that has neither one nor one per edge type, a cache of fewer than 0 edges, a
+            threshold below 1, or `cooperative` with `only_new` or `disjoint`; when it runs: a seed outside of the
+            graph.
+        RuntimeError: When it runs: `cooperative` on several ranks without a DataLoader.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> next(iter(pipe.sample_neighbor(graph, fanouts=[-1, -1]))).input_nodes
+        tensor([0, 1, 2, 3])
+    """
+
+    deduplicate: bool = True
+    """Whether a node gets one row, however many edges lead to it; otherwise, each edge has a row of its own."""
+    overlap_fetch: bool = False
+    """Whether the loader, after a copy to a GPU, samples ahead of the stages that follow, on a stream of its own."""
+    num_gpu_cached_edges: int = 0
+    """For how many edges of a pinned graph a GPU keeps copies, always of all in-edges of a node. The mini-batches stay
+    the same. Has no effect if the graph lies on the GPU, or the seeds on the CPU."""
+    gpu_cache_threshold: int = 1
+    """After how many requests for a node's in-edges they are copied."""
+    cooperative: bool = False
+    """Whether the ranks make joint mini-batches: the columns of each hop are those nodes of the joint hop that this
+    rank owns, so that each node is sampled once for all ranks. All ranks together have the mini-batch that one machine
+    makes of all their seeds. Needs a `DistributedItemSampler`, the DataLoader, and `CooperativeConv` in the model. With
+    a `PartitionedGraph`, a node's owner is the rank of its part. A single rank works as without it."""
+    asynchronous: bool = False
+    """Has no effect."""
+    only_new: bool = False
+    """Whether each hop samples only the nodes that the hop before found, so that each node is sampled once, as by PyG's
+    `NeighborLoader`; otherwise, all nodes found so far. The columns of a hop are the same nodes either way."""
+    disjoint: bool = False
+    """Whether each seed has nodes of its own: a node that two seeds lead to has two rows. Implies `only_new`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cooperative and (self.only_new or self.disjoint):
+            given = "disjoint" if self.disjoint else "only_new"
+            raise ValueError(f"cooperative and {given} are both True; ranks have all nodes in common, so leave one out")
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        return replace(
+            super().make_request(),
+            deduplicate=self.deduplicate,
+            num_gpu_cached_edges=self.num_gpu_cached_edges,
+            gpu_cache_threshold=self.gpu_cache_threshold,
+            only_new=self.only_new or self.disjoint,
+            disjoint=self.disjoint,
+        )
+
+    def sample_hops(self, seeds: ByType) -> list[SampledSubgraph]:
+        """Return one subgraph per hop around the seeds, the outermost first."""
+        return self.graph.sample_hops(seeds, self.request, [draw_key(hop) for hop in range(len(self.request.fanouts))])

@@ -1,0 +1,91 @@
+"""Sample one more hop around what was sampled."""
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.samplers.fanout_sampler import Fanout, parse_fanout
+from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.keys import drawing
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+
+
+class SamplePerLayer(Transform, name="sample_per_layer"):
+    """Samples one hop around the rows of the hop before, or around the seeds: for samplers made of several stages.
+
+    The new subgraph comes first in `sampled_subgraphs`. It has the ids of the graph and no row ids, which
+    `compact_per_layer` gives it; stages between the two may change it. Each stage of this kind has draws of its own.
+
+    Raises:
+        KeyError: The graph has no edge attribute `prob_name`.
+        ValueError: Neither one fan-out nor one per edge type; when it runs: no seeds, or a hop before without row ids.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet([0], names="seeds"), batch_size=1)
+        >>> for sampler in (graph.sample_neighbors, graph.sample_layer_neighbors):
+        ...     pipe = pipe.sample_per_layer(sampler, -1).compact_per_layer(deduplicate=True)
+        >>> next(iter(pipe)).input_nodes
+        tensor([0, 1, 2, 3])
+    """
+
+    sampler: Callable[..., SampledSubgraph]
+    """A method of a graph such as `graph.sample_neighbors`: takes seeds, a fan-out tensor, `replace`, `prob_name`."""
+    fanout: Fanout
+    """A number, or one per edge type, or a dict of numbers by edge type; -1 takes all neighbours."""
+    replace: bool = False
+    """Whether an edge may be chosen more than once."""
+    prob_name: str | None = None
+    """The edge attribute that holds weights or a mask."""
+    overlap_fetch: bool = False
+    """As for `NeighborSampler`; several stages in a chain that set it share the stream."""
+    asynchronous: bool = False
+    """Has no effect."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.sampler):
+            kind = type(self.sampler).__name__
+            raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {kind}")
+        if self.graph is not None:
+            self.graph.validate(self.request)
+
+    @property
+    def graph(self) -> SamplingGraph | None:
+        """The graph whose method the sampler is; None if it is a function of another kind."""
+        owner = getattr(self.sampler, "__self__", None)
+        return owner if isinstance(owner, SamplingGraph) else None
+
+    @cached_property
+    def request(self) -> SamplingRequest:
+        """The request that the stage makes to its graph with each mini-batch."""
+        return SamplingRequest([parse_fanout("fanout", self.fanout, self.graph)], self.replace, self.prob_name)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with one more hop."""
+        result = copy.copy(minibatch)
+        layers = minibatch.sampled_subgraphs or []
+        if layers:
+            nodes = layers[0].original_row_node_ids
+        else:
+            nodes, result.compacted_seeds = node_seeds(given_seeds(minibatch))
+        if nodes is None:
+            raise ValueError("the hop before has no original_row_node_ids; put compact_per_layer between")
+        with drawing(minibatch.key, self.number):
+            hop = self.sampler(nodes, self.request.fanouts[0], self.replace, self.prob_name)
+        result.sampled_subgraphs = [hop, *layers]
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Prepare the graph before it is shared, so that workers share what was prepared."""
+        if self.graph is not None:
+            self.graph.prepare(self.request)
+        return vars(self).copy()

@@ -1,0 +1,83 @@
+"""All edges among the nodes of a mini-batch."""
+
+import copy
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import expand_indptr
+from graphfeed.storage import SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import ONLY, by_type, merge_sources
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+
+class SubgraphInducer(Transform, name="induce_subgraph"):
+    """Replaces the sampled hops by one subgraph: all edges of the graph from one input node to another.
+
+    Rows and columns of the subgraph are the input nodes. It costs a look at each in-edge of each of them, so a node
+    with very many in-edges is expensive. A seed that is there twice has its in-edges twice, and its out-edges once.
+
+    Raises:
+        TypeError: `graph` is not a graph.
+        ValueError: When it runs: a mini-batch that was not sampled.
+
+    Example:
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> graph = from_coo(([1, 2, 2], [0, 0, 1]), num_nodes=3)
+        >>> pipe = ItemSampler(ItemSet([0], names="seeds"), batch_size=1).sample_neighbor(graph, fanouts=[-1])
+        >>> next(iter(pipe.induce_subgraph(graph))).edge_ids(0)
+        tensor([0, 1, 2])
+    """
+
+    graph: SamplingGraph
+
+    reads_graph = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_graph(self.graph)
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with one subgraph."""
+        nodes: Any = minibatch.input_nodes
+        if nodes is None:
+            raise ValueError("the mini-batch has no input_nodes yet; put a sampler before induce_subgraph")
+        result = copy.copy(minibatch)
+        result.sampled_subgraphs = [induce(self.graph, nodes)]
+        return result
+
+
+def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
+    """Return all edges from one of some nodes to another."""
+    whole = graph.in_subgraph(nodes)
+    sampled: Any = whole.sampled_csc
+    columns: Any = whole.original_column_node_ids
+    cscs, rows = by_type(sampled, columns)
+    typed, ids = isinstance(sampled, dict), whole.original_edge_ids
+    sizes = graph.num_nodes if not isinstance(graph.num_nodes, int) else {ONLY: graph.num_nodes}
+    _, local = merge_sources(cscs, rows, sizes)
+    inside = {name: csc.indices < len(rows[etype_str_to_tuple(name)[0]]) for name, csc in local.items()}
+    kept: Any = {name: keep(csc, inside[name]) for name, csc in local.items()}
+    edges: Any = {name: ids_of_type(ids, name)[mask] for name, mask in inside.items()} if ids is not None else None
+    if not typed:
+        kept, edges = next(iter(kept.values())), None if edges is None else next(iter(edges.values()))
+    return SampledSubgraph(kept, columns, columns, edges)
+
+
+def ids_of_type(ids: Any, name: str) -> torch.Tensor:
+    """Return the ids of a type's edges."""
+    own: torch.Tensor = ids[name] if isinstance(ids, dict) else ids
+    return own
+
+
+def keep(csc: CSCFormatBase, mask: torch.Tensor) -> CSCFormatBase:
+    """Return columns with some of their edges."""
+    counts = torch.bincount(
+        expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(mask))[mask], minlength=len(csc.indptr) - 1
+    )
+    indptr = torch.cat([csc.indptr[:1], counts.cumsum(0).to(csc.indptr.dtype)])
+    return CSCFormatBase(indptr, csc.indices[mask])

@@ -1,0 +1,90 @@
+"""What all samplers of subgraphs share, and the base for samplers of users."""
+
+import copy
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops.keys import drawing
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+
+class SubgraphSampler(Transform, name="sample_subgraph"):
+    """Samples subgraphs around the seeds: write `sample_subgraphs`, with fields or with an `__init__` of your own.
+
+    The seeds that the hook gets are nodes. The ends of edge seeds are given once each; if the mini-batch has
+    timestamps, all of them with their times. The result of the hook becomes `sampled_subgraphs` and `input_nodes`; for
+    edge seeds, `compacted_seeds` is set as well.
+
+    A graph that the hook samples from uses the mini-batch's key by itself. A hook that draws by other means gets its
+    key from `draw_key`, in the thread that calls the hook, so that the result depends on the mini-batch alone. A
+    mini-batch that doesn't come from a pipeline has no key, and gets a random one (`seed`).
+
+    Raises:
+        ValueError: When it runs: a mini-batch without seeds.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo, unique_and_compact_csc_formats
+        >>> class OneHop(SubgraphSampler):
+        ...     def __init__(self, datapipe, graph):
+        ...         super().__init__(datapipe)
+        ...         self.graph = graph
+        ...     def sample_subgraphs(self, seeds, seeds_timestamp):
+        ...         hop = self.graph.sample_neighbors(seeds, torch.tensor([2]))
+        ...         rows, csc, _ = unique_and_compact_csc_formats(hop.sampled_csc, seeds)
+        ...         return rows, [SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)]
+        >>> graph = from_coo(([1, 2, 3], [0, 0, 1]), num_nodes=4)
+        >>> pipe = ItemSampler(ItemSet(torch.tensor([0]), names="seeds"), batch_size=1)
+        >>> next(iter(OneHop(pipe, graph))).input_nodes
+        tensor([0, 1, 2])
+    """
+
+    needs_key = True
+    reads_graph = True
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,
+        seeds_pre_time_window: ByType | None = None,
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes, and one subgraph per hop, the outermost first.
+
+        Args:
+            seeds: Node ids; by node type if the seeds are.
+            seeds_timestamp: The time of each seed, if the mini-batch has timestamps.
+            seeds_pre_time_window: How far back from its time each seed may look. It is passed only if the mini-batch
+                has `pre_time_window`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write sample_subgraphs")
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with its subgraphs."""
+        seeds = given_seeds(minibatch)
+        result = copy.copy(minibatch)
+        times: list[ByType | None] = [None]
+        if minibatch.timestamp is None:
+            nodes, result.compacted_seeds = node_seeds(seeds)
+        else:
+            given = [minibatch.timestamp, minibatch.pre_time_window]
+            timed = [timed_node_seeds(seeds, values) for values in given if values is not None]
+            nodes, result.compacted_seeds, _ = timed[0]
+            times = [own for _, _, own in timed]
+        with drawing(minibatch.key, self.number):
+            result.input_nodes, result.sampled_subgraphs = self.sample_subgraphs(nodes, *times)
+        return result
+
+
+def with_input_nodes(hops: list[SampledSubgraph]) -> tuple[ByType, list[SampledSubgraph]]:
+    """Return hops, the outermost first, with the nodes whose features they need: the rows of the outermost."""
+    rows = hops[0].original_row_node_ids
+    assert rows is not None
+    return rows, hops
+
+
+def check_graph(graph: object) -> None:
+    """Raise unless a value is a graph to sample from."""
+    if not isinstance(graph, SamplingGraph):
+        raise TypeError(f"graph must be a SamplingGraph, but is a {type(graph).__name__}; make one with from_coo")

@@ -1,0 +1,63 @@
+"""Sample neighbours of the seeds that existed before the seeds' times, hop by hop."""
+
+from dataclasses import replace
+from typing import Literal
+
+from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+
+
+class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):
+    """Samples in-neighbours that existed before a time, so that nothing of the future leaks into a mini-batch.
+
+    The mini-batch's `timestamp` has one integer per seed, by type as the seeds are; for edge seeds, one per row, or one
+    per node in the seeds' shape. An edge is eligible if its own time and its source's, if these are named, lie strictly
+    between `time - pre_time_window` and `time` of the seed. Both ends are excluded, as in GraphBolt (its documentation
+    says otherwise).
+
+    Sets `sampled_subgraphs` and `input_nodes`, and for edge seeds also `compacted_seeds`. Nodes are not deduplicated:
+    the same node at two times counts as two rows. The rows of a hop are its seeds, then the source of every edge, each
+    with its seed's time (or its edge's, by `hop_time`). So every edge makes a row, and mini-batches are larger than
+    those of `NeighborSampler`. The draws depend on the mini-batch's key, the hop, the node's id and its time alone.
+
+    Before the first mini-batch, the edges of each column are sorted by time, which takes up to 32 bytes per edge. A
+    graph made of an edge list that is sorted by time needs neither time nor memory for that.
+
+    Raises:
+        KeyError: The graph doesn't have an attribute that is named; when it runs: seeds of an unknown node type.
+        TypeError: When it runs: times that are not integers.
+        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
+            mini-batch without `timestamp`, or with another number of times than seeds.
+
+    Example:
+        >>> import torch
+        >>> from graphfeed import ItemSampler, ItemSet, from_coo
+        >>> edges, times = ([1, 2, 3, 4], [0, 0, 0, 1]), torch.tensor([10, 20, 30, 5])
+        >>> graph = from_coo(edges, num_nodes=5, edge_attributes={"time": times})
+        >>> items = ItemSet((torch.tensor([0]), torch.tensor([30])), names=("seeds", "timestamp"))
+        >>> pipe = ItemSampler(items, batch_size=1)
+        >>> next(iter(pipe.temporal_sample_neighbor(graph, [-1], edge_timestamp_attr_name="time"))).input_nodes
+        tensor([0, 1, 2])
+    """
+
+    strategy: Literal["uniform", "latest"] = "uniform"
+    """"uniform" draws at random; "latest" takes the most recent edges, among equal times those that come last."""
+    inclusive: bool = False
+    """Whether both ends of the time between `time - pre_time_window` and `time` are part of it."""
+    disjoint: bool = False
+    """Whether nodes are merged inside the tree of each seed, and each hop samples only the nodes that the hop before
+    found, as by PyG's `NeighborLoader`; otherwise, each edge has a row of its own."""
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        request = super().make_request()
+        if self.inclusive and request.temporal is not None:
+            request = replace(request, temporal=replace(request.temporal, inclusive=True))
+        if not self.disjoint:
+            return request
+        return replace(request, deduplicate=True, only_new=True, disjoint=True)
+
+    @property
+    def chosen_by(self) -> Strategy:
+        """How edges are chosen among the eligible ones."""
+        return self.strategy

@@ -1,0 +1,74 @@
+"""What temporal samplers share."""
+
+from dataclasses import replace
+
+from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes
+from graphfeed.ops import draw_key
+from graphfeed.storage import SampledSubgraph, TemporalQuery
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph.temporal_query import HopTime
+
+
+class TemporalSampler(FanoutSampler):
+    """A base for samplers that respect the times of nodes and edges: write `chosen_by`.
+
+    Raises:
+        KeyError: The graph doesn't have an attribute that is named.
+        ValueError: No attribute with times, wrong fan-outs, or options that exclude each other; when it runs: a
+            mini-batch without `timestamp`.
+    """
+
+    node_timestamp_attr_name: str | None = None
+    """The node attribute with integer times, for all node types; a neighbour exists after its time."""
+    edge_timestamp_attr_name: str | None = None
+    """The edge attribute with integer times, for all edge types; an edge exists after its time."""
+    pre_time_window: int | None = None
+    """How far back from its time a node may look, in the unit of the times; None: without limit. A mini-batch with
+    `pre_time_window` has a window for each seed instead: name an item of the item set so."""
+    hop_time: HopTime = "seed"
+    """The time at which the next hop looks at a sampled neighbour: that of the seed that led to it, or of the edge."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.node_timestamp_attr_name is None and self.edge_timestamp_attr_name is None:
+            raise ValueError(
+                "neither node_timestamp_attr_name nor edge_timestamp_attr_name is given, so no neighbour would be left "
+                "out; name the attribute that holds the times, or sample with sample_neighbor"
+            )
+
+    @property
+    def chosen_by(self) -> Strategy:
+        """How edges are chosen among the eligible ones."""
+        raise NotImplementedError(f"{type(self).__name__} must write chosen_by")
+
+    def make_request(self) -> SamplingRequest:
+        """Return the request that the stage makes to its graph."""
+        names = (self.node_timestamp_attr_name, self.edge_timestamp_attr_name)
+        query = TemporalQuery(*names, self.pre_time_window, self.hop_time)
+        return replace(super().make_request(), strategy=self.chosen_by, deduplicate=False, temporal=query)
+
+    def sample_subgraphs(
+        self,
+        seeds: ByType,
+        seeds_timestamp: ByType | None = None,
+        seeds_pre_time_window: ByType | None = None,
+    ) -> tuple[ByType, list[SampledSubgraph]]:
+        """Return the input nodes and one subgraph per hop, the outermost first.
+
+        Args:
+            seeds: Node ids; by node type if the graph has types.
+            seeds_timestamp: The time of each seed.
+            seeds_pre_time_window: How far back each seed may look; None: the stage's own window.
+        """
+        if seeds_timestamp is None:
+            raise ValueError(
+                "seeds_timestamp must be provided for temporal neighbor sampling, but the mini-batch has no timestamp; "
+                "name an item of the item set 'timestamp'"
+            )
+        request = self.request
+        if seeds_pre_time_window is not None and request.temporal is not None:
+            request = replace(request, temporal=replace(request.temporal, pre_time_window=seeds_pre_time_window))
+        keys = [draw_key(hop) for hop in range(len(self.request.fanouts))]
+        return with_input_nodes(self.graph.temporal_sample_hops(seeds, seeds_timestamp, request, keys))

@@ -1,0 +1,148 @@
+"""From items to mini-batches, shared among the ranks of a training run."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any
+
+from torch import distributed
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.iteration import torch_shard
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes.sources.minibatcher import minibatcher_default
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+def find_rank() -> tuple[int, int] | None:
+    """Return this process's rank and the number of ranks; None if no process group is initialised."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return None
+
+
+class DistributedItemSampler(Datapipe):
+    """Groups items into mini-batches, and gives each rank every `world_size`-th of them.
+
+    Rank r makes mini-batches r, r + world_size, ... of those that `ItemSampler` makes, with the same bits. So an epoch
+    covers the whole set in the same order with any number of ranks, and another number of ranks can resume it. If the
+    set is shuffled, a rank sees other items in each epoch. Inside a torch DataLoader worker, it yields that worker's
+    share of the rank's mini-batches.
+
+    Rank and world size come from the process group that is initialised when the sampler is created, or else when it is
+    first used. Without a process group there is one rank, unless a launcher says otherwise. All ranks need the same
+    seed: that of the DataLoader, that of this sampler, or 0 without a loader. A loader without a seed takes one that
+    rank 0 draws; all ranks wait for it.
+
+    Raises:
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet.
+        ValueError: The item set is empty, the batch size is below 1, there is no such rank, or both ways to make ranks
+            even were chosen.
+        RuntimeError: When it is used: WORLD_SIZE is more than 1, as set by torchrun, but no process group is
+            initialised, so that every rank would take all items.
+
+    Example:
+        >>> pipe = DistributedItemSampler(ItemSet(7, names="seeds"), batch_size=2, rank=1, world_size=2)
+        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        [[2, 3], [6]]
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    batch_size: int
+    """The number of items in each rank's mini-batch."""
+    minibatcher: Callable[[Any, Any], Any] = minibatcher_default
+    """Makes a mini-batch from rows and names."""
+    drop_last: bool = False
+    """Whether to drop the last mini-batch if it is not full."""
+    shuffle: bool = False
+    drop_uneven_inputs: bool = False
+    """Whether to drop the last mini-batches if not every rank would get one."""
+    seed: int | None = None
+    """The seed of the order and of all later draws, unless the DataLoader has one."""
+    pad_uneven_inputs: bool = field(default=False, kw_only=True)
+    """Whether ranks with one mini-batch less get another from the start of the epoch."""
+    rank: int | None = field(default=None, kw_only=True)
+    world_size: int | None = field(default=None, kw_only=True)
+    epoch: int = field(default=0, kw_only=True)
+    start: int = field(default=0, kw_only=True)
+    """The rank's first mini-batch."""
+
+    def __post_init__(self) -> None:
+        if self.drop_uneven_inputs and self.pad_uneven_inputs:
+            raise ValueError("drop_uneven_inputs and pad_uneven_inputs are both True; leave one of them out")
+        if (self.rank is None) != (self.world_size is None):
+            raise ValueError(f"rank and world_size go together, but are {self.rank} and {self.world_size}")
+        if self.rank is None and (found := find_rank()) is not None:
+            self.__dict__.update(rank=found[0], world_size=found[1])
+        if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must lie in 0 .. world_size - 1, but is {self.rank} of {self.world_size}")
+        len(self.all_ranks)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank, and how many there are."""
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        found = find_rank()
+        if found is None and (launched := os.environ.get("WORLD_SIZE", "1")) != "1":
+            raise RuntimeError(
+                f"WORLD_SIZE says that {launched} processes were launched, but no process group is initialised, so "
+                "each would take all items; call torch.distributed.init_process_group first, or pass rank and "
+                "world_size"
+            )
+        return found or (0, 1)
+
+    @property
+    def all_ranks(self) -> ItemSampler:
+        """The sampler whose mini-batches the ranks share."""
+        return ItemSampler(
+            self.item_set, self.batch_size, self.minibatcher, self.drop_last, self.shuffle, self.seed, epoch=self.epoch
+        )
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches that this rank makes in an epoch."""
+        (rank, world_size), total = self.place, len(self.all_ranks)
+        if self.drop_uneven_inputs:
+            return total // world_size
+        return len(range(0 if self.pad_uneven_inputs else rank, total, world_size))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rank's mini-batches from `start` on; in a torch DataLoader worker, only its share."""
+        worker, num_workers = torch_shard()
+        for index in range(self.start, len(self)):
+            if index % num_workers == worker:
+                yield self.minibatch(index)
+
+    def minibatch(self, index: int) -> Any:
+        """Return one of the rank's mini-batches; every index costs the same."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+        (rank, world_size), sampler = self.place, self.all_ranks
+        return sampler.minibatch((index * world_size + rank) % len(sampler))
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "DistributedItemSampler":
+        """Return the same sampler for a seed and an epoch, beginning with the rank's mini-batch `start`."""
+        rank, world_size = self.place
+        return self.changed(seed=seed, epoch=epoch, start=start, rank=rank, world_size=world_size)
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the first mini-batch of all ranks."""
+        return self.all_ranks.estimate_size(before)
+
+    def agree(self, seed: int) -> int:
+        """Return the seed of rank 0; every rank must call this.
+
+        Raises:
+            ValueError: These ranks have no process group.
+        """
+        if self.place[1] == 1:
+            return seed
+        if find_rank() != self.place:
+            raise ValueError(
+                "rank and world_size were given, and there is no process group of them to agree on a seed in; "
+                "give the DataLoader or the DistributedItemSampler a seed, the same on each rank"
+            )
+        seeds = [seed]
+        distributed.broadcast_object_list(seeds, src=0)
+        return seeds[0]

@@ -1,0 +1,99 @@
+"""From items to mini-batches of seeds."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.iteration import torch_shard
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
+from graphfeed.datapipes.sources.minibatcher import minibatcher_default
+from graphfeed.ops import Key, permute
+from graphfeed.ops.checks import check_count, check_position
+from graphfeed.ops.random import fold
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+SHUFFLE = 0x5348554646
+"""Keeps the key of the order apart from the keys of mini-batches."""
+
+
+class ItemSampler(Datapipe):
+    """Groups items into mini-batches, in order or shuffled. Any mini-batch can be made from its index.
+
+    The shuffled order is a keyed pseudo-random permutation of the whole set. It differs in each epoch, is never stored,
+    and costs the same in the middle as at the start. Inside a torch DataLoader worker, it yields that worker's share.
+
+    Raises:
+        TypeError: `item_set` is not an ItemSet or HeteroItemSet, or a number is not a whole one.
+        ValueError: The item set is empty, or the batch size is below 1.
+
+    Example:
+        >>> pipe = ItemSampler(ItemSet(5, names="seeds"), batch_size=2)
+        >>> [minibatch.seeds.tolist() for minibatch in pipe]
+        [[0, 1], [2, 3], [4]]
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    batch_size: int
+    minibatcher: Callable[[Any, Any], Any] = minibatcher_default
+    """Makes a mini-batch from rows and names."""
+    drop_last: bool = False
+    """Whether to drop the last mini-batch if it is not full."""
+    shuffle: bool = False
+    seed: int | None = None
+    """The seed of the order and of all later draws, unless the DataLoader has one. None means 0 without a loader."""
+    epoch: int = field(default=0, kw_only=True)
+    start: int = field(default=0, kw_only=True)
+    """The first mini-batch."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.item_set, (ItemSet, HeteroItemSet)):
+            raise TypeError(
+                f"item_set must be an ItemSet or HeteroItemSet, but is a {type(self.item_set).__name__}; "
+                "wrap it, for example ItemSet(ids, names='seeds')"
+            )
+        if len(self.item_set) == 0:
+            raise ValueError("item_set is empty; give it at least one item")
+        check_count("batch_size", self.batch_size, 1)
+        seed = check_position(0 if self.seed is None else self.seed, self.epoch, self.start)
+        self.__dict__["seed"] = None if self.seed is None else seed
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches in an epoch."""
+        whole, rest = divmod(len(self.item_set), self.batch_size)
+        return whole if self.drop_last or rest == 0 else whole + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches from `start` on; in a torch DataLoader worker, only its share."""
+        worker, num_workers = torch_shard()
+        for index in range(self.start, len(self)):
+            if index % num_workers == worker:
+                yield self.minibatch(index)
+
+    def minibatch(self, index: int) -> Any:
+        """Return the mini-batch with this index; every index costs the same."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must lie in 0 .. {len(self) - 1}, but is {index}")
+        size = len(self.item_set)
+        low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
+        key = fold(self.seed or 0, self.epoch, SHUFFLE)
+        places = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
+        return self.minibatch_of(places, index)
+
+    def minibatch_of(self, places: torch.Tensor, index: int) -> Any:
+        """Return the mini-batch of the items at some places, with the key that belongs to an index."""
+        minibatch = self.minibatcher(self.item_set[places], self.item_set.names)
+        if isinstance(minibatch, MiniBatch):
+            minibatch.key = Key(self.seed or 0, self.epoch, index)
+        return minibatch
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "ItemSampler":
+        """Return the same sampler for a seed and an epoch, beginning with mini-batch `start`."""
+        return self.changed(seed=seed, epoch=epoch, start=start)
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:  # noqa: ARG002
+        """Return the size of the first mini-batch, which is made for that."""
+        return measure(self.minibatch(0)) if len(self) else None

@@ -1,0 +1,101 @@
+"""Exchange the rows of nodes between the ranks of a joint mini-batch, in a model."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import distributed
+from torch.autograd.function import once_differentiable
+
+from graphfeed.distributed.cooperative.row_exchange import ONLY, Route, RowExchange
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+Joint: TypeAlias = Any
+"""A hop or a mini-batch, joint or not."""
+
+
+class CooperativeConv(torch.nn.Module):
+    """Brings the rows of the nodes that a rank owns to the ranks that need them; gradients take the way back.
+
+    With `cooperative=True` on the sampler, a rank computes the rows of its own nodes alone. Before each layer but the
+    first, it needs those of its hop's sources, of which others own some; and for its loss, those of its own seeds. All
+    ranks must call it together, in the default process group. A mini-batch that is not joint, as on a single rank, gets
+    its rows back as they are.
+
+    The first layer needs this only if the fetcher had no `cooperative=True`; its rows are then those of
+    `hop.exchange.owned`.
+
+    Example:
+        ```python
+        exchange = CooperativeConv()
+        rows = minibatch.node_features["feat"]
+        for number, (layer, hop) in enumerate(zip(layers, minibatch.sampled_subgraphs)):
+            rows = layer(hop, exchange(hop, rows) if number else rows)  # one row per column
+        loss = loss_of(exchange(minibatch, rows), minibatch.labels)
+        ```
+    """
+
+    def forward(self, subgraph: Joint, x: ByType) -> ByType:
+        """Return the rows of a hop's sources, or of a mini-batch's seeds.
+
+        Args:
+            subgraph: The hop, or the mini-batch.
+            x: The rows of the columns of the hop before it, or of the innermost hop; by node type if the graph has
+                types, then with the same types on all ranks.
+        """
+        return CooperativeConvFunction.apply(subgraph, x)
+
+
+class Exchanged(torch.autograd.Function):
+    """Rows of all node types, from the ranks that own them to those that need them.
+
+    It is one function for all types: its gradient takes the way back on all ranks, whichever types each rank used.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, routes: Sequence[Route], *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the rows that this rank needs, one tensor per route."""
+        ctx.routes, ctx.counts = routes, [len(own) for own in rows]
+        found = []
+        for route, own in zip(routes, rows, strict=True):
+            arrived = trade(own[route.sent.to(own.device)], route.sent_counts, route.received_counts)
+            out = torch.empty_like(arrived)
+            out[route.places.to(own.device)] = arrived
+            found.append(out)
+        return tuple(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Return the sum of what all ranks found for each row."""
+        found = []
+        for route, count, gradient in zip(ctx.routes, ctx.counts, gradients, strict=True):
+            given = gradient[route.places.to(gradient.device)]
+            back = trade(given, route.received_counts, route.sent_counts)
+            own = back.new_zeros(count, *back.shape[1:])
+            found.append(own.index_add_(0, route.sent.to(back.device), back))
+        return None, *found
+
+
+class CooperativeConvFunction:
+    """What `CooperativeConv` does, as a function."""
+
+    @staticmethod
+    def apply(subgraph: Joint, tensor: ByType) -> ByType:
+        """Return the rows of a hop's sources, or of a mini-batch's seeds."""
+        exchange: RowExchange | None = getattr(subgraph, "exchange", None)
+        if exchange is None:
+            return tensor
+        given = tensor if isinstance(tensor, dict) else {ONLY: tensor}
+        kinds = sorted(given)  # all ranks exchange one type after the other, in the same order
+        routes = [exchange.routes[kind] for kind in kinds]
+        rows = Exchanged.apply(routes, *(given[kind] for kind in kinds))  # type: ignore[no-untyped-call]
+        found: dict[str, torch.Tensor] = dict(zip(kinds, rows, strict=True))
+        return found if isinstance(tensor, dict) else found[ONLY]
+
+
+def trade(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:
+    """Send rows to all ranks, some to each, and return what they sent."""
+    arrived = rows.new_empty(sum(received), *rows.shape[1:])
+    distributed.all_to_all_single(arrived, rows.contiguous(), list(received), list(sent))
+    return arrived

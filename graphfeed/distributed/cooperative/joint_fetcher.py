@@ -1,0 +1,78 @@
+"""Fetch the features of a joint mini-batch: each rank reads the rows that it owns, once for all ranks."""
+
+import copy
+
+import torch
+
+from graphfeed.datapipes.feature_fetcher import FeatureFetcher
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
+from graphfeed.distributed.cooperative.joint_sampler import JointSubgraph
+from graphfeed.distributed.cooperative.row_exchange import ONLY, RowExchange
+from graphfeed.storage.memory.cache_use import Cache
+from graphfeed.storage.memory.tensor_tree import tensors_in
+
+FIRST_STEP = 1000
+"""The steps of fetching follow those of sampling, one per hop."""
+
+
+class Fetching:
+    """The stage that reads features, as the user wrote it."""
+
+    def __init__(self, fetcher: FeatureFetcher) -> None:
+        self.fetcher = fetcher.changed(cooperative=False)
+
+    def list_caches(self) -> list[tuple[str, Cache]]:
+        """Return the caches of the features."""
+        return self.fetcher.feature_store.list_caches()
+
+    def __repr__(self) -> str:
+        """Return the names of the features."""
+        return repr(self.fetcher.node_feature_keys)
+
+
+class JointFetcher(Transform):
+    """Fetches the features of a joint mini-batch, in place of a fetcher with `cooperative=True`.
+
+    Each rank reads the rows of the nodes that it owns, and sends them to the ranks that need them. `node_features` has
+    the rows of `input_nodes`, as without cooperation, on the device of these. The edges of a hop are its own on each
+    rank, and so are their features.
+    """
+
+    fetching: Fetching
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with its features."""
+        exchange = exchange_of(minibatch)
+        given = copy.copy(minibatch)
+        given.input_nodes = exchange.owned
+        result = self.fetching.fetcher(given)
+        result.input_nodes = minibatch.input_nodes
+        if result.node_features is not None:
+            # A name is a pair with the type, if the graph has types.
+            typed = isinstance(exchange.owned, dict)
+            # Ranks send from memory.
+            rows = [(name[0] if typed else ONLY, own.cpu()) for name, own in result.node_features.items()]
+            found = exchange.trade(rows, FIRST_STEP + self.fetching.fetcher.position)
+            device = next((part.device for part in tensors_in(minibatch.input_nodes)), torch.device("cpu"))
+            moved = [part.to(device) for part in found]
+            result.node_features = dict(zip(result.node_features, moved, strict=True))
+        return result
+
+    def may_run_in_threads(self) -> bool:
+        """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
+        return self.fetching.fetcher.may_run_in_threads()
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate of the fetcher, for a mini-batch of the rank's own."""
+        return self.fetching.fetcher.estimate_size(before)
+
+
+def exchange_of(minibatch: MiniBatch) -> RowExchange:
+    """Return how the rows of the outermost hop come from their owners."""
+    hops = minibatch.sampled_subgraphs or []
+    outermost = hops[0] if hops else None
+    if not isinstance(outermost, JointSubgraph) or outermost.exchange is None:
+        raise ValueError("the outermost hop does not say who owns its nodes; a stage before the fetch replaced it")
+    return outermost.exchange

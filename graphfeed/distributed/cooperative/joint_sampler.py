@@ -1,0 +1,201 @@
+"""Sample a mini-batch of all ranks together: each samples around the nodes that it owns."""
+
+import copy
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.transform import Transform
+from graphfeed.distributed.cooperative.row_exchange import RowExchange, plan_exchange
+from graphfeed.distributed.cooperative.step_exchange import Mailbox
+from graphfeed.distributed.partitioned_graph import PartitionedGraph
+from graphfeed.distributed.ranks.peers import Peers, shared_peers
+from graphfeed.ops.keys import Key
+from graphfeed.storage import SampledSubgraph, SamplingGraph
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
+"""Number the teams of some ranks, in the order in which each of them makes its own."""
+WHOLE = count()
+"""The same for graphs that every rank of the process group holds."""
+SPREAD = -0x61C8864680B583EB
+"""Spreads ids over ranks that hold the whole graph: 2**64 divided by the golden ratio, as a signed number."""
+
+
+@dataclass(repr=False)
+class JointSubgraph(SampledSubgraph):
+    """A rank's share of a joint hop: its columns are the nodes that the rank owns."""
+
+    exchange: RowExchange | None = None
+    """How the rows of the sources come from their owners."""
+
+
+@dataclass(repr=False, eq=False)
+class JointMiniBatch(MiniBatch):
+    """A rank's share of a joint mini-batch."""
+
+    exchange: RowExchange | None = field(default=None, kw_only=True)
+    """How the results for the rank's own seeds come from their owners."""
+
+
+class Team:
+    """What the ranks that sample together share: the graph, the sampler and the mailbox."""
+
+    def __init__(self, sampler: FanoutSampler, world_size: int) -> None:
+        self.sampler = sampler.changed(cooperative=False)
+        self.graph = sampler.graph
+        self.world_size = world_size
+        self.runs = count(1)
+        if isinstance(self.graph, PartitionedGraph):
+            self._name = f"joint part {next(NUMBERS.setdefault(self.graph.peers, count()))}"
+        else:
+            self._name = f"joint {next(WHOLE)}"
+        self._making = threading.Lock()
+        self._mailbox: Mailbox | None = None
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where the ranks meet; made with the first mini-batch, because a plan starts nothing."""
+        with self._making:  # each mailbox has a name of its own, so that all threads must use one
+            if self._mailbox is None:
+                peers = self.graph.peers if isinstance(self.graph, PartitionedGraph) else shared_peers()
+                self._mailbox = Mailbox(peers, self._name)
+            return self._mailbox
+
+    def leave(self, run: int) -> None:
+        """Tell the other ranks that this one comes to no further mini-batch of a run."""
+        if self._mailbox is not None:
+            self._mailbox.leave(run)
+
+    def owners_of(self, kind: str, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
+        if isinstance(self.graph, PartitionedGraph):
+            part = self.graph.part
+            return (part.book_of(kind) if kind else part.book).owners_of(ids)
+        return (ids.long() * SPREAD >> 33) % self.world_size
+
+    def sample(self, minibatch: MiniBatch, graph: SamplingGraph) -> MiniBatch:
+        """Return a mini-batch with subgraphs of a graph that stands in for the sampler's own."""
+        # Neither checked anew nor copied by its state, which would prepare the graph.
+        sampler = object.__new__(type(self.sampler))
+        vars(sampler).update(vars(self.sampler), graph=graph, request=self.sampler.request, number=self.sampler.number)
+        return sampler(minibatch)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "stages with cooperative=True can't be sent to another process, which would not be a rank; "
+            "use the DataLoader with worker='thread'"
+        )
+
+    def __repr__(self) -> str:
+        """Return the sampler."""
+        return repr(self.sampler.fanouts)
+
+
+class JointStep(SamplingGraph):
+    """The graph as all ranks sample it for one mini-batch: what one of them needs, the owner samples."""
+
+    def __init__(self, team: Team, run: int, key: Key) -> None:
+        self.graph, self._team, self._place = team.graph, team, (run, key.index)
+        self._draws = f"seed {key.seed} in epoch {key.epoch}"
+        self.exchanges: list[RowExchange] = []
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """The number of nodes; by node type if the graph has types."""
+        return self.graph.num_nodes
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """The number of edges; by edge type if the graph has types."""
+        return self.graph.num_edges
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the nodes that this rank owns among the seeds of all ranks."""
+        return self.graph.sample_neighbors(self.meet(seeds).owned, fanouts, replace, probs_name, key=key)
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR)."""
+        return self.graph.sample_layer_neighbors(
+            self.meet(seeds).owned, fanouts, replace, probs_name,
+            random_seed=random_seed, seed2_contribution=seed2_contribution,
+        )  # fmt: skip
+
+    def meet(self, needed: ByType) -> RowExchange:
+        """Tell the owners of nodes that this rank needs them."""
+        team, tag = self._team, (*self._place, len(self.exchanges))
+        self.exchanges.append(plan_exchange(team.mailbox, tag, needed, self.num_nodes, team.owners_of, self._draws))
+        return self.exchanges[-1]
+
+
+class JointSampler(Transform):
+    """Samples a rank's share of a joint mini-batch, in place of a sampler with `cooperative=True`.
+
+    The columns of each hop are those nodes of the joint hop that this rank owns; each node is sampled by one rank. The
+    mini-batches of all ranks together are the one that a single machine makes of all their seeds.
+    """
+
+    team: Team
+    run: int = field(default=0, repr=False)
+    """How often the loader was iterated before; it tells the mini-batches of one epoch from those of the next."""
+
+    needs_key = True
+    reads_graph = True
+
+    def keyed(self, seed: int, epoch: int, start: int) -> "JointSampler":  # noqa: ARG002
+        """Return the same stage for another run."""
+        return self.changed(run=next(self.team.runs))
+
+    def leave_run(self) -> None:
+        """Tell the other ranks that this one comes to no further mini-batch of the run."""
+        self.team.leave(self.run)
+
+    def __call__(self, minibatch: MiniBatch) -> JointMiniBatch:
+        """Return the mini-batch with its subgraphs."""
+        key = minibatch.key
+        if key is None:
+            raise ValueError("a joint mini-batch needs a key, but has none; begin with a DistributedItemSampler")
+        # The mini-batches of all ranks together have the number that they have on a machine that makes them as one.
+        joint = replace(key, index=key.index // self.team.world_size)
+        step = JointStep(self.team, self.run, joint)
+        given = copy.copy(minibatch)
+        given.key = joint
+        sampled = self.team.sample(given, step)
+        assert sampled.input_nodes is not None
+        step.meet(sampled.input_nodes).count_rows()
+        result = JointMiniBatch(exchange=step.exchanges[0])
+        vars(result).update(vars(sampled), key=key)
+        result.sampled_subgraphs = [
+            JointSubgraph(**vars(hop), exchange=exchange)
+            for hop, exchange in zip(sampled.sampled_subgraphs or (), reversed(step.exchanges[1:]), strict=True)
+        ]
+        return result
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the estimate of the sampler, for a mini-batch of the rank's own."""
+        return self.team.sampler.estimate_size(before)

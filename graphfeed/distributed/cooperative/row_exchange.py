@@ -1,0 +1,144 @@
+"""How the rows that ranks need come from the ranks that own them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.ops.arguments import as_ids
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+ONLY = ""
+"""The node type of a graph without types."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """How the rows of one node type travel."""
+
+    sent: torch.Tensor
+    """Which of this rank's own rows are sent, as positions: those for rank 0 first."""
+    sent_counts: list[int]
+    """How many of them each rank gets."""
+    places: torch.Tensor
+    """Where each row that arrives belongs: those from rank 0 first."""
+    received_counts: list[int]
+    """How many of them each rank sends."""
+
+    def split(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return what each rank gets of this rank's own rows."""
+        return torch.split(take_rows(rows, self.sent), self.sent_counts)
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the rows that each rank sent, in the order in which this rank needs them."""
+        arrived = torch.cat(list(parts))
+        out = torch.empty_like(arrived)
+        out[self.places] = arrived
+        return out
+
+
+@dataclass(frozen=True)
+class RowExchange:
+    """Which nodes a rank owns of those that all ranks need, and how their rows come to those who need them."""
+
+    owned: ByType
+    """The ids of the nodes whose rows this rank makes, each of them once; by node type if the graph has types."""
+    routes: Mapping[str, Route]
+    """By node type; without types, under an empty name."""
+    mailbox: Mailbox
+    tag: Tag
+    """The step at which ids were traded."""
+
+    def trade(self, rows: Sequence[tuple[str, torch.Tensor]], step: int) -> list[torch.Tensor]:
+        """Give others the rows that they need, and return those that this rank needs.
+
+        Args:
+            rows: Tensors of rows of the owned nodes, each with its node type.
+            step: The number of the step, which differs from all others of the mini-batch.
+        """
+        split = [self.routes[kind].split(own) for kind, own in rows]
+        parts: list[Tensors] = [
+            {str(number): part[rank] for number, part in enumerate(split)}
+            for rank in range(self.mailbox.peers.world_size)
+        ]
+        arrived = self.mailbox.trade((*self.tag[:2], step), parts)
+        return [
+            self.routes[kind].join([part[str(number)] for part in arrived]) for number, (kind, _) in enumerate(rows)
+        ]
+
+    def count_rows(self) -> None:
+        """Add to `Peers.traffic` what this rank owns, and how often ranks need it."""
+        owned = self.owned.values() if isinstance(self.owned, dict) else [self.owned]
+        needed = sum(sum(route.sent_counts) for route in self.routes.values())
+        self.mailbox.count_rows(needed, sum(map(len, owned)))
+
+
+def plan_exchange(
+    mailbox: Mailbox,
+    tag: Tag,
+    needed: ByType,
+    num_nodes: int | dict[str, int],
+    owners_of: Callable[[str, torch.Tensor], torch.Tensor],
+    draws: str = "",
+) -> RowExchange:
+    """Tell the owners of some nodes that this rank needs them, and return what others need of it.
+
+    Args:
+        mailbox: The ranks.
+        tag: The step, the same on all ranks.
+        needed: Ids of nodes, perhaps with duplicates; by node type if the graph has types.
+        num_nodes: The number of nodes of the graph, by node type if it has types.
+        owners_of: Returns the rank that owns each id of a node type.
+        draws: See `Mailbox.trade`.
+
+    Raises:
+        KeyError: The graph doesn't have a node type.
+        TypeError: Nodes that are not by type although the graph has types, or the other way round; or no integers.
+        ValueError: An id outside of the graph.
+    """
+    given, sizes = check_needed(needed, num_nodes)
+    none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
+    ids = {kind: given.get(kind, none).cpu() for kind in sizes}
+    world_size = mailbox.peers.world_size
+    parts: list[dict[str, torch.Tensor]] = [{} for _ in range(world_size)]
+    orders, received = {}, {}
+    for kind, wanted in ids.items():
+        owners = owners_of(kind, wanted).long()
+        orders[kind] = owners.argsort(stable=True)
+        received[kind] = torch.bincount(owners, minlength=world_size).tolist()
+        for rank, part in enumerate(torch.split(take_rows(wanted, orders[kind]), received[kind])):
+            parts[rank][kind] = part
+    asked = mailbox.trade(tag, parts, draws)
+    owned, routes = {}, {}
+    for kind, size in sizes.items():
+        wanted = torch.cat([part[kind] for part in asked])
+        owned[kind], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
+        routes[kind] = Route(sent.long(), [part[kind].numel() for part in asked], orders[kind], received[kind])
+    return RowExchange(owned if isinstance(num_nodes, dict) else owned[ONLY], routes, mailbox, tag)
+
+
+def check_needed(
+    needed: ByType, num_nodes: int | dict[str, int]
+) -> tuple[Mapping[str, torch.Tensor], Mapping[str, int]]:
+    """Return nodes and the number of nodes, both by type, or say what is wrong, on the rank that needs them."""
+    if isinstance(needed, dict) != isinstance(num_nodes, dict):
+        raise TypeError(
+            f"seeds must be {'a dict by node type' if isinstance(num_nodes, dict) else 'a tensor of node ids'}, for "
+            f"the graph has {f'types {list(num_nodes)}' if isinstance(num_nodes, dict) else 'one type'}, but are a "
+            f"{type(needed).__name__}; {'give a HeteroItemSet' if isinstance(num_nodes, dict) else 'give an ItemSet'}"
+        )
+    sizes = num_nodes if isinstance(num_nodes, dict) else {ONLY: num_nodes}
+    given = {}
+    for kind, own in (needed if isinstance(needed, dict) else {ONLY: needed}).items():
+        if kind not in sizes:
+            raise KeyError(f"seeds have node type {kind!r}, but the graph has {list(sizes)}")
+        name = f"seeds of type {kind!r}" if kind else "seeds"
+        given[kind] = as_ids(name, own)
+        check_vector(name, given[kind])
+        check_ids(name, given[kind], sizes[kind])
+    return given, sizes

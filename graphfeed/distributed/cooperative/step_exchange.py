@@ -1,0 +1,125 @@
+"""What ranks hand to each other for the same step, in whichever order each of them comes to its steps."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Peers
+
+Tag: TypeAlias = tuple[int, int, int]
+"""Names a step: the run of the loader, the mini-batch, and the step of that mini-batch."""
+
+CHECK_SECONDS = 0.2
+"""How often one who waits looks whether a rank was lost."""
+
+SAME = "all ranks must make their loaders in the same order, and iterate them as often and as far"
+
+
+class Mailbox:
+    """Lets all ranks trade tensors: each gives every other one its part of a step, and gets theirs.
+
+    Several threads may be at several steps at the same time. A rank that begins another run has left those before it,
+    and so has one that says so (`leave`).
+
+    Args:
+        peers: The ranks.
+        kind: What is traded; all ranks use the same name.
+    """
+
+    def __init__(self, peers: Peers, kind: str) -> None:
+        self.peers = peers
+        self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
+        self._runs = [0] * peers.world_size  # the first one that each rank has not left, as far as this one knows
+        self._changed = threading.Condition()
+        self._name = peers.serve(kind, self._receive)
+
+    def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
+        """Give each rank a part, and return what each rank gave, this one included.
+
+        Args:
+            tag: The step, the same on all ranks.
+            parts: One per rank.
+            draws: What the draws of the mini-batch depend on, as text; all ranks must say the same.
+
+        Raises:
+            RankLostError: A rank was lost.
+            RuntimeError: This rank or another has left this run of the loader, or another has ended.
+            TimeoutError: A rank did not come to this step.
+            ValueError: Another rank says something else of the draws.
+        """
+        own = self.peers.rank
+        self._check([], tag, inf, 0.0)
+        given = {rank: part for rank, part in enumerate(parts) if rank != own}
+        self.peers.ask(self._name, {"tag": list(tag), "rank": own, "draws": draws}, given)
+        limit = self.peers.start_timeout + self.peers.timeout
+        give_up = time.monotonic() + limit
+        with self._changed:
+            self._note(own, tag, draws, parts[own])
+            while missing := [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]:
+                self._check(missing, tag, give_up, limit)
+                self._changed.wait(CHECK_SECONDS)
+            found = self._given.pop(tag)
+        for rank, (said, _) in found.items():
+            if said != draws:
+                raise ValueError(
+                    f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "
+                    "DataLoader of all ranks the same seed, and load the same state"
+                )
+        return [found[rank][1] for rank in range(len(parts))]
+
+    def leave(self, run: int) -> None:
+        """Tell all ranks, and the threads of this one, that this rank comes to no further step of a run."""
+        others: dict[int, Tensors] = {rank: {} for rank in range(self.peers.world_size) if rank != self.peers.rank}
+        # Who left the peers needs no word of this.
+        with suppress(ConnectionError, RuntimeError):
+            self.peers.ask(self._name, {"left": run, "rank": self.peers.rank}, others)
+        self._begin(self.peers.rank, run + 1)
+
+    def count_rows(self, needed: int, read: int) -> None:
+        """Add rows to `Peers.traffic`."""
+        with self._changed:
+            self.peers.traffic.rows_needed += needed
+            self.peers.traffic.rows_read += read
+
+    def _check(self, missing: Sequence[int], tag: Tag, give_up: float, limit: float) -> None:
+        """Raise if there is nothing more to wait for."""
+        self.peers.check()
+        left = [rank for rank in (self.peers.rank, *missing) if self._runs[rank] > tag[0]]
+        if left:
+            raise RuntimeError(f"ranks {left} have left this epoch, or run two epochs of a loader at the same time")
+        ended = sorted(set(missing).intersection(self.peers.leaving))
+        if ended:
+            raise RuntimeError(f"ranks {ended} have ended before joint mini-batch {tag[1]}; {SAME}")
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"ranks {missing} did not come to joint mini-batch {tag[1]} for {limit:g} s; {SAME}")
+
+    def _note(self, rank: int, tag: Tag, draws: str, part: Tensors) -> None:
+        """Keep what a rank gave."""
+        self._begin(rank, tag[0])
+        if tag[0] >= min(self._runs):
+            self._given.setdefault(tag, {})[rank] = draws, part
+
+    def _begin(self, rank: int, run: int) -> None:
+        """Note that a rank has left all runs before one, and forget those that all have left."""
+        with self._changed:
+            if run > self._runs[rank]:
+                self._runs[rank] = run
+                oldest = min(self._runs)
+                self._given = {tag: found for tag, found in self._given.items() if tag[0] >= oldest}
+            self._changed.notify_all()
+
+    def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:
+        """Keep what another rank gave, or note what it left."""
+        with self._changed:
+            if "left" in options:
+                self._begin(options["rank"], options["left"] + 1)
+            else:
+                run, index, step = options["tag"]
+                self._note(options["rank"], (run, index, step), options["draws"], part)
+        return {}

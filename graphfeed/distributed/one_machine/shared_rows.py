@@ -1,0 +1,105 @@
+"""The rows of a feature on all ranks of a machine: each maps those of the others, and nothing is copied or sent."""
+
+import threading
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.distributed.one_machine.memory_scope import open_place, share, write_place
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops.verified import passed_among, trust_copies
+from graphfeed.storage import Feature, TorchBasedFeature
+from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.storage.memory.shared import SharedBlock
+
+PLACE, CHECKSUM = "place", "checksum"
+
+
+class SharedRows:
+    """The rows that this rank can read from memory, by the rank that owns them.
+
+    Args:
+        rows: The rows that this rank owns. Those in memory move to shared memory when another rank asks for them.
+        book: Which rank owns each id.
+        peers: The ranks.
+        name: What all ranks call the feature.
+    """
+
+    def __init__(self, rows: Feature, book: PartBook, peers: Peers, name: str = "") -> None:
+        self.rows = rows
+        self.book = book
+        self.peers = peers
+        self._opening = threading.Lock()
+        self._moving = threading.Lock()
+        self._place: dict[str, torch.Tensor] = {}
+        self._block: SharedBlock | None = None
+        self._others: dict[int, torch.Tensor] | None = None
+        self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
+
+    def by_rank(self) -> Mapping[int, torch.Tensor]:
+        """Return the rows in memory. The first call waits for the ranks here.
+
+        Raises:
+            RankLostError: A rank was lost.
+            ValueError: Another rank has rows of another dtype, shape or number, or of other ids.
+        """
+        self.peers.check()
+        if self._others is None:
+            with self._opening:
+                if self._others is None:
+                    self._others = self._open()
+        own = self._tensor()
+        return self._others if own is None else {**self._others, self.peers.rank: own}
+
+    def _tensor(self) -> torch.Tensor | None:
+        """Return the rows that this rank owns, if they lie in memory."""
+        in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.lies_in_memory()
+        return self.rows.read() if in_memory else None
+
+    def _open(self) -> dict[int, torch.Tensor]:
+        """Map the rows of the other ranks here; those that lie elsewhere than in memory are left out."""
+        others = [rank for rank in self.peers.ranks_here() if rank != self.peers.rank]
+        if not others:
+            return {}
+        found = {}
+        for rank, future in self.peers.ask(self._name, {}, {rank: {} for rank in others}).items():
+            answer = self.peers.wait(rank, future)
+            if PLACE not in answer:
+                continue
+            try:
+                (rows,) = open_place(answer[PLACE])[0]
+            except OSError:
+                continue  # the system forbids it
+            ids = self.book.ids_of(rank)
+            expected = torch.Size([ids.numel(), *self.rows.size()])
+            if rows.shape != expected or rows.dtype != self.rows.dtype:
+                raise ValueError(
+                    f"rank {rank} has rows {dtype_and_shape(rows.dtype, rows.shape)}, but they should be "
+                    f"{self.rows.dtype} of shape {tuple(expected)}; all ranks must have the same book, and rows alike"
+                )
+            if int(answer[CHECKSUM]) != checksum(ids):
+                raise ValueError(f"rank {rank} owns other ids than the book here says; all must have the same book")
+            found[rank] = rows
+        return found
+
+    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
+        """Tell another rank where the rows of this one lie; nothing if that is not in memory."""
+        with self._moving:
+            own = self._tensor()
+            if own is not None and not self._place:
+                place, self._block = share(own)
+                if self._block is not None:
+                    trust_copies(passed_among([own]), self._block.tensors)
+                    self.rows.update(self._block.tensors[0])
+                ids = self.book.ids_of(self.peers.rank)
+                self._place = {PLACE: write_place(place), CHECKSUM: torch.tensor(checksum(ids))}
+        return self._place
+
+
+def checksum(ids: torch.Tensor) -> int:
+    """Return a number that tells the ids of a part from others."""
+    return zlib.crc32(ids.contiguous().numpy().data)

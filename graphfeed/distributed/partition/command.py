@@ -1,0 +1,94 @@
+"""Partitions a graph in files, with its features, and reports the cut, the balance and the halo.
+
+This is the command `graphfeed partition`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
+from graphfeed.distributed.partition.part_layout import check_num_parts
+from graphfeed.distributed.partition.report import report_partition
+from graphfeed.distributed.partition.writer import check_free, write_partition
+from graphfeed.distributed.pyg.partitioner import Partitioner
+from graphfeed.ingest.build.ingest_command import as_bytes
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.features.feature_store import FeatureStore
+from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
+from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
+from graphfeed.storage.graph.files.load_graph import load_graph
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+
+MIB = 1 << 20
+
+
+class Stored:
+    """A graph in files, and its features if it has any."""
+
+    def __init__(self, source: Path) -> None:
+        self.graph: FusedCSCSamplingGraph
+        self.feature: FeatureStore | None = None
+        if not source.is_dir():
+            self.graph = load_graph(source)
+            return
+        dataset = OnDiskDataset(source)
+        # Edges and rows are read piece by piece, so that they may be larger than memory.
+        for entry in dataset.yaml_data.get("feature_data") or ():
+            entry["in_memory"] = False
+        topology = dataset.yaml_data.get("graph_topology") or {}
+        dataset.yaml_data["graph_topology"] = {**topology, "in_memory": False}
+        dataset.load(tasks=[])
+        if dataset.graph is None:
+            raise ValueError(f"the data set in {source} has no graph")
+        self.graph, self.feature = dataset.graph, dataset.feature
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("source", type=Path, help="a file that graph.save() wrote, or the folder of an OnDiskDataset")
+    parser.add_argument("root", type=Path, help="the folder to write to; it must not exist or be empty")
+    parser.add_argument("--parts", type=int, required=True, help="the number of parts")
+    parser.add_argument(
+        "--method", choices=METHODS, default="ldg", help="how nodes are assigned (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of hash and metis (default: %(default)s)")
+    parser.add_argument(
+        "--layout",
+        choices=("graphfeed", "pyg"),
+        default="graphfeed",
+        help="files that are mapped, or those of torch_geometric.distributed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--halo-features",
+        type=as_bytes,
+        default=0,
+        metavar="BYTES",
+        help="store with each part copies of rows that it often asks others for, up to a size such as 2G",
+    )
+
+
+def run(options: Any) -> None:
+    """Partition a graph, and print what the partition costs."""
+    check_free(options.root)
+    check_num_parts(options.parts)
+    if options.halo_features and options.layout == "pyg":
+        raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")
+    stored = Stored(options.source)
+    graph = stored.graph
+    print(f"{graph.total_num_nodes:,} nodes and {graph.total_num_edges:,} edges", flush=True)
+    if options.method == "ldg":
+        most = ldg_memory(graph.total_num_nodes, options.parts) / MIB
+        print(f"assigning the nodes takes at most {most:,.0f} MiB beside the graph", flush=True)
+    assignment = assign_nodes(graph, options.parts, options.method, options.seed)
+    print(report_partition(graph, assignment, options.parts), flush=True)
+    halo: HaloFeatures = 0
+    if options.halo_features:
+        plan = plan_halo(graph, assignment, options.parts, stored.feature, options.halo_features)
+        print(plan, flush=True)
+        halo = plan.ids
+    if options.layout == "pyg":
+        Partitioner(stored, options.parts, options.root, method=assignment).generate_partition()
+    else:
+        write_partition(options.root, graph, assignment, options.parts, stored.feature, halo)
+    print(f"wrote {options.parts} parts to {options.root}")

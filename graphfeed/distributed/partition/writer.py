@@ -1,0 +1,338 @@
+"""Writes a graph in parts, with its features, to a folder; see `partition_layout`."""
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.distributed.part_book import smallest_dtype
+from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed.partition.halo import HaloFeatures, features_of_nodes, from_by_type, plan_halo
+from graphfeed.distributed.partition.part_layout import (
+    EDGE_PARTS,
+    FEATURE,
+    FILE_NAME,
+    HALO_FEATURE,
+    HALO_IDS,
+    NODE_PARTS,
+    ArrayEntry,
+    PartitionMetadata,
+    check_num_parts,
+    file_dtype,
+    part_folder,
+    to_numpy,
+)
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, sync_folder, write_text
+from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
+from graphfeed.storage.graph.assignment.assign import stacked_assignment
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+
+Key: TypeAlias = tuple[str | None, ...]
+
+
+def write_partition(
+    root: str | os.PathLike[str],
+    graph: GraphArrays,
+    assignment: ByType,
+    num_parts: int,
+    features: FeatureStore | None = None,
+    halo_features: HaloFeatures = 0,
+) -> Path:
+    """Write a graph in parts to a new folder, from which `open_part` maps them.
+
+    A part holds the in-edges of its nodes in the order that they have in the graph, with the global ids of their
+    sources and of themselves, their types and attributes, and the rows of the features of its nodes and edges. An edge
+    belongs to the part of its destination. The attributes of nodes are kept once, for all parts.
+
+    Graph and features are read piece by piece, so they may be mapped and larger than memory. The folder appears when
+    all of it is on the disk; a failure leaves nothing.
+
+    Args:
+        root: The folder, which must not exist or be empty.
+        graph: The whole graph.
+        assignment: The part of each node, from `assign_nodes` for example; by node type if the graph has types.
+        num_parts: The number of parts, of which some may be empty.
+        features: The features of nodes by id, and of edges by the ids of sampled edges. Features of the graph are kept
+            once, for all parts.
+        halo_features: How many bytes of copies of rows each part may have at most, of the nodes of other parts that its
+            in-edges come from most often. Ranks read copies rather than ask other machines; mini-batches stay the same,
+            and the rows can't be updated. Or the ids of the nodes, for each part: those of `plan_halo`, which also
+            tells what they save, or those of `read_graphlearn_caches`. 0 for no copies.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: There is something in the folder.
+        OSError: The folder can't be replaced, such as the working folder.
+        TypeError: The assignment is by type and the graph has no types, or the other way round.
+        ValueError: The assignment doesn't have a part for each node, or a feature not a row; there are no features to
+            copy; or there are more than 65,536 parts.
+    """
+    check_num_parts(num_parts)
+    check_free(Path(root))
+    halo = None
+    if isinstance(halo_features, Sequence) or halo_features != 0:
+        halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
+    parts = stacked_assignment(graph, assignment, num_parts).to(smallest_dtype(num_parts))
+    with new_folder(Path(root)) as unfinished:
+        by_key = features_by_key(features)
+        writer = PartitionWriter(unfinished, graph.to("cpu"), parts, num_parts)
+        writer.write_graph({key.type: feature.count() for key, feature in by_key.items() if key.domain == "edge"})
+        for key, feature in by_key.items():
+            writer.write_feature(key, feature)
+        if halo is not None:
+            writer.write_halo(halo, features)
+        writer.finish()
+    return Path(root)
+
+
+@contextmanager
+def new_folder(root: Path) -> Iterator[Path]:
+    """Give a folder to write to, which becomes `root` if all goes well, and is removed if not.
+
+    Raises:
+        FileExistsError: There is something at `root`, other than an empty folder.
+        OSError: The folder at `root` can't be replaced, such as the working folder.
+    """
+    root = check_free(root)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = name_beside(root)
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        sync_folder(unfinished)
+        os.replace(unfinished, root)
+    except BaseException as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        if isinstance(error, OSError) and error.filename is None:  # as where the disk is full
+            raise OSError(error.errno, f"{error.strerror or error}; nothing is left there", str(root)) from error
+        raise
+    sync_folder(root.parent)
+
+
+def check_free(root: Path) -> Path:
+    """Return the whole path of a folder to write, without links.
+
+    Raises:
+        FileExistsError: There is something at the path, other than an empty folder.
+        OSError: The folder at the path can't be replaced.
+    """
+    root = root.resolve()
+    if not root.exists():
+        return root
+    if not root.is_dir() or any(root.iterdir()):
+        raise FileExistsError(f"there is something at {root} already; remove it, or give another root")
+    if root == Path.cwd():
+        raise OSError(errno.EBUSY, "this is the working folder, which can't be replaced; give another root", str(root))
+    # Whether a folder can be replaced is up to mounts and permissions, so it is replaced by an empty one.
+    empty = name_beside(root)
+    try:
+        empty.mkdir()
+        os.replace(empty, root)
+    except OSError as error:
+        if empty.is_dir():
+            empty.rmdir()
+        reason = f"this folder can't be replaced ({error.strerror}); give another root"
+        raise OSError(error.errno, reason, str(root)) from error
+    return root
+
+
+def name_beside(root: Path) -> Path:
+    """Return the path of an unfinished folder, on the same file system as the one that it becomes."""
+    return root.parent / f".{root.name}.{secrets.token_hex(4)}.part"
+
+
+def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
+    """Return the features of a store."""
+    keys = () if features is None else features.keys()
+    return {} if features is None else {FeatureKey(*key): features[key] for key in keys}
+
+
+class PartitionWriter:
+    """Writes the arrays of a partition, and keeps account of them.
+
+    Args:
+        folder: A new folder.
+        graph: The whole graph.
+        parts: The part of each node.
+        num_parts: The number of parts.
+    """
+
+    def __init__(self, folder: Path, graph: GraphArrays, parts: torch.Tensor, num_parts: int) -> None:
+        self.folder, self.graph, self.parts, self.num_parts = folder, graph, parts, num_parts
+        self.shared: list[ArrayEntry] = []
+        self.of_part: list[list[ArrayEntry]] = [[] for _ in range(num_parts)]
+        self.edge_parts: dict[str | None, NDArray[Any]] = {}
+        self.edge_arrays = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}
+
+    def write_graph(self, edge_rows: Mapping[str | None, int]) -> None:
+        """Write the edges of each part, and what all parts need.
+
+        Args:
+            edge_rows: How many edges have features, by the edge types that have any.
+        """
+        self.write_shared(NODE_PARTS, (), self.parts)
+        for name, values in self.graph.node_attributes.items():
+            self.write_shared("node_attributes", (name,), values)
+        numbers = self.graph.edge_type_to_id
+        for kind, count in edge_rows.items():
+            if kind not in (numbers or [None]):
+                raise ValueError(f"a feature is of edge type {kind!r}, but the graph has {list(numbers or [None])}")
+            self.edge_parts[kind] = np.zeros(count, dtype=self.parts.numpy().dtype)
+        with progress_bar("writing edges", self.graph.total_num_edges, "edge") as progress:
+            for part in range(self.num_parts):
+                (self.folder / part_folder(part)).mkdir()
+                self.write_edges(part, progress.update)
+        for kind, owners in self.edge_parts.items():
+            self.write_shared(EDGE_PARTS, (kind,), torch.from_numpy(owners))
+
+    def write_edges(self, part: int, progress: Callable[[int], object]) -> None:
+        """Write the in-edges of a part's nodes."""
+        indptr = self.graph.csc_indptr.numpy()
+        own = self.nodes_of(part)
+        starts = np.zeros(indptr.size, dtype=indptr.dtype)
+        starts[own + 1] = indptr[own + 1] - indptr[own]
+        np.cumsum(starts, out=starts)
+        count = int(starts[-1])
+        self.write(self.of_part[part], part, "csc_indptr", (), torch.from_numpy(starts))
+        arrays: list[tuple[str, Key, torch.Tensor | None]] = [("indices", (), self.graph.indices)]
+        if self.graph.type_per_edge is not None:
+            arrays.append(("type_per_edge", (), self.graph.type_per_edge))
+        arrays += [("edge_attributes", (name,), values) for name, values in self.edge_arrays.items()]
+        # Without ids of their own, edges are known by their positions.
+        arrays.append(("edge_attributes", (ORIGINAL_EDGE_ID,), self.graph.edge_attributes.get(ORIGINAL_EDGE_ID)))
+        with ExitStack() as stack:
+            writers = []
+            for role, key, values in arrays:
+                dtype, row = (torch.int64, ()) if values is None else (values.dtype, tuple(values.shape[1:]))
+                path = self.add(self.of_part[part], part, role, key, dtype, (count, *row))
+                writers.append(stack.enter_context(ArrayWriter(path, (count, *row), file_dtype(dtype))))
+            for positions in edge_positions(indptr, own):
+                for writer, (_, _, values) in zip(writers, arrays, strict=True):
+                    writer.append(positions if values is None else to_numpy(values)[positions])
+                self.note_edges(part, positions)
+                progress(positions.size)
+
+    def note_edges(self, part: int, positions: NDArray[np.int64]) -> None:
+        """Note the part of some edges by their ids, for those types that have features."""
+        ids, types = self.graph.edge_attributes.get(ORIGINAL_EDGE_ID), self.graph.type_per_edge
+        for kind, owners in self.edge_parts.items():
+            own = positions
+            if types is not None and self.graph.edge_type_to_id is not None and kind is not None:
+                own = positions[types.numpy()[positions] == self.graph.edge_type_to_id[kind]]
+            found = own if ids is None else ids.numpy()[own]
+            if found.size and int(found.max()) >= owners.size:
+                raise ValueError(
+                    f"features of edge type {kind!r} have {owners.size} rows, but there is an edge {found.max()}"
+                )
+            owners[found] = part
+
+    def write_feature(self, key: FeatureKey, feature: Feature) -> None:
+        """Write the rows that each part owns."""
+        domain, kind, name = key
+        if domain == "graph":
+            self.write_shared(FEATURE, key, feature.read())
+            return
+        owners = self.owners_of_nodes(kind) if domain == "node" else self.edge_parts[kind]
+        if feature.count() != owners.size:
+            raise ValueError(
+                f"feature {key} must have {owners.size} rows, one for each {domain}, but has {feature.count()}"
+            )
+        with progress_bar(f"writing {name}", feature.count(), "row") as progress:
+            for part in range(self.num_parts):
+                ids = torch.from_numpy(np.flatnonzero(owners == part))
+                self.write_rows(part, FEATURE, key, feature, ids, progress.update)
+
+    def write_rows(
+        self,
+        part: int,
+        role: str,
+        key: FeatureKey,
+        feature: Feature,
+        ids: torch.Tensor,
+        progress: Callable[[int], object],
+    ) -> None:
+        """Write some rows of a feature, piece by piece."""
+        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
+        step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
+        path = self.add(self.of_part[part], part, role, key, dtype, (len(ids), *row))
+        with ArrayWriter(path, (len(ids), *row), file_dtype(dtype)) as writer:
+            for start in range(0, len(ids), step):
+                rows = feature.read(ids[start : start + step])
+                writer.append(to_numpy(rows.cpu()))
+                progress(len(rows))
+
+    def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
+        """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
+        of_nodes = features_of_nodes(features)
+        copies = [from_by_type(nodes) for nodes in halo]
+        total = sum(len(by_type[key.type]) for by_type in copies for key in of_nodes)
+        with progress_bar("writing copies", total, "row") as progress:
+            for part, by_type in enumerate(copies):
+                for kind in dict.fromkeys(key.type for key in of_nodes):
+                    self.write(self.of_part[part], part, HALO_IDS, (kind,), by_type[kind])
+                for key, feature in of_nodes.items():
+                    self.write_rows(part, HALO_FEATURE, key, feature, by_type[key.type], progress.update)
+
+    def owners_of_nodes(self, kind: str | None) -> NDArray[Any]:
+        """Return the part of each node of a type."""
+        parts: NDArray[Any] = self.parts.numpy()
+        if self.graph.node_type_to_id is None and kind is None:
+            return parts
+        if self.graph.node_type_to_id is None or kind not in self.graph.node_type_to_id:
+            known = list(self.graph.node_type_to_id or [None])
+            raise ValueError(f"a feature is of node type {kind!r}, but the graph has {known}")
+        first = self.graph.first_ids()[self.graph.node_type_to_id[kind] :]
+        return parts[first[0] : first[1]]
+
+    def nodes_of(self, part: int) -> NDArray[np.int64]:
+        """Return the nodes of a part, ascending."""
+        return np.flatnonzero(self.parts.numpy() == part)
+
+    def finish(self) -> None:
+        """Write the metadata, and sync all names to the disk."""
+        graph = self.graph
+        numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
+        metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part)
+        write_text(self.folder / FILE_NAME, metadata.to_json())
+        for part in range(self.num_parts):
+            sync_folder(self.folder / part_folder(part))
+
+    def write_shared(self, role: str, key: Key, values: torch.Tensor) -> None:
+        """Write an array that all parts need."""
+        self.write(self.shared, None, role, key, values)
+
+    def write(self, entries: list[ArrayEntry], part: int | None, role: str, key: Key, values: torch.Tensor) -> None:
+        """Write an array."""
+        values = values.cpu()
+        path = self.add(entries, part, role, key, values.dtype, tuple(values.shape))
+        with ArrayWriter(path, tuple(values.shape), file_dtype(values.dtype)) as writer:
+            writer.append(to_numpy(values))
+
+    def add(
+        self,
+        entries: list[ArrayEntry],
+        part: int | None,
+        role: str,
+        key: Key,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+    ) -> Path:
+        """Note an array, and return its path. Names of attributes may not suit file systems, so files have numbers."""
+        folder = "" if part is None else f"{part_folder(part)}/"
+        path = f"{folder}{role}_{len(entries)}.npy" if key else f"{folder}{role}.npy"
+        entries.append(ArrayEntry(path, role, key, str(dtype).removeprefix("torch."), shape))
+        return self.folder / path

@@ -1,0 +1,167 @@
+"""The two stores of a part as what samples and fetches: a graph and features in parts."""
+
+import os
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import distributed
+
+from graphfeed.distributed.partitioned_graph import PartitionedGraph
+from graphfeed.distributed.pyg.dist_context import DistContext
+from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, kind_of
+from graphfeed.distributed.ranks.meeting_point import MeetingPoint
+from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.data.data_features import FLAT, DataFeatures
+from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
+
+
+class DistData:
+    """A pair of stores, connected to those of other ranks. Connecting does not wait for them.
+
+    All ranks make theirs in the same order.
+
+    Args:
+        stores: The feature store and the graph store of the same part.
+        peers: The ranks.
+        time_attr: The name of times of nodes or edges.
+
+    Raises:
+        ValueError: The number of ranks is not that of the parts, or the stores don't have what is needed.
+    """
+
+    def __init__(
+        self, stores: tuple[LocalFeatureStore, LocalGraphStore], peers: Peers, time_attr: str | None = None
+    ) -> None:
+        self.feature_store, self.graph_store = stores
+        for attr in self.graph_store.get_all_edge_attrs():
+            group, ids = attr.edge_type or EDGES, self.graph_store.get_edge_id(attr)
+            if ids is not None and self.feature_store.get_global_id(group) is None:
+                self.feature_store.put_global_id(ids, group)
+        self.part = self.graph_store.graph_part(self.feature_store, time_attr)
+        self.graph = PartitionedGraph(self.part, peers)
+        self.features = self.feature_store.partitioned_features(peers)
+        self.peers = peers
+        columns = self.part.columns
+        self.node_time = time_attr if time_attr in columns.node_attributes else None
+        self.edge_time = time_attr if self.node_time is None else None
+
+    @property
+    def has_edge_ids(self) -> bool:
+        """Whether edges have ids that all ranks know."""
+        attrs = self.graph_store.get_all_edge_attrs()
+        return all(self.graph_store.get_edge_id(attr) is not None for attr in attrs)
+
+    @property
+    def shape(self) -> Any:
+        """What reads seeds needs to know: the numbers of nodes, and the types."""
+        sizes = self.graph.num_nodes
+        if isinstance(sizes, int):
+            return SimpleNamespace(_store=None, num_nodes=sizes)
+        return TypedShape(sizes, [group_of(kind) for kind in self.graph.edge_types])
+
+    def own_nodes(self, kind: str | None = None) -> torch.Tensor:
+        """Return the ids of the nodes of a type that this rank owns."""
+        book = self.part.book if kind is None else self.part.book_of(kind)
+        return book.ids_of(self.part.number)
+
+    def own_edges(self, kind: tuple[str, str, str] | None = None) -> torch.Tensor:
+        """Return the edges of a type to nodes that this rank owns, shape (2, E)."""
+        edges: torch.Tensor = self.graph_store.get_edge_index(edge_type=kind, layout="coo")
+        book = self.part.book if kind is None else self.part.book_of(kind[2])
+        return edges[:, book.owners_of(edges[1]) == self.part.number]
+
+    def data_features(self, input_type: Any = None) -> DataFeatures:
+        """Return all features, with `labels` of the feature store as `y`.
+
+        Args:
+            input_type: The type of the seeds, to which labels that are not a dict belong.
+        """
+        found: dict[tuple[str, str | None, str], Feature] = {}
+        dims: dict[tuple[str, str], int] = {}
+        for attr in self.feature_store.get_all_tensor_attrs():
+            domain = "edge" if isinstance(attr.group_name, tuple) else "node"
+            key = (domain, kind_of(attr.group_name), str(attr.attr_name))
+            if key in self.features:
+                found[key] = self.features[key]
+                if self.feature_store.get_tensor(attr).dim() == 1:
+                    dims[key[1] or HOMOGENEOUS, key[2]] = FLAT
+        labels = self.feature_store.labels
+        by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
+        for group, values in by_type.items():
+            key = ("edge" if isinstance(group, tuple) else "node", kind_of(group), "y")
+            found[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
+            dims[key[1] or HOMOGENEOUS, "y"] = FLAT if values.dim() == 1 else 0
+        return DataFeatures(
+            BasicFeatureStore(found),
+            self.names_of("node", found),
+            self.names_of("edge", found),
+            dims={place: dim for place, dim in dims.items() if dim},
+        )
+
+    def names_of(self, domain: str, keys: Mapping[tuple[str, str | None, str], Any]) -> dict[str, list[str]]:
+        """Return the names of features by type."""
+        sizes = self.graph.num_nodes
+        kinds = [HOMOGENEOUS] if isinstance(sizes, int) else sizes if domain == "node" else self.graph.edge_types
+        names: dict[str, list[str]] = {kind: [] for kind in kinds}
+        for own, kind, name in keys:
+            if own == domain:
+                names[kind or HOMOGENEOUS].append(name)
+        return names
+
+
+class TypedShape:
+    """The numbers of nodes by type, and the edge types, as PyG's `HeteroData` has them."""
+
+    def __init__(self, sizes: Mapping[str, int], edge_types: list[Any]) -> None:
+        self.sizes, self.node_types, self.edge_types = sizes, list(sizes), edge_types
+
+    def __getitem__(self, kind: str) -> Any:
+        return SimpleNamespace(num_nodes=self.sizes[kind])
+
+    def _to_canonical(self, *kind: str) -> tuple[str, ...]:
+        """Return an edge type; of source and destination, or of a relation alone, the only one that fits."""
+        found = [known for known in self.edge_types if kind in (known, (known[0], known[2]), (known[1],))]
+        if len(found) != 1:
+            raise ValueError(f"edge type {brief(kind)} fits {len(found)} of {self.edge_types}; give all three parts")
+        return tuple(found[0])
+
+
+def check_place(context: DistContext, graph: LocalGraphStore) -> None:
+    """Raise unless a process is the rank that its part belongs to."""
+    if (context.rank, context.world_size) != (graph.partition_idx, graph.num_partitions):
+        raise ValueError(
+            f"current_ctx is rank {context.rank} of {context.world_size}, but the stores hold part "
+            f"{graph.partition_idx} of {graph.num_partitions}; rank i holds part i, one rank for each part"
+        )
+
+
+def find_peers(context: DistContext, master_addr: str | None, master_port: int | str | None, timeout: float) -> Peers:
+    """Return the ranks that meet at an address; without one, those of the process group.
+
+    Without a process group either, the address is that of the environment, MASTER_ADDR and the port behind MASTER_PORT.
+
+    Raises:
+        ValueError: There is neither an address nor a process group.
+    """
+    if context.world_size == 1:
+        return peers_at(MeetingPoint("", 0, 0, 1), timeout)
+    if master_addr is None and master_port is None and distributed.is_initialized():
+        return shared_peers()
+    address = os.environ.get("MASTER_ADDR") if master_addr is None else master_addr
+    port = master_port
+    if port is None and "MASTER_PORT" in os.environ:
+        port = int(os.environ["MASTER_PORT"]) + 1
+    for name, value in (("master_addr", address), ("master_port", port)):
+        if value is None:
+            raise ValueError(
+                f"{name} is missing: where rank 0 listens; give it, or set {name.upper()} in the environment, or call "
+                "torch.distributed.init_process_group first"
+            )
+    meeting = MeetingPoint(str(address), int(str(port)), context.rank, context.world_size, context.group_name)
+    return peers_at(meeting, timeout)

@@ -1,0 +1,125 @@
+"""The loader of `torch_geometric.distributed` for seeds that are edges."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.distributed.pyg.dist_context import DistContext
+from graphfeed.distributed.pyg.dist_data import find_peers
+from graphfeed.distributed.pyg.dist_loader import DistLoader, finish
+from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
+from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges, split_kind
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+
+
+class DistLinkNeighborLoader(DistLoader):
+    """Makes mini-batches around edges, as `torch_geometric.distributed.DistLinkNeighborLoader` is meant to.
+
+    The mini-batches are those of `graphfeed.pyg.LinkNeighborLoader` with the same seeds and `seed` on the whole graph,
+    bit by bit, for any number of parts, negatives too. `DistNeighborLoader` says what they hold and how ranks work
+    together; docs/from-pyg-distributed.md has a table of the arguments.
+
+    Args:
+        data: The feature store and the graph store of this rank's part.
+        num_neighbors: One number per hop, the seeds' own hop first, or a dict of such lists by edge type.
+        master_addr: Where rank 0 listens; see `DistLoader`.
+        master_port: At which port.
+        current_ctx: Which rank this is.
+        edge_label_index: The seeds, global ids, shape (2, N); with types, (edge type, these). None, or a type alone:
+            the edges to nodes that this rank owns.
+        edge_label: The label of each seed. With binary negatives, whole labels from 0 on become 1 and more.
+        edge_label_time: The time of each seed.
+        dist_sampler: A sampler to use, instead of the arguments about sampling.
+        replace: Whether an edge may be chosen more than once.
+        subgraph_type: "directional", "bidirectional", or "induced", which PyG's does not have.
+        disjoint: Whether each end of a seed has nodes of its own. Always so in time.
+        temporal_strategy: "uniform", or "last" for the most recent neighbours.
+        neg_sampling: A `NegativeSampling`, ours or PyG's, a mode, or (mode, amount). Not with `strict=True`, which
+            needs all edges in one place.
+        neg_sampling_ratio: The amount of binary negatives.
+        time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
+        transform: A function of each mini-batch.
+        concurrency: How many mini-batches each of the workers makes at a time.
+        num_rpc_threads: Has no effect.
+        filter_per_worker: Has no effect: workers fetch features.
+        async_sampling: Has no effect: workers always run ahead, and mini-batches come in order.
+        device: Where mini-batches go.
+        kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
+            `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: The data are not a pair of stores, or an argument that there is not.
+        ValueError: Arguments that don't fit the data or each other.
+    """
+
+    def __init__(
+        self,
+        data: tuple[LocalFeatureStore, LocalGraphStore],
+        num_neighbors: Any,
+        master_addr: str | None,
+        master_port: int | str | None,
+        current_ctx: DistContext,
+        edge_label_index: Any = None,
+        edge_label: torch.Tensor | None = None,
+        edge_label_time: torch.Tensor | None = None,
+        dist_sampler: DistNeighborSampler | None = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        time_attr: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        concurrency: int = 1,
+        num_rpc_threads: int = 16,
+        filter_per_worker: bool | None = False,
+        async_sampling: bool = True,
+        device: torch.device | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        del filter_per_worker, async_sampling
+        import_pyg("torch_geometric.data", type(self).__name__)
+        if dist_sampler is None:
+            if (edge_label_time is None) != (time_attr is None):
+                raise ValueError("edge_label_time and time_attr go together; give both or neither")
+            dist_sampler = DistNeighborSampler(
+                current_ctx, data, num_neighbors, None, replace, subgraph_type, disjoint, temporal_strategy, time_attr,
+                concurrency, device,
+            )  # fmt: skip
+        rpc_timeout = kwargs.pop("rpc_timeout", 180)
+        dist_sampler.connect(find_peers(current_ctx, master_addr, master_port, rpc_timeout))
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        negatives = NegativeSampling.cast(("binary", neg_sampling_ratio) if neg_sampling_ratio else neg_sampling)
+        given = InputEdges(edge_label_index, edge_label, edge_label_time)
+        pipe, kind = edge_source(dist_sampler, options, given, negatives)
+        pipe = dist_sampler.append_links_to(pipe, negatives)
+        super().__init__(
+            current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
+            **finish(pipe, dist_sampler, options, kind, transform),
+        )  # fmt: skip
+        self.data, self.transform = data, transform
+        self.edge_label_index, self.neg_sampling = edge_label_index, negatives
+
+
+def edge_source(
+    sampler: DistNeighborSampler, options: TorchOptions, given: InputEdges, negatives: NegativeSampling | None
+) -> tuple[Datapipe, tuple[str, str, str] | None]:
+    """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
+    data, kind, edges = sampler.connect()[0], None, given.index
+    if sampler.is_hetero:
+        kind, edges = split_kind(data.shape, edges)
+    if edges is None:
+        edges = data.own_edges(kind)
+    if isinstance(edges, torch.Tensor) and edges.numel() == 0:
+        return IterableSource([]), kind
+    items = read_input_edges(data.shape, given._replace(index=edges if kind is None else (kind, edges)), negatives)
+    return options.source(items.items), kind

@@ -1,0 +1,126 @@
+"""What the loaders of `torch_geometric.distributed` share."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.pyg.dist_context import DistContext
+from graphfeed.distributed.pyg.dist_data import find_peers
+from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
+from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
+
+
+class DistLoader(PyGLoader):
+    """A base for loaders over a graph in parts, with the names of `torch_geometric.distributed.DistLoader`.
+
+    A loader is a `graphfeed.DataLoader`: it shows its `pipeline` and `explain()`, and `state_dict()` resumes an epoch.
+    The ranks find each other in a thread of their own. Making a loader waits for nobody, and ranks may make different
+    numbers of mini-batches. A rank that is lost ends the others by a `RankLostError` that names it. At the end of its
+    program, a rank answers the others until they end too.
+
+    As a context, a loader gives the mini-batches of an epoch, as PyG's does, and is not closed. That epoch does not
+    count: the next `iter()` starts it again.
+
+    Args:
+        current_ctx: Which rank this is.
+        master_addr: Where rank 0 listens. None: the ranks of the process group, if there is one, or the environment's
+            MASTER_ADDR.
+        master_port: At which port. None with an address: the one behind the environment's MASTER_PORT. Loaders with
+            the same address and port share their connections.
+        channel: Has no effect: mini-batches come in order, without a queue between.
+        num_rpc_threads: Has no effect: one thread answers the other ranks.
+        rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
+            address sets it.
+        dist_sampler: The sampler.
+        kwargs: `datapipe`, and options of `graphfeed.DataLoader`.
+
+    Raises:
+        ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
+    """
+
+    def __init__(
+        self,
+        current_ctx: DistContext,
+        master_addr: str | None = None,
+        master_port: int | str | None = None,
+        channel: Any = None,
+        num_rpc_threads: int = 16,
+        rpc_timeout: float = 180,
+        dist_sampler: DistNeighborSampler | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for name, value in (("num_rpc_threads", num_rpc_threads), ("rpc_timeout", rpc_timeout)):
+            if not value > 0:
+                raise ValueError(f"{name} must be more than 0, but is {value}")
+        self.current_ctx, self.channel, self.dist_sampler = current_ctx, channel, dist_sampler
+        self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout)
+        if dist_sampler is not None:
+            self.peers = dist_sampler.connect(self.peers)[0].peers
+        self._entered: Iterator[Any] | None = None
+        super().__init__(**kwargs)
+
+    def channel_get(self, out: Any) -> Any:
+        """Return what is given, for there is no queue."""
+        return out
+
+    def reset_channel(self, channel: Any = None) -> None:
+        """Do nothing, for there is no queue."""
+
+    def worker_init_fn(self, worker_id: int) -> None:
+        """Do nothing: workers need not find each other."""
+
+    def enable_multithreading(self, worker_threads: int | None = None) -> AbstractContextManager[None]:
+        """Return a context that does nothing: workers are threads, and use the cores that there are."""
+        del worker_threads
+        return nullcontext()
+
+    def enable_cpu_affinity(self, loader_cores: Any = None) -> AbstractContextManager[None]:
+        """Return a context that does nothing: the operating system chooses the cores of threads."""
+        del loader_cores
+        return nullcontext()
+
+    def __enter__(self) -> Iterator[Any]:  # type: ignore[override]  # PyG's returns an iterator
+        """Return the mini-batches of an epoch."""
+        self._before = copy.copy(self._next), self._latest
+        self._entered = iter(self)
+        return self._entered
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the epoch, and start it again with the next `iter()`."""
+        running: Any = self._entered
+        running.close()
+        self._next, self._latest = self._before
+
+
+def finish(
+    pipe: Datapipe, sampler: DistNeighborSampler, options: TorchOptions, input_type: Any, transform: Any
+) -> dict[str, Any]:
+    """Return what a loader is made of, for a pipeline that samples.
+
+    Args:
+        pipe: Gives `SampledMiniBatch`.
+        sampler: Knows the features.
+        options: The arguments of torch's loader.
+        input_type: The type of the seeds.
+        transform: A function of each `Data`, or None.
+    """
+    pipe = fetch_and_fill(pipe, sampler.connect()[0].data_features(input_type), transform=transform)
+    pipe = options.end(pipe)
+    if sampler.device is not None and torch.device(sampler.device).type != "cpu":
+        pipe = pipe.copy_to(sampler.device)
+    given = options.loader()
+    given["num_workers"] *= sampler.concurrency
+    return {"datapipe": pipe, **given}

@@ -1,0 +1,374 @@
+"""The sampler of `torch_geometric.distributed`."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.distributed.pyg.dist_context import DistContext
+from graphfeed.distributed.pyg.dist_data import DistData, check_place, find_peers
+from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
+from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
+from graphfeed.distributed.pyg.store_attributes import kind_of
+from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops import draw_key
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_count
+from graphfeed.pyg.data.data_graph import ALWAYS
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.samplers.neighborhoods import STRATEGIES, Neighborhoods
+from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.stages.transform_output import TransformOutput
+from graphfeed.storage import SamplingRequest, TemporalQuery
+from graphfeed.storage.memory.tensor_tree import move
+
+TIMEOUT = 180.0
+"""After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""
+
+
+class DistNeighborSampler:
+    """Samples a graph in parts, as `torch_geometric.distributed.DistNeighborSampler` does, and as it was meant to.
+
+    A loader samples by stages that it gets from here (`append_to`). Called directly, `sample_from_nodes` and
+    `sample_from_edges` return PyG's `SamplerOutput`, or `HeteroSamplerOutput` if the graph has types; so do the
+    coroutines `node_sample`, `edge_sample` and `sample_one_hop`. All ids are global, those of nodes and edges with
+    types within their type; so `edge` can be looked up, unlike in PyG. Direct calls draw at random; they are no
+    collective: any rank calls any of them whenever it likes.
+
+    Args:
+        current_ctx: Which rank this is. Rank `i` holds part `i`.
+        data: The feature store and the graph store of the part.
+        num_neighbors: One number per hop, the seeds' own hop first, or a dict of such lists by edge type, or PyG's
+            `NumNeighbors`. -1 takes all neighbours, 0 none.
+        channel: A queue. If given, `sample_from_nodes` and `sample_from_edges` return at once, and put their results
+            there. A loader gives none.
+        replace: Whether an edge may be chosen more than once.
+        subgraph_type: "directional" has the sampled edges; "bidirectional" also the reverse of each; "induced", which
+            PyG's class does not have, all edges between the nodes.
+        disjoint: Whether each seed has nodes of its own. Always so in time.
+        temporal_strategy: "uniform", or "last" for the most recent neighbours.
+        time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
+        concurrency: How many calls with a `channel` are sampled at a time.
+        device: Where the results go.
+        kwargs: Have no effect, as in PyG.
+
+    Raises:
+        TypeError: The data are not a pair of stores.
+        ValueError: The rank is not that of the part, or a concurrency below 1.
+    """
+
+    def __init__(
+        self,
+        current_ctx: DistContext,
+        data: tuple[LocalFeatureStore, LocalGraphStore],
+        num_neighbors: Any,
+        channel: Any = None,
+        replace: bool = False,
+        subgraph_type: Any = "directional",
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        concurrency: int = 1,
+        device: torch.device | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        del kwargs
+        first, second = cast("tuple[Any, Any]", data)
+        if not isinstance(first, LocalFeatureStore) or not isinstance(second, LocalGraphStore):
+            raise TypeError(f"data must be a LocalFeatureStore and a LocalGraphStore, but is {brief(data)}")
+        check_count("concurrency", concurrency, 1)
+        check_place(current_ctx, data[1])
+        self.current_ctx, self.feature_store, self.graph_store = current_ctx, data[0], data[1]
+        self.num_neighbors, self.channel, self.replace = num_neighbors, channel, replace
+        self.subgraph_type, self.disjoint = getattr(subgraph_type, "value", subgraph_type), disjoint
+        self.temporal_strategy, self.time_attr = temporal_strategy, time_attr
+        self.concurrency, self.device = concurrency, device
+        self.is_hetero, self.with_edge_attr = self.graph_store.is_hetero, self.feature_store.has_edge_attr()
+        self.event_loop: ConcurrentEventLoop | None = None
+        self.input_type: Any = None
+        self._connected: tuple[DistData, Neighborhoods] | None = None
+
+    def connect(self, peers: Peers | None = None) -> tuple[DistData, Neighborhoods]:
+        """Connect the stores to those of other ranks, once, and return them, and what is sampled.
+
+        Args:
+            peers: The ranks; by default, those of the process group, or of the environment's MASTER_ADDR.
+        """
+        if self._connected is None:
+            peers = find_peers(self.current_ctx, None, None, TIMEOUT) if peers is None else peers
+            data = DistData((self.feature_store, self.graph_store), peers, self.time_attr)
+            own = Neighborhoods(
+                data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
+                self.temporal_strategy, data.node_time, data.edge_time,
+            )  # fmt: skip
+            self._connected = data, own
+        return self._connected
+
+    def init_sampler_instance(self) -> None:
+        """Connect the stores to those of other ranks; otherwise, the first use does."""
+        self.connect()
+
+    def register_sampler_rpc(self) -> None:
+        """Do as `init_sampler_instance`; there is nothing else to register."""
+        self.connect()
+
+    def init_event_loop(self) -> None:
+        """Start the thread that coroutines run in, `event_loop`."""
+        if self.event_loop is None:
+            self.event_loop = ConcurrentEventLoop(self.concurrency)
+            self.event_loop.start_loop()
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: the ids of edges are global."""
+        return None
+
+    @property
+    def neighborhoods(self) -> Neighborhoods:
+        """What is sampled around seeds."""
+        return self.connect()[1]
+
+    @property
+    def node_times(self) -> Any:
+        """The times of all nodes, by the types that have times if there are types; None if nodes have none."""
+        data, own = self.connect()
+        if own.node_time is None:
+            return None
+        times, sizes = data.part.columns.node_attribute(own.node_time), data.graph.num_nodes
+        if isinstance(sizes, int):
+            return times
+        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
+        return {kind: own for kind, own in parts if bool((own != ALWAYS).any())}
+
+    def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
+        """Return a pipeline of seeds with the stages behind it that sample."""
+        return self._with_ids(self.neighborhoods.append_to(pipe, report_time))
+
+    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        return self._with_ids(self.neighborhoods.append_links_to(pipe, negatives))
+
+    def _with_ids(self, pipe: Datapipe) -> Datapipe:
+        """Return a pipeline whose outputs have ids of edges only if these are global."""
+        return pipe if self.connect()[0].has_edge_ids else TransformOutput(pipe, without_edge_ids)
+
+    def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
+        """Return what is sampled around nodes, with features in the metadata.
+
+        Args:
+            inputs: PyG's `NodeSamplerInput`, or its fields as a tuple.
+            kwargs: With a `channel`, `callback` is called when the result is there.
+
+        Returns:
+            PyG's output; its metadata are `input_id`, the times, the number of seeds, `x` of the nodes, labels, and
+            `edge_attr` of the edges. None with a `channel`.
+        """
+        inputs = import_pyg("torch_geometric.sampler", type(self).__name__).NodeSamplerInput.cast(inputs)
+        return self._run(self._with_features(self.node_sample(inputs)), kwargs.get("callback"))
+
+    def sample_from_edges(self, inputs: Any, neg_sampling: Any = None, **kwargs: Any) -> Any:
+        """Return what is sampled around edges, with features in the metadata.
+
+        Args:
+            inputs: PyG's `EdgeSamplerInput`, or its fields as a tuple.
+            neg_sampling: A `NegativeSampling`, ours or PyG's.
+            kwargs: With a `channel`, `callback` is called when the result is there.
+
+        Returns:
+            PyG's output; its metadata are those of `edge_sample`, and the last three of `sample_from_nodes`.
+        """
+        inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
+        return self._run(
+            self._with_features(self.edge_sample(inputs, neg_sampling=neg_sampling)), kwargs.get("callback")
+        )
+
+    async def node_sample(self, inputs: Any) -> Any:
+        """Return what is sampled around nodes.
+
+        Args:
+            inputs: PyG's `NodeSamplerInput`; or an object with `node_dict` and `time_dict` by node type, such as
+                PyG's `DistEdgeHeteroSamplerInput`.
+
+        Raises:
+            ValueError: A graph with types and seeds without one, or sampling in time without any time.
+        """
+        self.input_type = inputs.input_type
+        by_type = getattr(inputs, "node_dict", None)
+        if by_type is None and self.is_hetero and inputs.input_type is None:
+            raise ValueError("input_type must be a node type, for the graph has types, but is None")
+        nodes = inputs.node if by_type is None else by_type
+        times = inputs.time if by_type is None else inputs.time_dict
+        if by_type is None and self.is_hetero:
+            nodes, times = {inputs.input_type: nodes}, None if times is None else {inputs.input_type: times}
+        minibatch = MiniBatch(seeds=nodes, timestamp=self._times_of(nodes, times))
+        output = await asyncio.to_thread(self._sample, self.append_to, minibatch)
+        output.metadata = None if by_type is not None else (inputs.input_id, inputs.time, len(inputs.node))
+        return output
+
+    async def edge_sample(
+        self,
+        inputs: Any,
+        sample_fn: Callable[..., Any] | None = None,
+        num_nodes: Any = None,
+        disjoint: bool | None = None,
+        node_time: Any = None,
+        neg_sampling: Any = None,
+    ) -> Any:
+        """Return what is sampled around the ends of edges, and of negatives.
+
+        Args:
+            inputs: PyG's `EdgeSamplerInput`.
+            sample_fn: Has no effect, like the next three: the sampler knows its graph.
+            num_nodes: Has no effect.
+            disjoint: Has no effect.
+            node_time: Has no effect.
+            neg_sampling: A `NegativeSampling`, ours or PyG's.
+
+        Returns:
+            PyG's output; its metadata are `input_id`, `edge_label_index`, the labels and the times; for triplets
+            `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the times.
+        """
+        del sample_fn, num_nodes, disjoint, node_time
+        negatives = NegativeSampling.cast(neg_sampling)
+        self.input_type = inputs.input_type
+        values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label}
+        values["timestamp"] = inputs.time
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        if inputs.input_type is not None:
+            given = {name: {kind_of(tuple(inputs.input_type)): value} for name, value in given.items()}
+        minibatch = MiniBatch(**given)
+        minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
+        return await asyncio.to_thread(self._sample, lambda pipe: self.append_links_to(pipe, negatives), minibatch)
+
+    async def sample_one_hop(
+        self,
+        srcs: torch.Tensor,
+        one_hop_num: int,
+        seed_time: torch.Tensor | None = None,
+        src_batch: torch.Tensor | None = None,
+        edge_type: tuple[str, str, str] | None = None,
+    ) -> Any:
+        """Return neighbours of nodes, from whichever ranks hold them, node after node.
+
+        Args:
+            srcs: The nodes, shape (N,); with types, those of the edge type's destination.
+            one_hop_num: How many neighbours of each; -1 takes all.
+            seed_time: The time of each node, if there are times.
+            src_batch: The tree of each node, shape (N,).
+            edge_type: The edge type, if there are types.
+
+        Returns:
+            PyG's `SamplerOutput`: `node` has the neighbours as they were drawn, without the nodes themselves; `edge`
+            the global ids of the edges; `batch` the tree of each neighbour, if `disjoint`; `metadata[0]` how many
+            neighbours each node has.
+        """
+        return await asyncio.to_thread(self._one_hop, srcs, one_hop_num, seed_time, src_batch, edge_type)
+
+    def _one_hop(
+        self,
+        srcs: torch.Tensor,
+        one_hop_num: int,
+        seed_time: torch.Tensor | None,
+        src_batch: torch.Tensor | None,
+        edge_type: tuple[str, str, str] | None,
+    ) -> Any:
+        data, own = self.connect()
+        kind = kind_of(edge_type)
+        fanouts = torch.tensor([one_hop_num if kind in (None, known) else 0 for known in data.graph.edge_types or [""]])
+        seeds: Any = srcs if edge_type is None else {edge_type[2]: srcs}
+        if own.in_time:
+            times: Any = seed_time if edge_type is None else {edge_type[2]: seed_time}
+            query = TemporalQuery(own.node_time, own.edge_time, inclusive=True)
+            strategy: Any = STRATEGIES[self.temporal_strategy]
+            request = SamplingRequest([fanouts], self.replace, None, strategy, deduplicate=False, temporal=query)
+            (hop,) = data.graph.temporal_sample_hops(seeds, times, request, [draw_key()])
+        else:
+            hop = data.graph.sample_neighbors(seeds, fanouts, self.replace)
+        csc: Any = hop.sampled_csc
+        rows: Any = hop.original_row_node_ids
+        ids: Any = hop.original_edge_ids
+        if edge_type is not None:
+            csc, ids, rows = csc[kind], ids[kind], None if rows is None else rows[edge_type[0]]
+        counts = csc.indptr.diff()
+        nodes = csc.indices if rows is None else rows[csc.indices]
+        module = import_pyg("torch_geometric.sampler", type(self).__name__)
+        batch = None if src_batch is None else src_batch.repeat_interleave(counts)
+        edge = ids.long() if data.has_edge_ids else None
+        return module.SamplerOutput(nodes.long(), None, None, edge, batch, metadata=(counts.tolist(),))
+
+    def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
+        """Return what is sampled around the seeds of one mini-batch, with random draws."""
+        output = call_stages(append(IterableSource([])), minibatch).output
+        return output if self.device is None else move(output, self.device)
+
+    def _times_of(self, nodes: Any, times: Any) -> Any:
+        """Return the times of seeds: those that are given, or their own."""
+        if times is not None or not self.neighborhoods.in_time:
+            return times
+        own = self.node_times
+        missing = [kind for kind in nodes if kind not in own] if isinstance(own, dict) else []
+        if own is None or missing:
+            of = f" of {missing[0]!r}" if missing else ""
+            raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
+        return {kind: own[kind][ids] for kind, ids in nodes.items()} if isinstance(nodes, Mapping) else own[nodes]
+
+    def _run(self, coro: Coroutine[Any, Any, Any], callback: Callable[[Any], object] | None) -> Any:
+        """Return what a coroutine returns; with a channel, put it there."""
+        self.init_event_loop()
+        assert self.event_loop is not None
+        if self.channel is None:
+            return self.event_loop.run_task(coro)
+        self.event_loop.add_task(self._put(coro), callback)
+        return None
+
+    async def _put(self, coro: Coroutine[Any, Any, Any]) -> Any:
+        """Put what a coroutine returns, or raises, into the channel, so that whoever waits there goes on."""
+        try:
+            result = await coro
+        except Exception as error:
+            result = error
+        self.channel.put(result)
+        return result
+
+    async def _with_features(self, sampling: Coroutine[Any, Any, Any]) -> Any:
+        """Return a sampler's output with features and labels in its metadata."""
+        output = await sampling
+        found = await asyncio.to_thread(self._collate, output)
+        output.metadata = (*(output.metadata or ()), *found)
+        return output
+
+    def _collate(self, output: Any) -> tuple[Any, Any, Any]:
+        """Return `x` of the nodes of an output, labels, and `edge_attr` of its edges; by type if there are types."""
+        look_up, labels = self.feature_store.lookup_features, self.feature_store.labels
+        has = {(attr.group_name, attr.attr_name) for attr in self.feature_store.get_all_tensor_attrs()}
+        edges = output.edge if self.with_edge_attr else None
+        if not self.is_hetero:
+            x = look_up(output.node).wait() if (None, "x") in has else None
+            attributes = None if edges is None else look_up(edges, is_node_feat=False).wait()
+            return x, None if labels is None else labels[output.node], attributes
+        by_type = {
+            kind: look_up(ids, input_type=kind).wait() if (kind, "x") in has else None
+            for kind, ids in output.node.items()
+        }
+        of_edges = {
+            kind: look_up(ids, is_node_feat=False, input_type=kind).wait() if (kind, "edge_attr") in has else None
+            for kind, ids in (edges or {}).items()
+        }
+        kinds: Any = labels if isinstance(labels, Mapping) else {} if labels is None else {self.input_type: labels}
+        of_seeds = {
+            kind: values[(output.edge if isinstance(kind, tuple) else output.node)[kind]]
+            for kind, values in kinds.items()
+        }
+        return by_type, of_seeds or None, of_edges or None
+
+
+def without_edge_ids(output: Any) -> Any:
+    """Return a sampler's output without ids of edges, which no rank knows."""
+    return replace(output, edge=None)

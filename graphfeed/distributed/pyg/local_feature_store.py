@@ -1,0 +1,349 @@
+"""The features of one part, with the names of `torch_geometric.distributed`."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+
+from graphfeed.distributed.one_machine.halo_rows import HaloRows
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition.reader import open_part
+from graphfeed.distributed.partition.source import EDGE_TIME, TIME
+from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
+from graphfeed.distributed.pyg.store_attributes import (
+    EDGES,
+    Group,
+    LocalTensorAttr,
+    Maps,
+    PartitionInfo,
+    group_of,
+    kind_of,
+    read_info,
+)
+from graphfeed.distributed.ranks.peers import Peers, shared_peers
+from graphfeed.ops.arguments import brief
+from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
+
+
+class LocalFeatureStore:
+    """The features of the nodes and edges of one part, as in `torch_geometric.distributed`.
+
+    A tensor has a group and a name. The group is a node type or an edge type; without types, None for nodes and
+    (None, None) for edges. Each group has the global ids of its rows. Wherever a method takes a group and a name, it
+    takes an object with these attributes too, such as PyG's `TensorAttr`.
+
+    It differs from PyG's class where that is broken. The ids of a group count within its type. An id that is not here
+    is an error rather than another row. The ids take memory in proportion to the rows of the part, not to the largest
+    id. `lookup_features` reads from the ranks of a `Peers`, and needs none for a single part.
+
+    Example:
+        >>> store = LocalFeatureStore.from_data(torch.tensor([4, 2]), x=torch.tensor([[4.0], [2.0]]))
+        >>> store.get_tensor_from_global_id(group_name=None, attr_name="x", index=torch.tensor([2, 2])).tolist()
+        [[2.0], [2.0]]
+    """
+
+    def __init__(self) -> None:
+        self._feat: dict[tuple[Group, str], torch.Tensor] = {}
+        self._global_id: dict[Group, torch.Tensor] = {}
+        self._sorted: dict[Group, Any] = {}
+        self._halo: dict[tuple[Group, str], HaloRows] = {}
+        self._remote: dict[Peers, BasicFeatureStore] = {}
+        self.num_partitions = 1
+        self.partition_idx = 0
+        self.node_feat_pb: Maps = None
+        """The part of each node, by node type if there are types."""
+        self.edge_feat_pb: Maps = None
+        """The part of each edge, by edge type if there are types."""
+        self.labels: Any = None
+        """The labels of all nodes or edges of the type that is trained on; by type, if it is a dict."""
+        self.meta: dict[str, Any] | None = None
+        self.rpc_router: Peers | None = None
+
+    def put_global_id(self, global_id: torch.Tensor, group_name: Group) -> bool:
+        """Set the global ids of the rows of a group."""
+        self._global_id[group_name] = global_id
+        self._sorted.pop(group_name, None)
+        self._remote.clear()
+        return True
+
+    def get_global_id(self, group_name: Group) -> torch.Tensor | None:
+        """Return the global ids of the rows of a group; None if they were not set."""
+        return self._global_id.get(group_name)
+
+    def remove_global_id(self, group_name: Group) -> bool:
+        """Remove the global ids of a group, and tell whether there were any."""
+        self._sorted.pop(group_name, None)
+        self._remote.clear()
+        return self._global_id.pop(group_name, None) is not None
+
+    def put_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+        """Set a tensor, by `group_name` and `attr_name`.
+
+        Raises:
+            ValueError: An `index` is given; only whole tensors can be set.
+        """
+        self._feat[self._whole(*args, **kwargs)] = tensor
+        self._remote.clear()
+        return True
+
+    def get_tensor(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return a tensor by `group_name` and `attr_name`, or the rows of it at `index`.
+
+        Raises:
+            KeyError: There is no such tensor.
+        """
+        attr = LocalTensorAttr.cast(*args, **kwargs)
+        found = self._feat.get((attr.group_name, str(attr.attr_name)))
+        if found is None:
+            raise KeyError(f"there is no tensor {attr.attr_name!r} of {attr.group_name!r}, but {list(self._feat)}")
+        return found if attr.index is None else found[attr.index]
+
+    def multi_get_tensor(self, attrs: Sequence[Any]) -> list[torch.Tensor]:
+        """Return several tensors."""
+        return [self.get_tensor(attr) for attr in attrs]
+
+    def update_tensor(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+        """Set a tensor in place of another one."""
+        return self.put_tensor(tensor, *args, **kwargs)
+
+    def remove_tensor(self, *args: Any, **kwargs: Any) -> bool:
+        """Remove a tensor, and tell whether it was there."""
+        self._remote.clear()
+        return self._feat.pop(self._whole(*args, **kwargs), None) is not None
+
+    def get_tensor_size(self, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        return tuple(self.get_tensor(*args, **kwargs).shape)
+
+    def get_tensor_from_global_id(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return the rows of a tensor at the global ids in `index`.
+
+        Raises:
+            IndexError: This part has no row of an id.
+            ValueError: No `index`, or the group has no global ids.
+        """
+        attr = LocalTensorAttr.cast(*args, **kwargs)
+        if attr.index is None:
+            raise ValueError("index must be global ids, but is None; get_tensor returns whole tensors")
+        return self.get_tensor(attr.group_name, attr.attr_name, self.rows_of(attr.group_name, attr.index))
+
+    def get_all_tensor_attrs(self) -> list[LocalTensorAttr]:
+        """Return what names the tensors that are here."""
+        return [LocalTensorAttr(*key) for key in self._feat]
+
+    def has_edge_attr(self) -> bool:
+        """Tell whether there is a tensor `edge_attr`."""
+        return any(name == "edge_attr" for _, name in self._feat)
+
+    def set_rpc_router(self, rpc_router: Peers | None) -> None:
+        """Let other ranks read the features, and read theirs.
+
+        Args:
+            rpc_router: The ranks. All of them call this, in the same order.
+
+        Raises:
+            ValueError: None is given, or the number of ranks is not that of the parts.
+        """
+        if rpc_router is None:
+            raise ValueError("rpc_router must be graphfeed.distributed.Peers, but is None")
+        self.rpc_router = rpc_router
+        self.partitioned_features(rpc_router)
+
+    def lookup_features(
+        self, index: torch.Tensor, is_node_feat: bool = True, input_type: Group = None
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Return a future of the rows of `x` or `edge_attr`, from whichever rank has them, in the order of the ids.
+
+        Args:
+            index: Global ids, shape (N,); with types, within their type.
+            is_node_feat: Whether to read `x` of nodes rather than `edge_attr` of edges.
+            input_type: The node type or edge type, if there are types.
+
+        Raises:
+            KeyError: There is no such tensor.
+            RuntimeError: By the future: an id that no rank has, or a rank that was lost.
+        """
+        group = input_type if is_node_feat or input_type is not None else EDGES
+        domain, name = ("node", "x") if is_node_feat else ("edge", "edge_attr")
+        shape = self.get_tensor(group, name).shape[1:]
+        feature = self.partitioned_features(self.rpc_router)[domain, kind_of(group), name]
+        found: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        Thread(target=answer, args=(found, feature, index, shape), name="graphfeed-lookup").start()
+        return found
+
+    def rows_of(self, group: Group, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rows of some global ids.
+
+        Raises:
+            IndexError: There is no row of an id.
+            ValueError: The group has no global ids.
+        """
+        if group not in self._global_id:
+            raise ValueError(f"{group!r} has no global ids; call put_global_id first")
+        if group not in self._sorted:
+            self._sorted[group] = self._global_id[group].sort(stable=True)
+        values, order = self._sorted[group]
+        places = torch.searchsorted(values, ids)
+        known = places < values.numel()
+        known[known.clone()] = values[places[known]] == ids[known]
+        if not bool(known.all()):
+            raise IndexError(f"part {self.partition_idx} has no row of {group!r} with id {int(ids[~known][0])}")
+        rows: torch.Tensor = order[places]
+        return rows
+
+    def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:
+        """Return the features as read by global ids from all ranks; values become rows of one.
+
+        Tensors of edges without global ids are left out.
+
+        Args:
+            peers: The ranks, which have the same tensors; by default, those of the default process group.
+
+        Raises:
+            ValueError: The number of parts is not that of the ranks, or rows of this part's ids are missing.
+        """
+        peers = (Peers() if self.num_partitions == 1 else shared_peers()) if peers is None else peers
+        if peers not in self._remote:
+            found = {}
+            for (group, name), tensor in self._feat.items():
+                domain = "edge" if isinstance(group, tuple) else "node"
+                if domain == "node" or group in self._global_id:
+                    found[domain, kind_of(group), name] = self._feature(group, name, tensor, peers)
+            self._remote[peers] = BasicFeatureStore(found)
+        return self._remote[peers]
+
+    def _feature(self, group: Group, name: str, tensor: torch.Tensor, peers: Peers) -> Feature:
+        """Return a tensor as read by global ids."""
+        rows = tensor if tensor.dim() > 1 else tensor[:, None]
+        maps = self.edge_feat_pb if isinstance(group, tuple) else self.node_feat_pb
+        parts = maps[group] if isinstance(maps, dict) else maps
+        if parts is None and self.num_partitions > 1:
+            raise ValueError(f"the parts of {group!r} are unknown; set node_feat_pb and edge_feat_pb")
+        ids = self._global_id.get(group)
+        if parts is not None and len(rows) == len(parts) and (name == TIME or ids is None or len(ids) != len(rows)):
+            return TorchBasedFeature(rows)  # every part has the times of all nodes
+        if parts is None:
+            book = PartBook.from_bounds([0, len(rows)])
+        else:
+            book = PartBook.from_assignment(parts, self.num_partitions)
+        owned = book.ids_of(self.partition_idx)
+        if ids is None or not torch.equal(ids, owned):
+            rows = rows[self.rows_of(group, owned)]
+        domain = "edge" if isinstance(group, tuple) else "node"
+        halo = self._halo.get((group, name))
+        if halo is not None and halo.source is not rows:
+            halo = None  # another tensor was set
+        return PartitionedFeature(rows, book, peers, name_of(domain, kind_of(group), name), halo)
+
+    @staticmethod
+    def _whole(*args: Any, **kwargs: Any) -> tuple[Group, str]:
+        attr = LocalTensorAttr.cast(*args, **kwargs)
+        if attr.index is not None:
+            raise ValueError(f"index must be left out, for tensors are set as a whole, but is {brief(attr.index)}")
+        return attr.group_name, str(attr.attr_name)
+
+    @classmethod
+    def from_data(
+        cls,
+        node_id: torch.Tensor,
+        x: torch.Tensor | None = None,
+        y: torch.Tensor | None = None,
+        edge_id: torch.Tensor | None = None,
+        edge_attr: torch.Tensor | None = None,
+    ) -> "LocalFeatureStore":
+        """Return a store with features of a graph without types.
+
+        Args:
+            node_id: The global id of each node here.
+            x: Features of the nodes.
+            y: Labels of the nodes.
+            edge_id: The global id of each edge here.
+            edge_attr: Features of the edges.
+
+        Raises:
+            ValueError: `edge_attr` is given without `edge_id`.
+        """
+        return cls.from_hetero_data(
+            {None: node_id},
+            {} if x is None else {None: x},
+            {} if y is None else {None: y},
+            {} if edge_id is None else {EDGES: edge_id},
+            {} if edge_attr is None else {EDGES: edge_attr},
+        )
+
+    @classmethod
+    def from_hetero_data(
+        cls,
+        node_id_dict: dict[Any, torch.Tensor],
+        x_dict: dict[Any, torch.Tensor] | None = None,
+        y_dict: dict[Any, torch.Tensor] | None = None,
+        edge_id_dict: dict[Any, torch.Tensor] | None = None,
+        edge_attr_dict: dict[Any, torch.Tensor] | None = None,
+    ) -> "LocalFeatureStore":
+        """Return a store with features of a graph with types: `from_data` by node type, or by edge type as a tuple."""
+        store = cls()
+        for group, ids in [*node_id_dict.items(), *(edge_id_dict or {}).items()]:
+            store.put_global_id(ids, group)
+        for name, by_type in (("x", x_dict), ("y", y_dict), ("edge_attr", edge_attr_dict)):
+            for group, values in (by_type or {}).items():
+                if name == "edge_attr" and group not in store._global_id:
+                    raise ValueError(f"edge_id needs to be given together with edge_attr; there is none of {group!r}")
+                store.put_tensor(values, group, name)
+        return store
+
+    @classmethod
+    def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalFeatureStore":
+        """Return the features of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
+
+        Raises:
+            FileNotFoundError: A file doesn't exist.
+            ValueError: There is no such part, or the files have something else. Nothing but tensors is unpickled.
+        """
+        info = read_info(Path(root))
+        store = cls()
+        store.num_partitions, store.partition_idx, store.meta = info.meta["num_parts"], pid, info.meta
+        store.node_feat_pb, store.edge_feat_pb = info.node_parts, info.edge_parts
+        if info.layout is None:
+            store._read_own_layout(Path(root))
+        else:
+            store._read_pyg_layout(info)
+        return store
+
+    def _read_own_layout(self, root: Path) -> None:
+        """Map the features of a part that `write_partition` wrote."""
+        part = open_part(root, self.partition_idx)
+        for key, book in part.books.items():
+            group = group_of(key.type, edges=key.domain == "edge")
+            self.put_global_id(book.ids_of(self.partition_idx), group)
+            self.put_tensor(part.features[key].read(), group, key.name)
+            if key in part.halo:
+                self._halo[group, key.name] = part.halo[key]
+
+    def _read_pyg_layout(self, info: PartitionInfo) -> None:
+        """Read the features of a part in PyG's layout."""
+        layout = info.layout
+        assert layout is not None
+        for name, kinds in (("node_feats.pt", layout.node_types), ("edge_feats.pt", layout.edge_types)):
+            by_type = layout.by_type(layout.part_file(self.partition_idx, name), kinds)
+            for kind, own in by_type.items():
+                group = group_of(kind, edges=name == "edge_feats.pt")
+                ids = own.get("id", own.get("global_id"))
+                if ids is not None:
+                    self.put_global_id(ids, group)
+                times = {key: own[key] for key in (TIME, EDGE_TIME) if key in own}
+                for key, values in {**own.get("feats", {}), **times}.items():
+                    if isinstance(values, torch.Tensor):
+                        self.put_tensor(values, group, key)
+
+
+def answer(
+    found: torch.futures.Future[torch.Tensor], feature: Feature, ids: torch.Tensor, shape: Sequence[int]
+) -> None:
+    """Set a future to the rows of a feature, or to what went wrong."""
+    try:
+        found.set_result(feature.read(ids).view(-1, *shape))
+    except Exception as error:
+        found.set_exception(error)  # type: ignore[arg-type]  # torch's own types are wrong here

@@ -1,0 +1,390 @@
+"""The edges of one part, with the names of `torch_geometric.distributed`."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.distributed.graph_part import GraphPart
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition.reader import open_part
+from graphfeed.distributed.partition.source import EDGE_TIME, TIME
+from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
+from graphfeed.distributed.pyg.partition_pyg_layout import ORDER
+from graphfeed.distributed.pyg.store_attributes import (
+    EDGES,
+    EdgeType,
+    LocalEdgeAttr,
+    Maps,
+    PartitionInfo,
+    group_of,
+    kind_of,
+    read_info,
+)
+from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.pyg.data.data_graph import ALWAYS
+from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.storage.graph.build.to_coo import edge_lists
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+
+Key = tuple[EdgeType | None, str]
+
+
+class LocalGraphStore:
+    """The edges of one part, as in `torch_geometric.distributed`.
+
+    Edges have an edge type, None without types, and a layout. The ends of edges are global ids; with types, within
+    their node type. So are the ids of edges. Wherever a method takes these, it takes an object with these attributes
+    too, such as PyG's `EdgeAttr`.
+
+    It differs from PyG's class where that is broken: ids of edges count within their type.
+
+    Example:
+        >>> store = LocalGraphStore.from_data(torch.arange(3), torch.tensor([[0, 2, 1], [1, 1, 0]]), num_nodes=3)
+        >>> store.get_edge_index(edge_type=None, layout="coo").tolist()
+        [[1, 0, 2], [0, 1, 1]]
+    """
+
+    def __init__(self) -> None:
+        self._edge_index: dict[Key, torch.Tensor] = {}
+        self._edge_attr: dict[Key, LocalEdgeAttr] = {}
+        self._edge_id: dict[Key, torch.Tensor] = {}
+        self._order: dict[Key, torch.Tensor] = {}
+        self._opened: GraphPart | None = None
+        self._parts: dict[str | None, GraphPart] = {}
+        self.num_partitions = 1
+        self.partition_idx = 0
+        self.node_pb: Maps = None
+        """The part of each node, by node type if there are types."""
+        self.edge_pb: Maps = None
+        """The part of each edge, by edge type if there are types."""
+        self.meta: dict[str, Any] | None = None
+        self.is_sorted: bool | None = None
+        """Whether edges are sorted by destination."""
+
+    def get_partition_ids_from_nids(self, ids: torch.Tensor, node_type: str | None = None) -> torch.Tensor:
+        """Return the part of each node, int64, by its id; with types, within its type."""
+        return parts_of(self.node_pb, ids, node_type)
+
+    def get_partition_ids_from_eids(self, eids: torch.Tensor, edge_type: EdgeType | None = None) -> torch.Tensor:
+        """Return the part of each edge, int64, by its id; with types, within its type."""
+        return parts_of(self.edge_pb, eids, edge_type)
+
+    def put_edge_id(self, edge_id: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+        """Set the global ids of the edges of an `edge_type` and a `layout`."""
+        self._load()
+        self._edge_id[key_of(LocalEdgeAttr.cast(*args, **kwargs))] = edge_id
+        return True
+
+    def get_edge_id(self, *args: Any, **kwargs: Any) -> torch.Tensor | None:
+        """Return the global ids of the edges of an `edge_type` and a `layout`; None if they were not set."""
+        self._load(forget=False)
+        return self._edge_id.get(key_of(LocalEdgeAttr.cast(*args, **kwargs)))
+
+    def remove_edge_id(self, *args: Any, **kwargs: Any) -> bool:
+        """Remove the global ids of some edges, and tell whether they were there."""
+        self._load()
+        return self._edge_id.pop(key_of(LocalEdgeAttr.cast(*args, **kwargs)), None) is not None
+
+    def put_edge_index(self, edge_index: Any, *args: Any, **kwargs: Any) -> bool:
+        """Set the edges of an `edge_type` and a `layout`; `size` has the number of sources and of destinations."""
+        attr = LocalEdgeAttr.cast(*args, **kwargs)
+        self._load()
+        self._edge_index[key_of(attr)], self._edge_attr[key_of(attr)] = edge_index, attr
+        return True
+
+    def get_edge_index(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the edges of an `edge_type` and a `layout`.
+
+        Raises:
+            KeyError: There are none.
+        """
+        self._load(forget=False)
+        key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
+        if key not in self._edge_index:
+            raise KeyError(f"there are no edges {key}, but {list(self._edge_index)}")
+        return self._edge_index[key]
+
+    def remove_edge_index(self, *args: Any, **kwargs: Any) -> bool:
+        """Remove some edges, and tell whether they were there."""
+        self._load()
+        key = key_of(LocalEdgeAttr.cast(*args, **kwargs))
+        self._edge_attr.pop(key, None)
+        self._order.pop(key, None)
+        return self._edge_index.pop(key, None) is not None
+
+    def get_all_edge_attrs(self) -> list[LocalEdgeAttr]:
+        """Return what names the edges that are here."""
+        self._load(forget=False)
+        return list(self._edge_attr.values())
+
+    @property
+    def is_hetero(self) -> bool:
+        """Whether the graph has types."""
+        if self.meta is not None and "is_hetero" in self.meta:
+            return bool(self.meta["is_hetero"])
+        return any(kind is not None for kind, _ in self._edge_index)
+
+    def graph_part(self, features: LocalFeatureStore | None = None, time_attr: str | None = None) -> GraphPart:
+        """Return the in-edges of the nodes that the part owns, as a `PartitionedGraph` takes them.
+
+        Edges whose destination belongs to another part are left out. The in-edges of a node are in the order of their
+        ids, so that mini-batches are those of the whole graph.
+
+        Args:
+            features: Where times are.
+            time_attr: The name of times of nodes, of all nodes in each part; or of times of edges. Types without it
+                exist at all times.
+
+        Raises:
+            TypeError: Times that are no whole numbers.
+            ValueError: There are no edges, the parts of nodes are unknown, or there are no such times; or nodes and
+                edges both have them.
+        """
+        if time_attr not in self._parts:
+            self._parts[time_attr] = self._opened or self._make_part(features, time_attr)
+        return self._parts[time_attr]
+
+    def _make_part(self, features: LocalFeatureStore | None, time_attr: str | None) -> GraphPart:
+        """Return what `graph_part` does, from lists of edges."""
+        sizes = self._sizes()
+        books = {kind: self._book(kind, size) for kind, size in sizes.items()}
+        kept = {key: self._own_edges(key, books) for key in self._edge_index}
+        lists = {kind_of(key[0]): self._edge_index[key][:, places] for key, places in kept.items()}
+        ids = {kind_of(key[0]): self._ids(key)[places] for key, places in kept.items()}
+        nodes: dict[str, Any] = {}
+        edges: dict[str, Any] = {ORIGINAL_EDGE_ID: ids}
+        if time_attr is not None:
+            assert features is not None
+            times = node_times(features, time_attr, sizes)
+            if times is not None:
+                if any(time_attr in names_in(features, EDGES if kind is None else kind) for kind, _ in kept):
+                    raise ValueError(f"time_attr {time_attr!r} is there for nodes and for edges; rename one of them")
+                nodes[time_attr] = times
+            else:
+                found = {key: self._edge_times(features, time_attr, key) for key in kept}
+                if all(own is None for own in found.values()):
+                    raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
+                edges[time_attr] = {
+                    kind_of(key[0]): torch.full((len(places),), ALWAYS) if (own := found[key]) is None else own[places]
+                    for key, places in kept.items()
+                }
+        graph = make_graph(lists, sizes, nodes, edges)
+        owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
+        return GraphPart(
+            graph, PartBook.from_assignment(owners, self.num_partitions), self.partition_idx, self._num_edges(lists)
+        )
+
+    def _sizes(self) -> dict[str | None, int]:
+        """Return the number of nodes of each type of the whole graph."""
+        if not self._edge_index:
+            raise ValueError("the graph store has no edges; call put_edge_index, or make it by from_data")
+        if any(layout != "coo" for _, layout in self._edge_index):
+            raise ValueError(f"edges must have the layout 'coo' to be sampled, but are {list(self._edge_index)}")
+        if isinstance(self.node_pb, Mapping):
+            return {kind: len(parts) for kind, parts in self.node_pb.items()}
+        if self.node_pb is not None:
+            return {None: len(self.node_pb)}
+        found: dict[str | None, int] = {}
+        for (kind, _), attr in self._edge_attr.items():
+            ends = (None, None) if kind is None else (kind[0], kind[2])
+            for end, size in zip(ends, attr.size or (None, None), strict=True):
+                if size is None:
+                    raise ValueError(f"size of the edges of {kind} is unknown; give it to put_edge_index")
+                found[end] = max(found.get(end, 0), size)
+        return found
+
+    def _book(self, kind: str | None, size: int) -> PartBook:
+        """Return the parts of the nodes of a type."""
+        parts = self.node_pb[kind] if isinstance(self.node_pb, Mapping) else self.node_pb
+        if parts is None and self.num_partitions > 1:
+            raise ValueError("the parts of nodes are unknown; set node_pb")
+        if parts is None:
+            return PartBook.from_bounds([0, size])
+        return PartBook.from_assignment(parts, self.num_partitions)
+
+    def _own_edges(self, key: Key, books: Mapping[str | None, PartBook]) -> torch.Tensor:
+        """Return where the edges of a type lie whose destination the part owns, in the order of the whole graph."""
+        book = books[None if key[0] is None else key[0][2]]
+        order = self._order.get(key, self._ids(key)).argsort(stable=True)
+        owners = book.owners_of(self._edge_index[key][1][order])
+        return order[owners == self.partition_idx]
+
+    def _ids(self, key: Key) -> torch.Tensor:
+        """Return the ids of the edges of a type; without any, numbers that no other part has."""
+        if self._edge_id.get(key) is not None:
+            return self._edge_id[key]
+        return torch.arange(self._edge_index[key].shape[1]) * self.num_partitions + self.partition_idx
+
+    def _edge_times(self, features: LocalFeatureStore, time_attr: str, key: Key) -> torch.Tensor | None:
+        """Return the times of the edges of a type, in the order of its list; None if they have none."""
+        group = EDGES if key[0] is None else key[0]
+        names = names_in(features, group)
+        # In files, the times of edges always have this name.
+        name = EDGE_TIME if time_attr == TIME and TIME not in names else time_attr
+        if name not in names:
+            return None
+        if features.get_global_id(group) is None:
+            return times_in(features.get_tensor(group, name), name)
+        return times_in(features.get_tensor_from_global_id(group, name, self._ids(key)), name)
+
+    def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
+        """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
+        found = {kind: own.shape[1] for kind, own in lists.items()}
+        if isinstance(self.edge_pb, Mapping):
+            found.update({kind_of(kind): len(parts) for kind, parts in self.edge_pb.items()})
+        elif self.edge_pb is not None:
+            found = {None: len(self.edge_pb)}
+        return found[None] if None in found else {str(kind): count for kind, count in found.items()}
+
+    def _load(self, *, forget: bool = True) -> None:
+        """List the edges of a part that was opened from our own layout; before a change, forget what was made."""
+        if self._opened is not None and not self._edge_index:
+            for kind, (index, ids, size) in edges_of(self._opened.columns).items():
+                group: Any = group_of(kind)
+                attr = LocalEdgeAttr(group, "coo", True, size)
+                self._edge_index[key_of(attr)], self._edge_attr[key_of(attr)] = index, attr
+                self._edge_id[key_of(attr)] = ids
+        if forget:
+            self._opened = None
+            self._parts.clear()
+
+    @classmethod
+    def from_data(
+        cls, edge_id: torch.Tensor | None, edge_index: torch.Tensor, num_nodes: int, is_sorted: bool = False
+    ) -> "LocalGraphStore":
+        """Return a store with edges of a graph without types.
+
+        Args:
+            edge_id: The global id of each edge, shape (E,). Without them, mini-batches have no `e_id`.
+            edge_index: Sources and destinations, shape (2, E).
+            num_nodes: The number of nodes of the whole graph.
+            is_sorted: Whether the edges are sorted by destination; otherwise they will be, and by source.
+        """
+        return cls._from_lists({None: edge_id}, {None: edge_index}, {None: num_nodes}, is_sorted)
+
+    @classmethod
+    def from_hetero_data(
+        cls,
+        edge_id_dict: Mapping[EdgeType, torch.Tensor],
+        edge_index_dict: Mapping[EdgeType, torch.Tensor],
+        num_nodes_dict: Mapping[str, int],
+        is_sorted: bool = False,
+    ) -> "LocalGraphStore":
+        """Return a store with edges of a graph with types: `from_data` by edge type, and sizes by node type."""
+        return cls._from_lists(edge_id_dict, edge_index_dict, num_nodes_dict, is_sorted)
+
+    @classmethod
+    def _from_lists(cls, ids: Any, indexes: Any, num_nodes: Any, is_sorted: bool) -> "LocalGraphStore":
+        store = cls()
+        store.meta, store.is_sorted = {"is_hetero": None not in indexes}, True
+        for kind, edge_index in indexes.items():
+            ends = (None, None) if kind is None else (kind[0], kind[2])
+            attr = LocalEdgeAttr(kind, "coo", True, (num_nodes[ends[0]], num_nodes[ends[1]]))
+            order: Any = slice(None)
+            if not is_sorted:
+                order = torch.from_numpy(np.lexsort((edge_index[0].numpy(), edge_index[1].numpy())))
+            store.put_edge_index(edge_index[:, order], attr)
+            if ids.get(kind) is not None:
+                store.put_edge_id(ids[kind][order], attr)
+        return store
+
+    @classmethod
+    def from_partition(cls, root: str | os.PathLike[str], pid: int) -> "LocalGraphStore":
+        """Return the edges of a part in files, written by `Partitioner` here or in PyG, or by `write_partition`.
+
+        Raises:
+            FileNotFoundError: A file doesn't exist.
+            ValueError: There is no such part, or the files have something else. Nothing but tensors is unpickled.
+        """
+        info = read_info(Path(root))
+        store = cls()
+        store.num_partitions, store.partition_idx, store.meta = info.meta["num_parts"], pid, info.meta
+        store.node_pb, store.edge_pb, store.is_sorted = info.node_parts, info.edge_parts, True
+        if info.layout is None:
+            store._opened = open_part(root, pid).graph
+        else:
+            store._read_pyg_layout(info)
+        return store
+
+    def _read_pyg_layout(self, info: PartitionInfo) -> None:
+        """Read the edges of a part in PyG's layout."""
+        layout, first = info.layout, 0
+        assert layout is not None
+        edges = layout.by_type(layout.part_file(self.partition_idx, "graph.pt"), layout.edge_types)
+        for kind in layout.edge_types:
+            if kind in edges:
+                own, group = edges[kind], group_of(kind)
+                attr = LocalEdgeAttr(group, "coo", True, tuple(own["size"]))
+                self.put_edge_index(torch.stack([own["row"], own["col"]]), attr)
+                self.put_edge_id(own["edge_id"] - (first if layout.through_types else 0), attr)
+                if ORDER in own:
+                    self._order[key_of(attr)] = own[ORDER]
+            first += len(layout.edge_maps[kind])
+
+
+def key_of(attr: LocalEdgeAttr) -> Key:
+    """Return by what the edges of a store are found."""
+    return attr.edge_type, attr.layout.value
+
+
+def parts_of(maps: Maps, ids: torch.Tensor, kind: Any) -> torch.Tensor:
+    """Return the part of each id."""
+    if maps is None:
+        raise ValueError("the parts are unknown; set node_pb and edge_pb, or make the store by from_partition")
+    parts = maps[kind] if isinstance(maps, Mapping) else maps
+    return parts[ids].to(torch.int64)  # type: ignore[no-any-return]
+
+
+def node_times(features: LocalFeatureStore, name: str, sizes: Mapping[str | None, int]) -> Any:
+    """Return the times of all nodes by type, or None if no type has them; one that has none existed for ever."""
+    found = {}
+    for attr in features.get_all_tensor_attrs():
+        if attr.attr_name == name and attr.group_name in sizes:
+            found[attr.group_name] = times_in(features.get_tensor(attr), name)
+    if not found:
+        return None
+    for kind, values in found.items():
+        if len(values) != sizes[kind]:
+            raise ValueError(f"{name!r} of {kind!r} must have the times of all {sizes[kind]} nodes, not {len(values)}")
+    return {kind: found[kind] if kind in found else torch.full((size,), ALWAYS) for kind, size in sizes.items()}
+
+
+def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
+    """Return the names of the features of a group."""
+    return [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
+
+
+def times_in(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Return times as whole numbers, one per node or edge.
+
+    Raises:
+        TypeError: They are no whole numbers.
+    """
+    return as_times(f"time_attr {name!r}", values.squeeze(1) if values.dim() == 2 and values.shape[1] == 1 else values)
+
+
+def make_graph(
+    lists: Mapping[Any, torch.Tensor], sizes: Mapping[Any, int], nodes: Mapping[str, Any], edges: Mapping[str, Any]
+) -> FusedCSCSamplingGraph:
+    """Return a graph of lists, sizes and attributes by type; by None without types."""
+    if None not in sizes:
+        return from_coo(lists, sizes, node_attributes=nodes, edge_attributes=edges)
+    node_attributes, edge_attributes = ({name: own[None] for name, own in values.items()} for values in (nodes, edges))
+    return from_coo(lists[None], sizes[None], node_attributes=node_attributes, edge_attributes=edge_attributes)
+
+
+def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]:
+    """Return the edges of each type: ends, ids, and the numbers of sources and destinations."""
+    sizes: Any = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
+    ids = graph.edge_attributes[ORIGINAL_EDGE_ID]
+    found: dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]] = {}
+    for kind, edges in edge_lists(graph).items():
+        source, _, end = (None, None, None) if kind is None else kind.split(":")
+        ends = torch.stack([edges.sources, edges.destinations])
+        found[kind] = ends, ids[edges.positions], (sizes[source], sizes[end])
+    return found

@@ -1,0 +1,145 @@
+"""What names a tensor or a list of edges in the stores, and what the stores need to know of a partition."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from graphfeed.distributed.partition.part_layout import EDGE_PARTS, FILE_NAME, NODE_PARTS, entries_of, map_entry
+from graphfeed.distributed.partition.part_layout import read_metadata as read_partition_json
+from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
+from graphfeed.ops.arguments import brief
+
+EdgeType: TypeAlias = tuple[str, str, str]
+Group: TypeAlias = Any
+"""A node type or an edge type; without types, None for nodes and (None, None) for edges."""
+EDGES = (None, None)
+"""The group of the edges of a graph without types."""
+Maps: TypeAlias = Any
+"""The part of each node or edge; by type if there are types."""
+
+
+class EdgeLayout(Enum):
+    """How a list of edges is written."""
+
+    COO = "coo"
+    CSC = "csc"
+    CSR = "csr"
+
+
+@dataclass
+class LocalTensorAttr:
+    """Names a tensor of a `LocalFeatureStore`."""
+
+    group_name: Group = None
+    """A node type or an edge type; without types, None for nodes and (None, None) for edges."""
+    attr_name: str | None = None
+    index: Any = None
+    """Which rows; None: all of them."""
+
+    @classmethod
+    def cast(cls, *args: Any, **kwargs: Any) -> "LocalTensorAttr":
+        """Return what calls of a store name: fields, or an object with these attributes, such as PyG's.
+
+        Raises:
+            ValueError: No `attr_name`.
+        """
+        found = cls(*args, **kwargs)
+        if len(args) == 1 and not kwargs and not isinstance(args[0], str | None):
+            given = args[0]
+            fields = [given.group_name, given.attr_name, given.index] if hasattr(given, "attr_name") else given
+            found = cls(**fields) if isinstance(fields, Mapping) else cls(*map(without_status, fields))
+        if not isinstance(found.attr_name, str):
+            raise ValueError(f"attr_name must be a string, but is {brief(found.attr_name)}; name the tensor")
+        return found
+
+
+def without_status(value: Any) -> Any:
+    """Return a value; None for what stands for no value in PyG."""
+    return None if getattr(value, "name", None) == "UNSET" else value
+
+
+@dataclass
+class LocalEdgeAttr:
+    """Names a list of edges of a `LocalGraphStore`."""
+
+    edge_type: EdgeType | None
+    """None without types."""
+    layout: Any
+    """An `EdgeLayout`, or its value."""
+    is_sorted: bool = False
+    """Whether edges are sorted by destination."""
+    size: tuple[int | None, int | None] | None = None
+    """The number of sources and of destinations."""
+
+    def __post_init__(self) -> None:
+        self.layout = EdgeLayout(getattr(self.layout, "value", self.layout))
+
+    @classmethod
+    def cast(cls, *args: Any, **kwargs: Any) -> "LocalEdgeAttr":
+        """Return what calls of a store name: fields, or an object with these attributes, such as PyG's."""
+        if len(args) == 1 and not kwargs and hasattr(args[0], "layout"):
+            given = args[0]
+            return cls(given.edge_type, given.layout, bool(given.is_sorted), given.size)
+        return cls(*args, **kwargs)
+
+
+class PartitionInfo(NamedTuple):
+    """What all parts of a partition share."""
+
+    meta: dict[str, Any]
+    """What `META.json` says; the same of our own layout."""
+    node_parts: Maps
+    edge_parts: Maps
+    """None where our own layout does not have the parts of edges, which only features of edges need."""
+    layout: PyGLayout | None
+    """None: the layout is our own."""
+
+
+def read_info(root: Path) -> PartitionInfo:
+    """Return what the files of a partition say of all parts.
+
+    Raises:
+        FileNotFoundError: There is no partition.
+        ValueError: The files say something else.
+    """
+    if (root / META).is_file() and not (root / FILE_NAME).is_file():
+        layout = PyGLayout(root)
+        meta = json.loads((root / META).read_text(encoding="utf-8"))
+        return PartitionInfo(meta, by_group(layout.node_maps), by_group(layout.edge_maps), layout)
+    metadata = read_partition_json(root)
+    sizes = metadata.num_nodes if isinstance(metadata.num_nodes, dict) else {None: metadata.num_nodes}
+    nodes = next(map_entry(root, entry) for entry in entries_of(metadata.shared, NODE_PARTS))
+    node_maps: dict[str | None, torch.Tensor] = dict(zip(sizes, torch.split(nodes, list(sizes.values())), strict=True))
+    edge_maps = {entry.key[0]: map_entry(root, entry) for entry in entries_of(metadata.shared, EDGE_PARTS)}
+    typed, offsets = isinstance(metadata.num_nodes, dict), torch.tensor([0, *sizes.values()]).cumsum(0)
+    meta = {
+        "num_parts": len(metadata.parts),
+        "node_types": list(sizes) if typed else None,
+        "edge_types": [kind.split(":") for kind in metadata.edge_type_to_id or ()] if typed else None,
+        "node_offset": offsets[:-1].tolist() if typed else None,
+        "is_hetero": typed,
+        "is_sorted": True,
+    }
+    return PartitionInfo(meta, by_group(node_maps), by_group(edge_maps) if edge_maps else None, None)
+
+
+def by_group(maps: Mapping[str | None, torch.Tensor]) -> Maps:
+    """Return values by type as the stores have them: edge types as tuples, and without types the only value."""
+    return maps[None] if None in maps else {group_of(kind): values for kind, values in maps.items()}
+
+
+def group_of(kind: str | None, *, edges: bool = False) -> Group:
+    """Return the group of a type: of an edge type, the tuple of its parts."""
+    if kind is None:
+        return EDGES if edges else None
+    return tuple(kind.split(":")) if ":" in kind else kind
+
+
+def kind_of(group: Group) -> str | None:
+    """Return the type of a group, as graphs and features name it."""
+    return None if group in (None, EDGES) else ":".join(group) if isinstance(group, tuple) else group

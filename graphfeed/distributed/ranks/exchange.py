@@ -1,0 +1,142 @@
+"""Ask each part for what it owns, and put the answers back in the order of the questions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Answer, Peers
+from graphfeed.ops import buffers
+from graphfeed.ops.checks import check_vector
+from graphfeed.ops.rows.copy_rows import copy_rows
+from graphfeed.ops.rows.gather_small import take_small
+from graphfeed.ops.structure.csc import check_columns
+from graphfeed.storage.features.feature import dtype_and_shape
+
+COUNTS = "counts"
+"""Names the tensor of an answer that says how many rows each question has; without it, each has one."""
+
+
+def ask_owners(
+    peers: Peers, name: str, answer: Answer, owners: torch.Tensor, options: Mapping[str, Any], questions: Tensors
+) -> Iterator[tuple[torch.Tensor, Tensors]]:
+    """Ask the owner of each question, all at once; whoever goes through the answers waits for them.
+
+    Args:
+        peers: The ranks.
+        name: What `Peers.serve` returned.
+        answer: Answers this rank's own questions.
+        owners: The rank that each question goes to.
+        options: What is asked, in what JSON can hold.
+        questions: One row per question. Integers are sent as int32 where all of them fit.
+
+    Returns:
+        For each rank that was asked: the positions of the questions, ascending, and its answer. This rank's own comes
+        first, and is computed while the others are on their way.
+    """
+    if peers.world_size == 1:
+        return iter([(torch.arange(owners.numel()), answer(options, questions))])
+    # NumPy sorts integers of up to two bytes by counting.
+    ranks = owners.numpy().astype(np.uint8 if peers.world_size <= 1 << 8 else np.uint16, copy=False)
+    order = torch.from_numpy(np.argsort(ranks, kind="stable"))
+    counts = np.bincount(ranks, minlength=peers.world_size).tolist()
+    parts = torch.split(order, counts)
+    grouped = {key: torch.split(take_small(values, order), counts) for key, values in questions.items()}
+    asked = [rank for rank, count in enumerate(counts) if count]
+    split = {rank: {key: values[rank] for key, values in grouped.items()} for rank in asked}
+    own = split.pop(peers.rank, None)
+    futures = peers.ask(name, options, split)
+
+    def answers() -> Iterator[tuple[torch.Tensor, Tensors]]:
+        if own is not None:
+            yield parts[peers.rank], answer(options, own)
+        for rank, future in futures.items():
+            yield parts[rank], peers.wait(rank, future)
+
+    return answers()
+
+
+def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty: torch.Tensor) -> torch.Tensor:
+    """Return one row per question, in the order of the questions.
+
+    Args:
+        answers: What `ask_owners` returned.
+        key: The tensor of each answer to merge.
+        empty: A tensor without rows, of the dtype and the shape of a row.
+
+    Raises:
+        ValueError: A rank sent another number of rows, or rows of another dtype or shape.
+    """
+    if len(answers) == 1:
+        [(places, tensors)] = answers
+        return check_answer(tensors[key], len(places), empty)
+    total = sum(places.numel() for places, _ in answers)
+    merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
+    for places, tensors in answers:
+        place_rows(tensors[key], merged, places)
+    return merged
+
+
+def place_rows(rows: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
+    """Write the rows of an answer to their places.
+
+    Raises:
+        ValueError: There is not one row per place, or the rows have another dtype or shape than those of `out`.
+    """
+    copy_rows(check_answer(rows, len(places), out), torch.arange(len(places)), out, places, distinct=True)
+
+
+def check_answer(rows: torch.Tensor, count: int, like: torch.Tensor) -> torch.Tensor:
+    """Return the rows of an answer, or raise unless there are so many of them, each like those of another tensor."""
+    expected = torch.Size([count, *like.shape[1:]])
+    if (rows.dtype, rows.shape) != (like.dtype, expected):
+        raise ValueError(
+            f"a rank that was asked for rows {dtype_and_shape(like.dtype, expected)} sent "
+            f"{dtype_and_shape(rows.dtype, rows.shape)}; all ranks must make the same features, by the same release"
+        )
+    return rows
+
+
+def merge_columns(
+    answers: Sequence[tuple[torch.Tensor, Tensors]], dtypes: Mapping[str, torch.dtype]
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the start of each question's rows, and the rows, in the order of the questions.
+
+    Each row is copied once, to its place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
+    times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
+    (ogbn-products shaped graph, fan-outs 15, 10 and 5).
+
+    Args:
+        answers: What `ask_owners` returned, with any number of rows per question.
+        dtypes: Those of the rows, by the tensors' names; in the answers they may have fewer bits.
+
+    Raises:
+        ValueError: A rank sent counts that are not those of its questions and rows.
+    """
+    if len(answers) == 1:
+        [(places, tensors)] = answers
+        starts = starts_of(tensors[COUNTS])
+        columns = {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
+        shapes = {tuple(values.shape) for values in columns.values()}
+        if (len(starts) - 1, shapes) != (len(places), {(int(starts[-1]),)}):
+            raise ValueError(
+                f"a rank that was asked for {len(places)} columns sent {len(starts) - 1} counts, which add up to "
+                f"{int(starts[-1])}, and values of shape {sorted(shapes)}"
+            )
+        check_columns("the running sum of the counts that a rank sent", starts)
+        return starts, columns
+    counts = [tensors[COUNTS] for _, tensors in answers]
+    values = [[tensors[key] for key in dtypes] for _, tensors in answers]
+    offsets, merged = ops.merge_columns([places for places, _ in answers], counts, values, list(dtypes.values()))
+    return offsets, dict(zip(dtypes, merged, strict=True))
+
+
+def starts_of(counts: torch.Tensor) -> torch.Tensor:
+    """Return the running sum of some counts, from 0."""
+    check_vector("counts", counts)
+    starts = torch.zeros(counts.numel() + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=starts[1:])
+    return starts

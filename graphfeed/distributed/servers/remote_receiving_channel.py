@@ -1,0 +1,263 @@
+"""GraphLearn-for-PyTorch's channel that pulls from sampling servers."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, NoReturn, Self
+
+from graphfeed.channels.sample_channel import ChannelBase
+from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
+from graphfeed.distributed.servers.flight import Cut
+from graphfeed.distributed.servers.remote_executor import RemoteExecutor
+from graphfeed.loader.executors.remote_error import RemoteTraceback
+from graphfeed.ops.checks import check_count, check_seconds, check_seed
+
+PREFETCH_SIZES = {"published": 4, "current": 2}
+"""The defaults of the two releases of GraphLearn-for-PyTorch."""
+
+
+class RemoteReceivingChannel(ChannelBase):
+    """Pulls the mini-batches of an epoch from sampling servers, for programs that don't have the pipeline.
+
+    It has the name and both signatures that GraphLearn-for-PyTorch gave it:
+
+    - `RemoteReceivingChannel(server_rank, producer_id, num_expected, prefetch_size=4)`, for one server;
+    - `RemoteReceivingChannel(server_rank, producer_id, prefetch_size=2)`, for one server or a list of them.
+
+    `recv()` returns the mini-batches of an epoch in their order, each once, whichever server makes it, and then raises
+    StopIteration. They are those of a `DataLoader` with the same seed. Each of the servers can make any of them. If one
+    is lost, another one makes what it was asked for; if none is left, an error names them all, and the next `recv()`
+    asks again for the same mini-batch. `reset()` begins the next epoch, and nothing of the last one can come into it.
+
+    That differs from GraphLearn-for-PyTorch's, where each server has seeds of its own, what was asked for before
+    `reset()` falls into the next epoch, and a lost server is waited for without an end.
+
+    Args:
+        server_rank: The server, or a list of servers: addresses, or positions in `servers`.
+        producer_id: Which cut of the servers' pipeline is read, from 0 on; more than one has only a pipeline with
+            branches. For a list of servers, a list of as many equal numbers.
+        counts: `num_expected` and `prefetch_size`, as in the signatures above; both can be given by name.
+        num_expected: How many mini-batches the epoch has, which is checked before the first one comes. Servers tell, so
+            it may be left out.
+        prefetch_size: How many mini-batches each server is asked for ahead.
+        servers: The addresses that `server_rank` counts in, as "host:port"; those of other machines without TLS as
+            "grpc://host:port".
+        token: The servers' token; None takes the environment's GRAPHFEED_TOKEN.
+        tls_root_certs: The certificates that the servers' are checked against, as PEM; None connects without TLS.
+        seed: The seed of all randomness.
+        timeout: After how many seconds without an answer a server counts as lost.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        TypeError: A number or an address is of another type.
+        ValueError: There is no server or no token, an address is wrong or would be sent the token in clear, the lists
+            differ in length, or a count is below 1.
+
+    Example:
+        >>> import graphfeed as gf
+        >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+        >>> with gf.SamplingServer(pipe, token="secret") as server:
+        ...     with RemoteReceivingChannel([server.address], [0], 2, token="secret") as channel:
+        ...         [minibatch.seeds.tolist() for minibatch in channel]
+        [[0, 1], [2, 3]]
+    """
+
+    def __init__(
+        self,
+        server_rank: int | str | Sequence[int | str],
+        producer_id: int | Sequence[int],
+        *counts: int,
+        num_expected: int | None = None,
+        prefetch_size: int | None = None,
+        servers: Sequence[str] = (),
+        token: str | None = None,
+        tls_root_certs: bytes | None = None,
+        seed: int = 0,
+        timeout: float = 600.0,
+    ) -> None:
+        is_list = isinstance(server_rank, Sequence) and not isinstance(server_rank, str)
+        num_expected, prefetch_size = find_counts(counts, num_expected, prefetch_size, is_list=is_list)
+        if prefetch_size is None:
+            prefetch_size = PREFETCH_SIZES["current" if num_expected is None else "published"]
+        for name, count in (("num_expected", num_expected), ("prefetch_size", prefetch_size)):
+            if count is not None:
+                check_count(name, count, 1)
+        check_seconds("timeout", timeout)
+        addresses = find_addresses(server_rank, servers)
+        self._producer = find_producer(producer_id, len(addresses) if is_list else None)
+        self._num_expected = num_expected
+        self._seed = check_seed("seed", seed)
+        self._window = prefetch_size * len(addresses)
+        self._executor = RemoteExecutor(addresses, token, tls_root_certs, self._window, timeout)
+        self._receiving = threading.Lock()
+        self._cut: tuple[Cut, int] | None = None
+        self._asked: deque[Future[Any]] = deque()
+        self._num_received = 0
+        self._closed = False
+        self.epoch = 0
+        """The epoch that is read."""
+
+    def send(self, msg: Any, *_: Any, **__: Any) -> NoReturn:  # noqa: ARG002
+        """Refuse to send: servers send, and this end receives.
+
+        Raises:
+            RuntimeError: Always.
+        """
+        raise RuntimeError("a RemoteReceivingChannel only receives; a SamplingServer sends")
+
+    def recv(self, *_: Any, **__: Any) -> Any:
+        """Return the next mini-batch, and ask for those after it.
+
+        Raises:
+            StopIteration: The epoch is over, until `reset()`.
+            ConnectionError: All servers are lost; the next call asks again for the same mini-batch.
+            PermissionError: A server does not accept the token.
+            RuntimeError: A stage failed, and the next call goes on behind its mini-batch; or the channel is closed.
+            ValueError: The servers have different pipelines, no such producer, or another number of mini-batches.
+        """
+        with self._receiving:
+            cut, length = self._describe()
+            while len(self._asked) < min(self._window, length - self._num_received):
+                task = (self._seed, self.epoch, self._num_received + len(self._asked))
+                self._asked.append(self._executor.submit(self._executor.fetch, cut, task))
+            if not self._asked:
+                raise StopIteration(f"epoch {self.epoch} is over")
+            try:
+                minibatch = self._asked[0].result()
+            except BaseException as error:
+                if isinstance(error.__cause__, RemoteTraceback):
+                    self._asked.popleft()
+                    self._num_received += 1
+                else:
+                    self._drop()
+                raise
+            self._asked.popleft()
+            self._num_received += 1
+            return minibatch
+
+    def reset(self) -> None:
+        """Begin the next epoch, or stay where nothing of an epoch was received; what was asked for is dropped."""
+        with self._receiving:
+            self._drop()
+            if self._num_received:
+                self.epoch += 1
+            self._num_received = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the mini-batches of an epoch, or what is left of it; then begin the next one."""
+        while True:
+            try:
+                minibatch = self.recv()
+            except StopIteration:
+                break
+            yield minibatch
+        self.reset()
+
+    def __len__(self) -> int:
+        """Return the number of mini-batches in an epoch, which a server is asked for once."""
+        with self._receiving:
+            return self._describe()[1]
+
+    def close(self) -> None:
+        """End the requests and close the connections. Does nothing the second time."""
+        self._closed = True
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        """Return the channel, which the end of the block closes."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the channel."""
+        self.close()
+
+    def _describe(self) -> tuple[Cut, int]:
+        if self._closed:
+            raise RuntimeError("the channel is closed; make another")
+        if self._cut is None:
+            cuts = self._executor.describe(find_rank() or (0, 1))
+            if self._producer >= len(cuts):
+                raise ValueError(
+                    f"producer_id is {self._producer}, but the servers' pipeline has {len(cuts)} "
+                    f"cut{'s' if len(cuts) > 1 else ''}, counted from 0"
+                )
+            found = cuts[self._producer]
+            if self._num_expected not in (None, found[1]):
+                raise ValueError(
+                    f"num_expected is {self._num_expected}, but an epoch has {found[1]} mini-batches; leave it out, or "
+                    "write prefetch_size=... if that was meant"
+                )
+            self._cut = found
+        return self._cut
+
+    def _drop(self) -> None:
+        for future in self._asked:
+            future.cancel()
+        self._asked.clear()
+
+
+def find_counts(
+    counts: tuple[int, ...], num_expected: int | None, prefetch_size: int | None, *, is_list: bool
+) -> tuple[int | None, int | None]:
+    """Return num_expected and prefetch_size, given by position, as either signature has them, or by name.
+
+    Raises:
+        TypeError: There are too many of them, or one is given twice.
+    """
+    names = ["prefetch_size"] if is_list else ["num_expected", "prefetch_size"]
+    found = {"num_expected": num_expected, "prefetch_size": prefetch_size}
+    if len(counts) > len(names):
+        raise TypeError(f"at most {' and '.join(names)} may come after producer_id, but there are {len(counts)} values")
+    for name, count in zip(names, counts, strict=False):
+        if found[name] is not None:
+            raise TypeError(f"{name} is given twice: {count} by position, and {found[name]} by name")
+        found[name] = count
+    return found["num_expected"], found["prefetch_size"]
+
+
+def find_addresses(server_rank: int | str | Sequence[int | str], servers: Sequence[str]) -> list[str]:
+    """Return the addresses of the servers that were chosen.
+
+    Raises:
+        TypeError: One is neither an address nor a number.
+        ValueError: There is none, or no such one.
+    """
+    ranks: list[Any] = [server_rank]
+    if isinstance(server_rank, Sequence) and not isinstance(server_rank, str):
+        ranks = list(server_rank)
+    addresses = []
+    for rank in ranks:
+        if not isinstance(rank, str):
+            check_count("server_rank", rank, 0)
+            if rank >= len(servers):
+                raise ValueError(
+                    f"server_rank is {rank}, but servers has {len(servers)} addresses; give it as an address, or "
+                    "servers=[...]"
+                )
+        addresses.append(rank if isinstance(rank, str) else servers[rank])
+    if not addresses:
+        raise ValueError("server_rank must name a server, but is empty")
+    return addresses
+
+
+def find_producer(producer_id: int | Sequence[int], num_servers: int | None) -> int:
+    """Return the cut that is read, which is the same on all servers; one number belongs to one server.
+
+    Raises:
+        ValueError: There are more or fewer numbers than servers, or they differ.
+    """
+    given = list(producer_id) if isinstance(producer_id, Sequence) else [producer_id]
+    if isinstance(producer_id, Sequence) != (num_servers is not None) or len(given) != (num_servers or 1):
+        raise ValueError(
+            f"server_rank and producer_id must be two numbers, or two lists of the same length, but producer_id is "
+            f"{producer_id} for {num_servers or 1} servers"
+        )
+    for number in given:
+        check_count("producer_id", number, 0)
+    if len(set(given)) > 1:
+        raise ValueError(
+            f"each server can make all mini-batches of a cut, so producer_id must be the same for all servers, but is "
+            f"{producer_id}; make a channel for each cut"
+        )
+    return given[0]

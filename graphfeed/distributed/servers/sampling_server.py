@@ -1,0 +1,380 @@
+"""A server that makes the mini-batches of a pipeline for loaders on other machines."""
+
+import hashlib
+import hmac
+import json
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+from graphfeed.channels.addresses import check_place, is_loopback, join_address, listen
+from graphfeed.channels.certificates import make_server_context
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.distributed.servers.flight import (
+    ABOUT,
+    FAILED,
+    FORMAT,
+    FORMAT_HEADER,
+    MADE,
+    OTHER_FORMAT,
+    REFUSED,
+    Cut,
+    check_token,
+    describe_cut,
+    import_flight,
+    pack_cuts,
+    read_cut,
+    read_question,
+    read_ticket,
+    to_batch,
+)
+from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
+from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.loader.caches import find_caches
+from graphfeed.loader.executors.process_executor import available_cores
+from graphfeed.loader.executors.remote_error import notes_of, summarise
+from graphfeed.loader.executors.worker_task import WorkerTask
+from graphfeed.loader.fingerprint import find_difference
+from graphfeed.loader.plan import make_plan
+from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.ops.checks import check_count
+from graphfeed.ops.optional import import_optional
+
+SECONDS_TO_END = 10.0
+"""How long the requests at work may take to end when a server is closed."""
+STEP_SECONDS = 1.0
+"""How often a request that waits looks whether its reader is still there."""
+MOST_WAITING = 1000
+"""How many requests may wait until others are made; each of them takes up a thread."""
+MOST_FOUND = 64
+"""The stages of how many cuts are found without reading their fingerprints anew."""
+LONGEST_EVENT = 1000
+"""How many characters of an event are told; texts of readers may be in it."""
+
+
+class SamplingServer:
+    """Makes the mini-batches of a pipeline for loaders elsewhere: `DataLoader(pipe, servers=["host:port"], token=...)`.
+
+    The server runs the stages that workers would run: all up to the first one that must run in the main process. It
+    keeps no state of its readers. Each request names a seed, an epoch and an index, so any number of servers with the
+    same pipeline can serve any number of loaders, and take over from each other. Only a request with the token is
+    answered, and only if the reader's pipeline has the same fingerprint. Nothing that comes in is unpickled.
+
+    The token and TLS keep others from reading, and not from being a burden: a request is received as a whole before its
+    token is checked, and pyarrow sets no limit to its size. So anybody who can connect can make the server take up more
+    memory than they send. Put it on a network that you trust, or behind a proxy that limits the size of requests.
+
+    Readers copy only what came, and refuse answers compressed by gRPC before they are inflated. Those compressed by
+    Arrow they refuse afterwards, as pyarrow inflates them unasked. So readers should know their servers, by TLS.
+
+    It runs from its creation to `close()`, in threads of Arrow Flight. The kernels release the GIL, but stages in
+    Python hold it; for these, start a server for each core. Needs pyarrow: `pip install 'graphfeed[serve]'`.
+
+    Args:
+        pipe: The pipeline.
+        host: The address to listen on.
+        port: The port; 0 takes a free one, which is then the attribute `port`.
+        token: A secret that both sides share.
+        tls: A certificate chain and a private key, both as PEM.
+        allow_plaintext: Whether to listen on other than loopback addresses without TLS. Then anybody on the way can
+            read the token and the mini-batches.
+        num_workers: How many mini-batches are made at once. None means one for each core.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The address is taken, or not one of this machine.
+        TypeError: `pipe` is not a pipeline, or another argument is of another type.
+        ValueError: The token is missing, the pipeline has nothing that a server could make, or others could reach the
+            address and there is no TLS.
+
+    Example:
+        >>> import graphfeed as gf
+        >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+        >>> with SamplingServer(pipe, token="secret") as server:
+        ...     with gf.DataLoader(pipe, servers=[server.address], token="secret", seed=0) as loader:
+        ...         [minibatch.seeds.tolist() for minibatch in loader]
+        [[0, 1], [2, 3]]
+    """
+
+    def __init__(
+        self,
+        pipe: Datapipe,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str,
+        tls: tuple[bytes, bytes] | None = None,
+        allow_plaintext: bool = False,
+        num_workers: int | None = None,
+    ) -> None:
+        if not isinstance(pipe, Datapipe):
+            raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
+        self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
+        place = check_place(host, port)
+        self._check_host(host)
+        if tls is not None:
+            make_server_context(*tls)
+        self._expected = f"Bearer {check_token(token)}".encode()
+        self._sides = find_sides(pipe)
+        self._found: dict[bytes, WorkerTask] = {}
+        cores = available_cores() if num_workers is None else num_workers
+        check_count("num_workers", cores, 1)
+        self._slots = threading.BoundedSemaphore(cores)
+        fingerprints = json.dumps([cut.fingerprint for cut, _ in self._sides], sort_keys=True)
+        fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
+        self.metrics = ServerMetrics(fingerprint, MOST_WAITING + cores, partial(find_caches, pipe))
+        """What the server counts."""
+        self.on_event: Callable[[str], None] = ignore
+        """Is told in one line of each request that was refused, or failed; set it to print or log them."""
+        flight = import_flight()
+        location = f"grpc{'' if tls is None else '+tls'}://{place}"
+        try:
+            self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
+        except import_optional("pyarrow", "a sampling server", "").ArrowException as error:
+            listen(host, port).close()  # which says what pyarrow does not
+            raise OSError(f"nobody can listen on {place}: {error}") from error
+        self.port: int = self._flight.port
+        self.address = join_address(host, self.port)
+        self._end = weakref.finalize(self, Shutdown(self._flight))
+        self._endpoints: list[Any] = []
+
+    @property
+    def num_made(self) -> int:
+        """How many mini-batches were made."""
+        return self.metrics.num_made
+
+    def serve_health(self, host: str = "127.0.0.1", port: int = 0) -> str:
+        """Tell by HTTP how the server is, until it is closed; return the address.
+
+        `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
+        mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
+        pipeline, and the size, hits and misses of each cache of rows or columns. On another address than loopback, a
+        request needs the server's token, as `curl -H "Authorization: Bearer TOKEN"`, and the endpoint has the server's
+        TLS.
+
+        Args:
+            host: The address to listen on.
+            port: The port; 0 takes a free one.
+
+        Raises:
+            OSError: The address is taken, or not one of this machine.
+            ValueError: Others could reach the address, and there is no TLS.
+
+        Example:
+            >>> import graphfeed as gf, urllib.request
+            >>> pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).transform()
+            >>> with SamplingServer(pipe, token="secret") as server:
+            ...     urllib.request.urlopen(f"http://{server.serve_health()}/health").status
+            200
+        """
+        check_place(host, port)
+        self._check_host(host)
+        guard = (None, None) if is_loopback(host) else (self._token, self._tls)
+        endpoint = HealthEndpoint(self.metrics, host, port, *guard)
+        self._endpoints.append(weakref.finalize(self, endpoint.close))
+        return join_address(host, endpoint.port)
+
+    def authenticate(self, headers: dict[str, list[str]]) -> bool:
+        """Tell whether a request has the token; all wrong ones take the same time."""
+        given = headers.get("authorization") or [""]
+        return hmac.compare_digest(str(given[0]).encode(), self._expected)
+
+    def tell(self, event: str) -> None:
+        """Tell `on_event`, with escapes for what does not print; what it raises is printed, and sent to no reader."""
+        line = " ".join(event.split())[:LONGEST_EVENT]
+        try:
+            self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
+        except Exception:
+            traceback.print_exc()
+
+    def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> Any:
+        """Return the answer to a request, as a record batch.
+
+        Args:
+            ticket: What is asked for.
+            has_gone: Tells whether the reader has given up.
+
+        Raises:
+            FlightCancelledError: It has given up; nothing was made.
+            FlightUnavailableError: Too many other requests wait.
+        """
+        with self.metrics.request():
+            try:
+                if ticket.startswith(ABOUT):
+                    return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
+                cut, task = read_ticket(ticket)
+                work = self._found.get(cut) or self._find(cut)
+            except ValueError as error:
+                self.note("refused", str(error))
+                return to_batch(REFUSED, str(error))
+            self._take_slot(has_gone)
+            try:
+                answer = to_batch(MADE, work(task))
+            except Exception as error:
+                self.note("failed", f"mini-batch {task[2]} of epoch {task[1]}: {summarise(error)}")
+                text = "".join(traceback.format_exception(error))
+                return to_batch(FAILED, [summarise(error), notes_of(error), text])
+            finally:
+                self._slots.release()
+            self.metrics.count_made(answer.nbytes)
+            return answer
+
+    def note(self, kind: str, reason: str) -> None:
+        """Count a request without an answer, and tell of it."""
+        self.metrics.count_error(kind)
+        self.tell(f"{'failed' if kind == 'failed' else 'refused'}: {reason}")
+
+    def close(self) -> None:
+        """Stop listening, and wait for the requests at work, but 10 seconds at most: a client may hold one open.
+
+        What is not answered by then is lost to its reader, which asks another server. Does nothing the second time.
+        """
+        self.metrics.is_closed = True
+        self._end()
+        for end in self._endpoints:
+            end()
+
+    def __enter__(self) -> Self:
+        """Return the server; it is closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the server."""
+        self.close()
+
+    def _check_host(self, host: str) -> None:
+        if self._tls is None and not self._allow_plaintext and not is_loopback(host):
+            raise ValueError(
+                f"others can reach host {host!r}, and without TLS they can read the token and the mini-batches; "
+                "give tls=(certificate, key), or allow_plaintext=True where nobody else is on the network"
+            )
+
+    def _take_slot(self, has_gone: Callable[[], bool]) -> None:
+        flight = import_flight()
+        if self.metrics.in_flight > self.metrics.most_in_flight:
+            reason = f"{MOST_WAITING} requests wait already"
+            self.note("full", reason)
+            raise flight.FlightUnavailableError(reason)
+        is_mine = False
+        while not has_gone():
+            if is_mine:
+                return
+            is_mine = self._slots.acquire(timeout=STEP_SECONDS)
+        if is_mine:
+            self._slots.release()
+        self.metrics.count_error("cancelled")
+        raise flight.FlightCancelledError("the reader has given up")
+
+    def _describe(self, place: list[int]) -> list[tuple[Cut, int]]:
+        ranked = [side if side[0].rank is None else of_rank(*side, place) for side in self._sides]
+        return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
+
+    def _find(self, text: bytes) -> WorkerTask:
+        cut = read_cut(text)
+        work = self._choose(cut)
+        # Readers ask for many mini-batches of the same cut.
+        if len(self._found) >= MOST_FOUND:
+            self._found.clear()
+        self._found[text] = work
+        return work
+
+    def _choose(self, cut: Cut) -> WorkerTask:
+        differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
+        equal = [side for side, difference in zip(self._sides, differences, strict=True) if difference is None]
+        if not equal:
+            raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
+        for own, work in equal:
+            if own.streams == cut.streams and (own.rank is None) == (cut.rank is None):
+                return work if cut.rank is None else of_rank(cut, work, cut.rank)[1]
+        raise ValueError("the loader's pipeline draws from other random streams than the server's")
+
+
+class Shutdown:
+    """Ends a server of Arrow Flight. The thread that does so is started at once: no program starts one as it ends."""
+
+    def __init__(self, flight_server: Any) -> None:
+        self.begun = threading.Event()
+        self.kept: list[Any] = [flight_server]
+        """What must not be freed before all requests have ended, as that would wait for these."""
+        self.thread = threading.Thread(
+            target=end_when_told, args=(self.begun, self.kept), name="graphfeed-shutdown", daemon=True
+        )
+        self.thread.start()
+
+    def __call__(self) -> None:
+        """Stop listening; wait a while for the requests at work."""
+        self.begun.set()
+        end = time.monotonic() + SECONDS_TO_END
+        while self.thread.is_alive() and time.monotonic() < end:
+            self.thread.join(0.1)  # a signal that comes right before a wait is handled after it
+        if not self.thread.is_alive():
+            return
+        # pyarrow would wait for the requests at the end of the program, without a limit.
+        registered: Any = getattr(weakref.finalize, "_registry", {})
+        for finalizer in list(registered):
+            watched = finalizer.peek()
+            if watched is not None and watched[0] is self.kept[0]:
+                self.kept.append(finalizer.detach())
+
+
+def end_when_told(begun: threading.Event, kept: list[Any]) -> None:
+    """End the first of some objects, a server of Arrow Flight, after an event; keep the others until then."""
+    begun.wait()
+    kept[0].shutdown()
+
+
+def ignore(event: str) -> None:
+    """Do nothing about an event."""
+
+
+def find_sides(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
+    """Return what workers would run of a pipeline, one for each cut.
+
+    Raises:
+        ValueError: Workers could not run anything by its index alone.
+    """
+    running = make_plan(pipe, LoaderOptions(num_workers=1)).running
+    sides = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
+    if not sides or any(work.source is None for _, work in sides):
+        raise ValueError(
+            f"a server makes mini-batches by their index, which this pipeline does not allow: {pipe!r}; begin with an "
+            "ItemSampler, and put at least one stage behind it"
+        )
+    return sides
+
+
+def of_rank(cut: Cut, work: WorkerTask, place: list[int]) -> tuple[Cut, WorkerTask]:
+    """Return the same side for one of several ranks."""
+    source: Any = work.source
+    own = source.changed(rank=int(place[0]), world_size=int(place[1]))
+    return replace(cut, rank=place), replace(work, source=own)
+
+
+def flight_server(flight: Any, server: SamplingServer, location: str, certificates: Any) -> Any:
+    """Start the server of Arrow Flight that asks this one; its classes are made here, as pyarrow is imported late."""
+    arrow = import_optional("pyarrow", "a sampling server", "")
+
+    def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
+        if not server.authenticate(headers):
+            server.note("unauthenticated", f"{info.method.name} without the right token")
+            raise flight.FlightUnauthenticatedError("the token is missing or wrong")
+        there = (headers.get(FORMAT_HEADER) or ["1"])[0]
+        if there != str(FORMAT):
+            reason = OTHER_FORMAT.format(there=there, here=FORMAT)
+            server.note("refused", reason)
+            raise flight.FlightServerError(reason)
+
+    def do_get(_: Any, context: Any, ticket: Any) -> Any:
+        batch = server.answer(ticket.ticket, context.is_cancelled)
+        return flight.RecordBatchStream(arrow.Table.from_batches([batch]))
+
+    guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": start_call})
+    handler = type("MinibatchHandler", (flight.FlightServerBase,), {"do_get": do_get})
+    return handler(location, middleware={"token": guard()}, tls_certificates=certificates)

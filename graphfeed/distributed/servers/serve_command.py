@@ -1,0 +1,147 @@
+"""Serves the mini-batches of a pipeline to loaders on other machines, until it is interrupted.
+
+This is the command `graphfeed serve`.
+"""
+
+import argparse
+import os
+import signal
+import stat
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from runpy import run_path
+from typing import Any
+
+from graphfeed.channels.addresses import parse_address
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.distributed.servers.flight import check_token
+from graphfeed.distributed.servers.sampling_server import SamplingServer
+from graphfeed.loader.executors.remote_error import summarise
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("pipeline", help="a Python file that sets pipe to the pipeline")
+    parser.add_argument("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 takes a free one")
+    parser.add_argument("--token-file", required=True, metavar="FILE", help="a file with a secret that loaders know")
+    parser.add_argument("--tls-cert", metavar="FILE", help="the certificate chain as PEM")
+    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's private key as PEM")
+    parser.add_argument("--allow-plaintext", action="store_true", help="let other machines connect without TLS")
+    parser.add_argument(
+        "--health-bind", metavar="HOST:PORT", help="answer GET /health and GET /metrics there; off by default"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="how many mini-batches are made at once")
+
+
+def run(options: Any) -> None:
+    """Serve until SIGINT or SIGTERM; print the address, then a line for each request that is refused or fails.
+
+    A second signal ends the process at once, without waiting for the requests at work.
+
+    Raises:
+        ValueError: An option is wrong, or the file has no pipeline.
+    """
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise ValueError("--tls-cert and --tls-key go together; give both")
+    host, port = parse_address(options.bind)
+    health = None if options.health_bind is None else parse_address(options.health_bind)
+    tls = None
+    if options.tls_cert is not None:
+        tls = Path(options.tls_cert).read_bytes(), read_secret(options.tls_key)
+    token = read_token(options.token_file)
+    pipe = run_pipeline(options.pipeline)
+    with (
+        signals_told() as told,
+        SamplingServer(
+            pipe,
+            host,
+            port,
+            token=token,
+            tls=tls,
+            allow_plaintext=options.allow_plaintext,
+            num_workers=options.workers,
+        ) as server,
+    ):
+        server.on_event = say
+        say(f"serving {pipe!r} at {server.address}")
+        if health is not None:
+            say(f"health and metrics at {server.serve_health(*health)}")
+        number = None
+        while number is None:
+            with suppress(Empty):
+                # The system may give a signal to another thread, which does not wake this one.
+                number = told.get(timeout=1)
+        say(f"stopped after {server.num_made} mini-batches")
+
+
+@contextmanager
+def signals_told() -> Iterator[SimpleQueue[int]]:
+    """Yield a queue that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
+    came = False
+    # Not an Event: a signal may come while the main thread holds its lock.
+    told: SimpleQueue[int] = SimpleQueue()
+
+    def tell(number: int, _: object) -> None:
+        nonlocal came
+        if came:
+            os._exit(128 + number)
+        came = True
+        told.put(number)
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def read_secret(path: str) -> bytes:
+    """Return what is in a file; warn if others may read it, as where it is mounted so."""
+    mode = Path(path).stat().st_mode
+    if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
+        sys.stderr.write(f"graphfeed serve: others on this machine may read {path}; chmod 600 {path} prevents it\n")
+    return Path(path).read_bytes()
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return check_token(read_secret(path).decode(errors="replace").strip())
+    except ValueError as error:
+        raise ValueError(f"--token-file {path}: {error}") from error
+
+
+def run_pipeline(path: str) -> Datapipe:
+    """Run a Python file, and return the pipeline that it sets.
+
+    Raises:
+        ValueError: It can't be run, and the message shows where; or it sets no pipeline.
+    """
+    try:
+        pipe = run_path(path).get("pipe")
+    except Exception as error:
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename != path:
+            own = own.tb_next
+        if own is None and not isinstance(error, SyntaxError):
+            raise  # the file itself can't be read
+        text = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+        raise ValueError(f"{path} can't be run: {summarise(error)}\n{text}") from error
+    if not isinstance(pipe, Datapipe):
+        raise ValueError(f"{path} must set pipe to a pipeline of stages, but pipe is {pipe!r}")
+    return pipe
+
+
+def say(event: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(" ".join(event.split()) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,390 @@
+"""From tables to the folder of an `OnDiskDataset`: reads nodes and edges, sorts the edges, and describes the result."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.edge_order import (
+    SortedEdges,
+    column_array,
+    count_columns,
+    id_arrays,
+    rows_at_a_time,
+    write_in_order,
+)
+from graphfeed.ingest.build.edge_reader import EdgeFiles, EdgeReader
+from graphfeed.ingest.build.journal import SCRATCH, Journal, digest, unfinished_folder
+from graphfeed.ingest.build.node_ids import NodeIds, load_node_ids
+from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
+from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
+from graphfeed.ingest.build.task_metadata import describe_task
+from graphfeed.ingest.tables.column_kinds import common_time_unit
+from graphfeed.ingest.tables.columns import OnError, Problems
+from graphfeed.ingest.tables.input_files import InputFiles
+from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
+from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets.array_files import ArrayWriter, checksum, sync_folder, write_array, write_text
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
+from graphfeed.storage.datasets.metadata import FILE_NAME
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.datasets.preprocess import LAYOUT, PROCESSED
+from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, id_dtype, type_dtype
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+
+LEAST_MEMORY = 1 << 24
+MOST_RANGES = 256
+BYTES_PER_EDGE = 32
+"""What an edge takes while its range is sorted, roughly."""
+
+
+def build_dataset(
+    spec: Spec | str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    memory: int | None = None,
+    on_error: OnError = "raise",
+    progress: bool = True,
+) -> OnDiskDataset:
+    """Make a data set from tables: files of Parquet, Arrow, CSV, NDJSON, NumPy or TFRecord, or data frames in memory.
+
+    The folder appears when everything is on the disk. An interrupted run keeps what is done in a hidden folder beside
+    it, and the next run with the same files goes on from there. The same tables give the same bytes. Needs pyarrow:
+    `pip install 'graphfeed[arrow]'`. `docs/ingest.md` describes specifications.
+
+    Args:
+        spec: What the tables hold, or the path of a YAML file that says so.
+        folder: The folder to write, which must be new or empty. By default the result is in memory only.
+        memory: How many bytes the edges may take while they are read and sorted, 16 MiB at least; by default a quarter
+            of the machine's memory. Beside it, memory holds 8 bytes per node, the ids of nodes that are not numbered
+            by row, and what pyarrow takes for a row group of a file.
+        on_error: "raise" an error at the first row that is wrong, or "skip" such rows and count them.
+        progress: Whether to show a progress bar, in a terminal.
+
+    Returns:
+        The data set; its `load()` has been called if it is in memory only.
+
+    Raises:
+        FileExistsError: The folder is not empty, or another process is writing it.
+        FileNotFoundError: A file doesn't exist.
+        ImportError: pyarrow is not installed.
+        TypeError: A column has values of another kind.
+        ValueError: The specification, a file or a value is wrong; the error names the file, the row and the value.
+
+    Example:
+        >>> import numpy as np
+        >>> links = {"from": np.array(["a", "b"]), "to": np.array(["b", "c"])}
+        >>> edges = EdgeTable(links, source="from", destination="to")
+        >>> dataset = build_dataset(Spec({"page:links:page": edges}))
+        >>> dataset.graph
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=2, node_types=['page'], edge_types=1)
+        >>> dataset.ids("page")[[2, 0]]
+        ['c', 'a']
+    """
+    if on_error not in {"raise", "skip"}:
+        raise ValueError(f"on_error must be 'raise' or 'skip', but is {on_error!r}")
+    if memory is not None and memory < LEAST_MEMORY:
+        raise ValueError(f"memory must be at least {LEAST_MEMORY} bytes, but is {memory}")
+    plan = spec if isinstance(spec, Spec) else read_spec(spec)
+    budget = memory_for_sorting() if memory is None else memory
+    if folder is not None:
+        Builder(plan, Path(folder), budget, on_error, progress).build(in_memory=False)
+        return OnDiskDataset(folder)
+    with tempfile.TemporaryDirectory() as place:
+        Builder(plan, Path(place) / "dataset", budget, on_error, progress).build(in_memory=True)
+        return OnDiskDataset(Path(place) / "dataset").load()
+
+
+class Builder:
+    """Makes the folder of a data set, step by step.
+
+    Args:
+        spec: What the tables hold.
+        folder: The folder to write.
+        memory: How many bytes the edges may take.
+        on_error: What to do about rows that are wrong.
+        progress: Whether to show a progress bar.
+    """
+
+    def __init__(self, spec: Spec, folder: Path, memory: int, on_error: OnError, progress: bool) -> None:
+        self.spec, self.folder, self.memory, self.on_error = spec, folder, memory, on_error
+        self.progress = partial(progress_bar, unit="row", wanted=progress)
+        self.nodes, self.edges = spec.node_tables, spec.edge_tables
+        self.sources: dict[tuple[str, str | None], list[TableSource]] = {
+            (key, kind): find_sources(table.files, spec.folder, header=table.header, pairs=key == "edges")
+            for key, tables in (("nodes", self.nodes), ("edges", self.edges))
+            for kind, table in tables.items()
+        }
+        self.inputs = InputFiles()
+        # Before anything is read: what schemas say holds only as long as the files stay as they are.
+        tables = [source.source for own in self.sources.values() for source in own]
+        self.inputs.remember(path for path in tables if isinstance(path, Path))
+        self.time_unit = common_time_unit({"nodes": self.nodes, "edges": self.edges}, self.sources)
+        self.problems: list[dict[str, Any]] = []
+        self.keys: dict[str, str] = {}
+        self.with_rows = any(table.features for table in self.edges.values())
+        self.attributes = [name for name in ("weight", "time") if self.has_all(self.edges, name)]
+        self.node_time = self.has_all(self.nodes, "time")
+
+    def has_all(self, tables: Mapping[str | None, Any], name: str) -> bool:
+        """Tell whether the tables have an attribute, or raise if only some of them do."""
+        given = {kind: getattr(table, name, None) is not None for kind, table in tables.items()}
+        if any(given.values()) and not all(given.values()):
+            lacking = [kind for kind, known in given.items() if not known]
+            raise ValueError(
+                f"{name} is given for some types, but not for {lacking}; give a column or one number for each type"
+            )
+        return any(given.values())
+
+    def build(self, in_memory: bool) -> None:
+        """Do all steps that are not done yet."""
+        with unfinished_folder(self.folder, keep=not in_memory) as unfinished:
+            self.journal = Journal(unfinished)
+            self.place = unfinished / PROCESSED
+            self.scratch = unfinished / SCRATCH
+            self.graph = self.place / GRAPH_FOLDER
+            self.graph.mkdir(parents=True, exist_ok=True)
+            self.scratch.mkdir(exist_ok=True)
+            nodes = {kind: self.read_nodes(number, kind) for number, kind in enumerate(self.nodes)}
+            counts = {kind: described["count"] for kind, described in nodes.items()}
+            edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
+            topology = self.sort(edges, counts)
+            (self.place / FILE_NAME).unlink(missing_ok=True)
+            metadata = self.describe(nodes, edges, topology, in_memory)
+            write_text(self.place / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
+            sync_folder(self.graph)
+            sync_folder(self.place)
+
+    def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
+        """Return a text that changes with all that a step depends on; frames are never the same twice."""
+        files = self.inputs.remember(source.source for source in sources if isinstance(source.source, Path))
+        frames = [os.urandom(8).hex() for source in sources if not isinstance(source.source, Path)]
+        fields = {name: value for name, value in vars(table).items() if name != "files"}
+        arrays = [self.spec.folder / name.partition("#")[0] for names in table.features.values() for name in names]
+        given = self.inputs.remember(path for path in arrays if path.suffix in NUMPY and path.is_file())
+        columns = [self.with_rows, self.attributes] if isinstance(table, EdgeTable) else []
+        others_keys = [self.keys[other] for other in others]
+        self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
+        return self.keys[step]
+
+    def note(self, step: str, key: str, **state: Any) -> None:
+        """Note how far a step is, unless a file that it read has changed since."""
+        self.inputs.check_unchanged()
+        self.journal.note(step, key, **state)
+
+    def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
+        """Return how the tables of a type are read."""
+        totals = [source.num_rows() for source in sources]
+        total = sum(filter(None, totals)) if None not in totals else None
+        width = sum(len(names) for names in table.features.values()) + 1
+        most_rows = max(rows_at_a_time(self.memory) // width, 1 << 10)
+        return Reading(most_rows, Problems(self.on_error), self.progress(f"reading {name}", total))
+
+    def read_nodes(self, number: int, kind: str | None) -> dict[str, Any]:
+        """Read the nodes of a type, unless that is done."""
+        table, sources = self.nodes[kind], self.sources["nodes", kind]
+        assert isinstance(table, NodeTable)
+        step, prefix = f"nodes {number}", f"node_{number}"
+        collected = not sources and table.count is None and not table.features
+        ends: list[tuple[TableSource, str]] = []
+        if collected:
+            for edge_type, edges in self.edges.items():
+                for end, column in zip(self.spec.ends(edge_type), (edges.source, edges.destination), strict=True):
+                    ends += [(source, column) for source in self.sources["edges", edge_type] if end == kind]
+        key = self.key_of(step, table, [*sources, *(source for source, _ in ends)])
+        known = self.journal.find(step, key)
+        if known is None:
+            reading = self.reading(f"nodes {kind or ''}".strip(), sources or [source for source, _ in ends], table)
+            with reading.progress:
+                if collected:
+                    ids = collect_ids(ends, reading)
+                    table = NodeTable(count=len(ids), time=table.time)
+                reader = NodeReader(table, sources, reading)
+                found, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
+            own: NodeIds = ids if collected else found
+            described["ids"] = own.write(fresh(self.place, f"ids_{number}"), f"ids_{number}")
+            if own.names is not None:
+                described["names"] = own.names.write(fresh(self.place, f"names_{number}"), f"names_{number}")
+            sync_folder(self.place)
+            known = {"described": described, "problems": reading.problems.as_list()}
+            self.note(step, key, **known)
+        self.problems += known["problems"]
+        result: dict[str, Any] = known["described"]
+        return result
+
+    def read_edges(self, number: int, kind: str | None, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
+        """Read the edges of a type, or those of its tables that are not read yet."""
+        table, sources = self.edges[kind], self.sources["edges", kind]
+        assert isinstance(table, EdgeTable)
+        step, prefix = f"edges {number}", f"edge_{number}"
+        ends = self.spec.ends(kind)
+        order = list(self.nodes)
+        key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
+        known = self.journal.find(step, key)
+        if known is None or not known.get("done"):
+            columns = ["source", "destination", *(["row"] if self.with_rows else [])]
+            columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
+            num_ranges = known["num_ranges"] if known else self.num_ranges(sources)
+            files = EdgeFiles(self.scratch, prefix, num_ranges, nodes[ends[1]]["count"], tuple(columns))
+            reading = self.reading(f"edges {kind or ''}".strip(), sources, table)
+            ids = [load_node_ids(self.place, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
+            note = partial(self.note, step, key, num_ranges=num_ranges)
+            with reading.progress:
+                reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
+                described = reader.read(self.place, files, self.spec.folder, known, note)
+            described |= {"num_ranges": num_ranges, "columns": columns}
+            known = {"described": described, "problems": reading.problems.as_list()}
+            self.note(step, key, done=True, **known)
+        self.problems += known["problems"]
+        result: dict[str, Any] = known["described"]
+        return result
+
+    def num_ranges(self, sources: list[TableSource]) -> int:
+        """Return into how many ranges to split edges while they are read, so that one can be sorted in memory."""
+        edges = 0
+        for source in sources:
+            rows = source.num_rows()
+            edges += source.source.stat().st_size // 12 if rows is None else rows
+        return int(min(max(-(-edges * BYTES_PER_EDGE * len(self.edges) // self.memory), 1), MOST_RANGES))
+
+    def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
+        """Sort the edges, unless that is done, and return the description of the graph."""
+        first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
+        num_nodes, num_edges = sum(counts.values()), sum(own["count"] for own in edges.values())
+        typed = self.spec.typed
+        parts = []
+        for number, (kind, own) in enumerate(edges.items()):
+            ends = self.spec.ends(kind)
+            files = EdgeFiles(self.scratch, f"edge_{number}", own["num_ranges"], counts[ends[1]], tuple(own["columns"]))
+            table = self.edges[kind]
+            constants = {name: getattr(table, name) for name in self.attributes if name not in own["columns"]}
+            parts.append(SortedEdges(files, number, (first[ends[0]], first[ends[1]]), constants))
+        arrays = id_arrays(self.graph, id_dtype(num_nodes, True), type_dtype(len(edges), True) if typed else None)
+        attributes: dict[str, str] = {}
+        for number, name in enumerate(self.attributes):
+            dtype = np.dtype(np.float32 if name == "weight" else np.int64)
+            arrays.append(column_array(self.graph / f"edge_{number}.npy", name, dtype))
+            attributes[name] = f"edge_{number}.npy"
+        if self.with_rows:
+            arrays.append(column_array(self.graph / "edge_id.npy", "row", id_dtype(num_edges, True)))
+            attributes[ORIGINAL_EDGE_ID] = "edge_id.npy"
+        self.write_sorted(parts, arrays, num_nodes, num_edges)
+        return {
+            "path": f"{PROCESSED}/{GRAPH_FOLDER}",
+            "type": "FusedCSCSamplingGraph",
+            "node_type_offset": [*first.values(), num_nodes] if typed else None,
+            "node_type_to_id": {kind: number for number, kind in enumerate(counts)} if typed else None,
+            "edge_type_to_id": {kind: number for number, kind in enumerate(edges)} if typed else None,
+            "node_attributes": self.write_times(counts),
+            "edge_attributes": attributes,
+        }
+
+    def write_sorted(self, parts: list[SortedEdges], arrays: list[EdgeArray], num_nodes: int, num_edges: int) -> None:
+        """Sort the edges into the arrays of the graph."""
+        key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
+        known = self.journal.find("sort", key)
+        if known is not None and known.get("done"):
+            return
+        with self.progress("counting edges", num_edges) as progress:
+            indptr: NDArray[np.int64] = count_columns(parts, num_nodes, rows_at_a_time(self.memory), progress)
+        write_array(fresh(self.graph, "csc_indptr") / "csc_indptr.npy", indptr, id_dtype(num_edges, True))
+        with self.progress("sorting edges", num_edges) as progress:
+            note = partial(self.note, "sort", key)
+            write_in_order(parts, arrays, indptr, self.memory, known, note, progress)
+        self.note("sort", key, done=True)
+
+    def write_times(self, counts: Mapping[str | None, int]) -> dict[str, str]:
+        """Write the times of all nodes, type after type."""
+        if not self.node_time:
+            return {}
+        total = sum(counts.values())
+        with ArrayWriter(fresh(self.graph, "node_0") / "node_0.npy", (total,), np.int64) as writer:
+            for number in range(len(counts)):
+                times = np.load(self.scratch / f"node_{number}_time.npy", mmap_mode="r", allow_pickle=False)
+                for start in range(0, len(times), 1 << 20):
+                    writer.append(times[start : start + (1 << 20)])
+        return {"time": "node_0.npy"}
+
+    def narrow_seeds(self, *described: Mapping[str | None, dict[str, Any]]) -> None:
+        """Give seeds the dtype of the ids of the graph."""
+        dtype = id_dtype(sum(own["count"] for own in described[0].values()), True)
+        for own in (own for by_type in described for own in by_type.values()):
+            for files in own["items"].values():
+                path = self.place / files["seeds"]
+                seeds = np.load(path, mmap_mode="r", allow_pickle=False)
+                if seeds.dtype != dtype:
+                    narrow = path.with_suffix(".part")
+                    narrow.unlink(missing_ok=True)
+                    write_array(narrow, seeds, dtype)
+                    narrow.replace(path)
+
+    def remove_others(
+        self,
+        nodes: Mapping[str | None, dict[str, Any]],
+        edges: Mapping[str | None, dict[str, Any]],
+        topology: dict[str, Any],
+    ) -> None:
+        """Remove what steps wrote that are no part of the result, such as those of a specification given up."""
+        self.journal.keep([*self.keys, "sort"])
+        named = {self.graph / name for name in ("csc_indptr.npy", "indices.npy")}
+        named |= {self.graph / "type_per_edge.npy"} if self.spec.typed else set()
+        named |= {
+            self.graph / name for key in ("node_attributes", "edge_attributes") for name in topology[key].values()
+        }
+        for own in (*nodes.values(), *edges.values()):
+            groups = [own["features"], own.get("ids") or {}, own.get("names") or {}, *own["items"].values()]
+            named |= {self.place / name for group in groups for name in group.values()}
+        for path in [path for path in self.place.rglob("*") if path.is_file() and path not in named]:
+            path.unlink()
+
+    def describe(
+        self,
+        nodes: Mapping[str | None, dict[str, Any]],
+        edges: Mapping[str | None, dict[str, Any]],
+        topology: dict[str, Any],
+        in_memory: bool,
+    ) -> dict[str, Any]:
+        """Return the metadata of the data set."""
+        self.narrow_seeds(nodes, edges)
+        features, tasks = [], []
+        for domain, described in (("node", nodes), ("edge", edges)):
+            for kind, own in described.items():
+                for name, file in own["features"].items():
+                    entry = {"domain": domain, "type": kind, "name": name, "format": "numpy"}
+                    features.append(entry | {"path": f"{PROCESSED}/{file}", "in_memory": in_memory})
+            task = describe_task(described, "node_classification" if domain == "node" else "link_prediction", in_memory)
+            if task is not None:
+                tasks.append(task)
+        ids = {
+            kind or "": {name: f"{PROCESSED}/{file}" for name, file in files.items()}
+            for kind, own in nodes.items()
+            if (files := own["ids"] or own.get("names"))
+        }
+        self.remove_others(nodes, edges, topology)
+        files = sorted(path for path in self.place.rglob("*.npy"))
+        return {
+            "layout": LAYOUT,
+            "include_original_edge_id": self.with_rows,
+            "auto_cast_to_optimal_dtype": True,
+            "dataset_name": self.spec.name or None,
+            "graph_topology": topology | {"in_memory": in_memory},
+            "feature_data": features,
+            "tasks": tasks,
+            "ids": ids,
+            "time_unit": self.time_unit,
+            "skipped": self.problems,
+            "checksums": {path.relative_to(self.place).as_posix(): checksum(path) for path in files},
+        }
+
+
+def fresh(folder: Path, name: str) -> Path:
+    """Return a folder, without the files that an interrupted run left there under a name."""
+    for file in (f"{name}.npy", f"{name}_offsets.npy"):
+        (folder / file).unlink(missing_ok=True)
+    return folder

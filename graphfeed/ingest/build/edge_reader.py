@@ -1,0 +1,179 @@
+"""Reads the edges of a type into files from which they can be sorted: by ranges of destinations, batch after batch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.growing_array import GrowingArrays
+from graphfeed.ingest.build.node_ids import NodeIds
+from graphfeed.ingest.build.node_reader import Reading
+from graphfeed.ingest.build.row_outputs import RowOutputs
+from graphfeed.ingest.build.spec import EdgeTable
+from graphfeed.ingest.tables.column_kinds import common_kinds
+from graphfeed.ingest.tables.columns import Batch
+from graphfeed.ingest.tables.table import TableSource, arrow
+
+Note = Callable[..., None]
+"""Notes how far a step is."""
+
+
+@dataclass(frozen=True)
+class EdgeFiles:
+    """The edges of a type in scratch files.
+
+    Each batch was split by ranges of destinations, so that a range can be read alone.
+
+    Args:
+        folder: Where the files are.
+        prefix: What their names begin with.
+        num_ranges: How many ranges the destinations were split into.
+        num_nodes: The number of nodes of the destination's type.
+        columns: The columns that there are.
+    """
+
+    folder: Path
+    prefix: str
+    num_ranges: int
+    num_nodes: int
+    columns: tuple[str, ...]
+
+    def path(self, column: str) -> Path:
+        """Return the path of a column's file."""
+        return self.folder / f"{self.prefix}_{column}.npy"
+
+    def range_of(self, destinations: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the range of each destination."""
+        return destinations * self.num_ranges // max(self.num_nodes, 1)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many edges each batch has in each range."""
+        path = self.path("counts")
+        if not path.exists():
+            return np.zeros((0, self.num_ranges), dtype=np.int64)
+        counts: NDArray[np.int64] = np.load(path, allow_pickle=False)
+        return counts
+
+
+class EdgeReader:
+    """Reads the edges of a type.
+
+    Args:
+        table: The entry of the specification.
+        sources: Its tables.
+        reading: How they are read.
+        ids: The ids of the sources and of the destinations.
+        names: What errors call the nodes of these types.
+        with_rows: Whether to keep the number of each edge.
+    """
+
+    def __init__(
+        self,
+        table: EdgeTable,
+        sources: Sequence[TableSource],
+        reading: Reading,
+        ids: tuple[NodeIds, NodeIds],
+        with_rows: bool,
+    ) -> None:
+        self.table, self.sources, self.reading, self.ids, self.with_rows = table, sources, reading, ids, with_rows
+        self.last_time: int | None = None
+
+    def read(
+        self, outputs_folder: Path, files: EdgeFiles, spec_folder: Path, state: dict[str, Any] | None, note: Note
+    ) -> dict[str, Any]:
+        """Write the files of the edges, and return a description.
+
+        Args:
+            outputs_folder: Where features and items go.
+            files: The scratch files to write.
+            spec_folder: Where the paths of arrays begin.
+            state: What was noted, to go on from there.
+            note: Notes how far this is, after each table.
+        """
+        state = state or {"tables": 0, "scratch": None, "outputs": None, "problems": [], "count": 0, "last_time": None}
+        self.reading.problems.add(state["problems"])
+        self.last_time = state["last_time"]
+        own = self.reading.problems
+        count = state["count"]
+        scratch = GrowingArrays(files.folder, state["scratch"])
+        outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder, state["outputs"])
+        columns = [*outputs.columns()]
+        columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
+        try:
+            common = common_kinds(self.sources, columns)
+            columns += [self.table.source, self.table.destination]
+            for number, source in enumerate(self.sources):
+                if number < state["tables"]:
+                    continue
+                for batch in self.reading.batches(source, columns, common):
+                    count += self.write(batch, outputs, scratch, files, count)
+                progress = {"tables": number + 1, "count": count, "last_time": self.last_time}
+                note(**progress, scratch=scratch.sync(), outputs=outputs.sync(), problems=own.as_list())
+            scratch.close()
+            return outputs.close() | {"count": count}
+        finally:
+            scratch.abandon()
+            outputs.out.abandon()
+
+    def write(self, batch: Batch, outputs: RowOutputs, scratch: GrowingArrays, files: EdgeFiles, count: int) -> int:
+        """Write a batch, and return how many edges are kept."""
+        ends = [
+            self.find(batch, column, ids)
+            for column, ids in zip((self.table.source, self.table.destination), self.ids, strict=True)
+        ]
+        found = outputs.read(batch)
+        columns = self.read_values(batch)
+        kept = [batch.keep(values) for values in ends]
+        columns = {name: batch.keep(values) for name, values in columns.items()}
+        items = {"seeds": np.stack(kept, axis=1)}
+        if "time" in columns:
+            items["timestamp"] = columns["time"]
+        outputs.write(batch, found, items)
+        size = len(kept[0])
+        widths = [np.int32 if len(ids) <= np.iinfo(np.int32).max else np.int64 for ids in self.ids]
+        columns |= {"source": kept[0].astype(widths[0]), "destination": kept[1].astype(widths[1])}
+        if self.with_rows:
+            columns["row"] = np.arange(count, count + size, dtype=np.int64)
+        if files.num_ranges > 1:
+            ranges = files.range_of(kept[1]).astype(np.uint16)
+            order = np.argsort(ranges, kind="stable")
+            columns = {name: values[order] for name, values in columns.items()}
+            counts = np.bincount(ranges, minlength=files.num_ranges)
+        else:
+            counts = np.array([size])
+        for name in files.columns:
+            scratch.append(f"{files.prefix}_{name}", columns[name])
+        scratch.append(f"{files.prefix}_counts", counts[None].astype(np.int64))
+        return size
+
+    def find(self, batch: Batch, column: str, ids: NodeIds) -> NDArray[np.int64]:
+        """Return the nodes that a column names, and refuse the rows that name none."""
+        nodes = ids.find(batch.ids(column, ids.texts))
+        missing = nodes < 0
+        if missing.any():
+            batch.refuse(column, missing, ids.describe())
+            nodes = np.where(nodes < 0, 0, nodes)
+        return nodes
+
+    def read_values(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """Return the times and weights of all rows that have them in columns."""
+        found: dict[str, NDArray[Any]] = {}
+        if isinstance(self.table.weight, str):
+            weights = batch.numbers(self.table.weight, arrow().float32())
+            wrong = ~(weights >= 0) | np.isinf(weights)
+            batch.refuse(self.table.weight, wrong, "but a weight must be a number from 0")
+            found["weight"] = weights
+        if isinstance(self.table.time, str):
+            times = batch.integers(self.table.time, "a time")
+            if self.table.time_sorted and len(times):
+                before = np.iinfo(np.int64).min if self.last_time is None else self.last_time
+                usable = np.where(batch.drop, before, times)
+                latest = np.maximum(np.maximum.accumulate(usable), before)
+                earlier = usable < np.concatenate([[before], latest[:-1]])
+                batch.refuse(self.table.time, earlier & ~batch.drop, "which is earlier than in a row before")
+                self.last_time = int(latest[-1])
+            found["time"] = times
+        return found

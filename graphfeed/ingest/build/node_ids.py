@@ -1,0 +1,221 @@
+"""How the ids in files become those of the graph: 0, 1, 2, ... in each node type."""
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ingest.tables.columns import as_numpy
+from graphfeed.ingest.tables.table import arrow
+from graphfeed.ops.records import find_texts, index_texts
+from graphfeed.storage.datasets.original_ids import write_ids
+
+DENSE = 8
+"""Integer ids are looked up in a table as long as there are at most so many numbers for each."""
+
+PENDING = 1 << 22
+"""How many ids are collected before doubles are left out."""
+
+
+class NodeIds(ABC):
+    """The ids of the nodes of a type."""
+
+    texts = False
+    """Whether they are texts; otherwise they are integers."""
+    names: "NodeIds | None" = None
+    """What results are mapped back to, where edges name the nodes by row."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+
+    @abstractmethod
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Return the node of each id, and -1 where there is none."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say in errors which ids there are."""
+
+    def write(self, folder: Path, name: str) -> dict[str, str] | None:  # noqa: ARG002
+        """Write the ids, so that results can be mapped back; return the files, or None if that needs none."""
+        return None
+
+
+class RowIds(NodeIds):
+    """Integers from 0 that are used as they are; the nodes may have names beside them."""
+
+    def __init__(self, count: int, names: NodeIds | None = None) -> None:
+        self.count, self.names = count, names
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return self.count
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the ids themselves, if there are such nodes."""
+        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= self.count):
+            return np.where((ids < 0) | (ids >= self.count), -1, ids)
+        return ids
+
+    def describe(self) -> str:
+        """Say which ids there are."""
+        return f"which is out of range: there are {self.count} nodes, from 0"
+
+
+class IntegerIds(NodeIds):
+    """Integers in any order."""
+
+    def __init__(self, ids: NDArray[np.int64]) -> None:
+        self.ids = ids
+        self.low = int(ids.min())
+        span = int(ids.max()) - self.low + 1
+        self.table = self.order = None
+        if span <= DENSE * len(ids):
+            self.table = np.full(span, -1, dtype=np.int32 if len(ids) < 1 << 31 else np.int64)
+            self.table[ids - self.low] = np.arange(len(ids), dtype=self.table.dtype)
+        else:
+            self.order = np.argsort(ids, kind="stable")
+            self.sorted = ids[self.order]
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self.ids)
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Look the ids up."""
+        if self.table is not None:
+            inside = (ids >= self.low) & (ids <= self.low + (len(self.table) - 1))
+            return np.where(inside, self.table[np.where(inside, ids - self.low, 0)], -1).astype(np.int64)
+        assert self.order is not None
+        places = np.minimum(np.searchsorted(self.sorted, ids), len(self.sorted) - 1)
+        return np.where(self.sorted[places] == ids, self.order[places], -1)
+
+    def describe(self) -> str:
+        """Say which ids there are."""
+        return "but no row of the nodes has that id"
+
+    def write(self, folder: Path, name: str) -> dict[str, str]:
+        """Write the ids by node."""
+        return write_ids(folder, name, self.ids, None)
+
+
+class TextIds(NodeIds):
+    """Texts, one behind the other.
+
+    Args:
+        offsets: Where each begins and, at last, where all end.
+        values: The bytes of all.
+    """
+
+    texts = True
+
+    def __init__(self, offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> None:
+        self.offsets, self.values = offsets, values
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self.offsets) - 1
+
+    @cached_property
+    def index(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The texts and a hash table of them, which is made once: Arrow's `index_in` makes one at each call."""
+        values, offsets = as_tensor(self.values), as_tensor(self.offsets)
+        return values, offsets, index_texts(values, offsets)
+
+    def find(self, ids: Any) -> NDArray[np.int64]:
+        """Look the ids up; an Arrow array."""
+        offsets, values = parts_of(ids)
+        found: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
+        return found
+
+    def describe(self) -> str:
+        """Say which ids there are."""
+        return "but no row of the nodes has that id"
+
+    def write(self, folder: Path, name: str) -> dict[str, str]:
+        """Write the texts one behind the other, and where each begins."""
+        return write_ids(folder, name, self.values, self.offsets)
+
+
+def parts_of(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return where each text of an Arrow array begins, and the bytes of all."""
+    _, offsets, values = texts.buffers()
+    starts = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    if values is None or not len(texts):
+        return np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    return starts - starts[0], np.frombuffer(values, dtype=np.uint8)[starts[0] : starts[-1]]
+
+
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Return an array as a tensor; what Arrow holds is not for writing, and is copied."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def load_node_ids(folder: Path, files: dict[str, str] | None, count: int) -> NodeIds:
+    """Read the ids that `write` wrote."""
+    if files is None:
+        return RowIds(count)
+    values = np.load(folder / files["values"], allow_pickle=False)
+    if "offsets" not in files:
+        return IntegerIds(values)
+    return TextIds(np.load(folder / files["offsets"], allow_pickle=False), values)
+
+
+def first_of_each(ids: Any) -> NDArray[np.bool_]:
+    """Tell of each id whether it is the first of its kind; ids are integers, or an Arrow array of texts."""
+    if not isinstance(ids, np.ndarray):
+        # Texts are numbered by their first appearance.
+        codes = as_numpy(ids.dictionary_encode().indices).astype(np.int64)
+        before = np.maximum.accumulate(np.concatenate([[-1], codes]))[:-1]
+        return codes > before
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    first = np.ones(len(ids), dtype=bool)
+    first[order[1:]] = ordered[1:] != ordered[:-1]
+    return first
+
+
+class IdCollector:
+    """Collects the ids of nodes that have no table of their own, from the edges that name them."""
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self.pending = 0
+        self.texts = False
+
+    def add(self, ids: Any) -> None:
+        """Add some ids, all integers or all texts."""
+        self.texts = not isinstance(ids, np.ndarray)
+        self.parts.append(arrow("compute").unique(ids) if self.texts else np.unique(ids))
+        self.pending += len(self.parts[-1])
+        if self.pending > max(PENDING, 2 * len(self.parts[0])):
+            self._merge()
+
+    def _merge(self) -> None:
+        if self.texts:
+            merged = arrow("compute").unique(arrow().chunked_array(self.parts))
+        else:
+            merged = np.unique(np.concatenate(self.parts))
+        self.parts, self.pending = [merged], 0
+
+    def finish(self) -> NodeIds:
+        """Return the ids in ascending order. Integers without gaps from 0 are used as they are."""
+        if not self.parts:
+            return RowIds(0)
+        self._merge()
+        ids = self.parts[0]
+        if self.texts:
+            return TextIds(*parts_of(ids.take(arrow("compute").sort_indices(ids))))
+        return integer_ids(ids)
+
+
+def integer_ids(ids: NDArray[np.int64]) -> NodeIds:
+    """Return integer ids by node; those that are the numbers of the nodes are used as they are."""
+    if not len(ids) or np.array_equal(ids, np.arange(len(ids))):
+        return RowIds(len(ids))
+    return IntegerIds(ids)

@@ -1,0 +1,223 @@
+"""Reads the nodes of a type: their ids, features, labels, splits and times."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.growing_array import GrowingArray
+from graphfeed.ingest.build.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
+from graphfeed.ingest.build.row_outputs import RowOutputs
+from graphfeed.ingest.build.spec import NodeTable
+from graphfeed.ingest.tables.column_kinds import common_kinds, has_text_ids
+from graphfeed.ingest.tables.columns import Batch, Kinds, OnError, Problems
+from graphfeed.ingest.tables.table import TableSource, arrow
+from graphfeed.ops.progress import ProgressBar
+
+
+@dataclass
+class Reading:
+    """How tables are read: in batches, with a progress bar, and with what to do about wrong rows."""
+
+    most_rows: int
+    problems: Problems
+    progress: ProgressBar
+    widths: dict[str, int] = field(default_factory=dict)
+    """The lengths of vectors, by column, in the tables so far."""
+
+    def batches(
+        self,
+        table: TableSource,
+        columns: Sequence[str],
+        common: Mapping[str, Any] | None = None,
+        counted: bool = True,
+        may_skip: bool = True,
+    ) -> Iterator[Batch]:
+        """Yield the rows of a table.
+
+        Args:
+            table: The table.
+            columns: Which columns to read.
+            common: The types that columns have over all tables.
+            counted: Whether lines that are skipped are counted; not if the table is read again.
+            may_skip: Whether lines of CSV files with too few or too many values may be skipped as other wrong rows are.
+        """
+
+        def skip(_: int | None, text: str) -> None:
+            reason = "a line with too few or too many values"
+            self.problems.count(table.name, reason, int(counted), f"{reason}: {text[:80]!r}")
+
+        on_invalid = skip if self.problems.on_error == "skip" and may_skip else None
+        kinds = Kinds(table.schema(), common, self.widths)
+        first_row = 0
+        for rows in table.batches(columns, self.most_rows, on_invalid):
+            yield Batch(table, rows, first_row, self.problems, kinds)
+            first_row += len(rows)
+            self.progress.update(len(rows))
+
+
+class NodeReader:
+    """Reads the nodes of a type into files.
+
+    Args:
+        table: The entry of the specification.
+        sources: Its tables.
+        reading: How they are read.
+    """
+
+    def __init__(self, table: NodeTable, sources: Sequence[TableSource], reading: Reading) -> None:
+        self.table, self.sources, self.reading = table, sources, reading
+
+    def read(self, folder: Path, scratch: Path, prefix: str, spec_folder: Path) -> tuple[NodeIds, dict[str, Any]]:
+        """Write the files of the nodes, and return their ids and a description of the files."""
+        if self.table.id is not None:
+            ids, first = self.read_ids(self.table.id)
+        else:
+            ids, first = None, np.zeros(0, dtype=bool)
+        names = None if self.table.names is None else self.read_names(self.table.names)
+        outputs = RowOutputs(folder, prefix, self.table, spec_folder)
+        times = GrowingArray(scratch / f"{prefix}_time.npy", np.int64)
+        kept: list[NDArray[np.bool_]] = []
+        count = 0
+        try:
+            if not self.sources:
+                return self.without_rows(outputs, times)
+            columns = [*outputs.columns(), *filter(None, [self.time_column])]
+            common = common_kinds(self.sources, columns)
+            columns += filter(None, [self.table.id])
+            for source in self.sources:
+                may_skip = self.table.id is not None
+                named = columns or source.schema().names[:1]
+                for batch in self.reading.batches(source, named, common, may_skip=may_skip):
+                    if ids is not None and self.table.id is not None:
+                        batch.ids(self.table.id, not isinstance(ids, np.ndarray))
+                        own = first[outputs.rows : outputs.rows + len(batch)]
+                        batch.refuse(self.table.id, ~own, "which an earlier row has already")
+                    count += self.write(batch, outputs, times, count)
+                    kept.append(~batch.drop)
+            times.close()
+            described = outputs.close() | {"count": count, "time": self.table.time is not None}
+        finally:
+            outputs.out.abandon()
+            times.file.close()
+        if ids is None:
+            return RowIds(count, names), described
+        return select(ids, np.concatenate([np.zeros(0, dtype=bool), *kept])), described
+
+    @property
+    def time_column(self) -> str | None:
+        """The column of the times, if there is one."""
+        return self.table.time if isinstance(self.table.time, str) else None
+
+    def write(self, batch: Batch, outputs: RowOutputs, times: GrowingArray, count: int) -> int:
+        """Write a batch, and return how many rows are kept. Where rows are the ids, none may be left out."""
+        found = outputs.read(batch)
+        time = None
+        if self.time_column is not None:
+            time = batch.integers(self.time_column, "a time")
+        if self.table.id is None and batch.drop.any():
+            row = batch.first_row + int(np.argmax(batch.drop))
+            raise ValueError(
+                f"{batch.table.name}, row {row} can't be left out, because edges name these nodes by row; correct it, "
+                "or name a column of ids"
+            )
+        kept = len(batch) - int(batch.drop.sum())
+        seeds = np.arange(count, count + kept, dtype=np.int64)
+        items = {"seeds": seeds}
+        if self.table.time is not None:
+            values = np.full(len(batch), self.table.time, dtype=np.int64) if time is None else time
+            items["timestamp"] = batch.keep(values)
+            times.append(items["timestamp"])
+        outputs.write(batch, found, items)
+        return kept
+
+    def without_rows(self, outputs: RowOutputs, times: GrowingArray) -> tuple[NodeIds, dict[str, Any]]:
+        """Write the nodes of a type without tables: only what arrays say of them."""
+        lengths = {name: len(array) for name, array in outputs.given.items()}
+        counts = {*lengths.values(), *([] if self.table.count is None else [self.table.count])}
+        if len(counts) > 1:
+            raise ValueError(f"the arrays of the nodes have {lengths} rows, and count is {self.table.count}")
+        count = counts.pop()
+        for number, names in enumerate(self.table.features.values()):
+            for name in names:
+                if name not in outputs.given:
+                    raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
+            array = outputs.given[names[0]]
+            if len(names) > 1:
+                raise ValueError(f"features of nodes without files are one array each, but one is {list(names)}")
+            step = max((1 << 22) // max(array[:1].nbytes, 1), 1)
+            for start in range(0, max(count, 1), step):
+                part = np.asarray(array[start : start + step])
+                part = part[:, None] if part.ndim == 1 else part
+                bad = np.isnan(part).reshape(len(part), -1).any(axis=1) if part.dtype.kind == "f" else np.zeros(0, bool)
+                if bad.any() and self.table.missing is None:
+                    raise ValueError(
+                        f"{names[0]}, row {start + int(np.argmax(bad))} has NaN; `missing` can take its place"
+                    )
+                if bad.any():
+                    part = np.where(np.isnan(part), part.dtype.type(self.table.missing), part)
+                outputs.out.append(f"{outputs.prefix}_feature_{number}", part)
+        outputs.rows = count
+        if self.table.time is not None:
+            times.append(np.full(count, self.table.time, dtype=np.int64))
+        times.close()
+        return RowIds(count), outputs.close() | {"count": count, "time": self.table.time is not None}
+
+    def read_names(self, column: str) -> NodeIds:
+        """Return the names of all nodes. Each has one, because no row can be left out; several may have the same."""
+        names, kept = self.read_column(column, "raise")
+        return select(names, kept)
+
+    def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
+        """Return the ids of all rows, and whether each is the first of its kind."""
+        ids, first = self.read_column(column, self.reading.problems.on_error)
+        first[first] = first_of_each(chosen(ids, first))
+        return ids, first
+
+    def read_column(self, column: str, on_error: OnError, texts: bool = False) -> tuple[Any, NDArray[np.bool_]]:
+        """Return a column of integers or texts, and whether each row has one."""
+        texts = texts or has_text_ids((source, column) for source in self.sources)
+        parts: list[Any] = []
+        given: list[NDArray[np.bool_]] = []
+        silent = Reading(self.reading.most_rows, Problems(on_error), self.reading.progress)
+        for source in self.sources:
+            for batch in silent.batches(source, [column], counted=False):
+                if not texts and batch.padded(column).any():
+                    return self.read_column(column, on_error, texts=True)
+                parts.append(batch.ids(column, texts))
+                given.append(~batch.drop)
+        if texts:
+            ids = arrow().chunked_array(parts, arrow().large_string()).combine_chunks()
+        else:
+            ids = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        return ids, np.concatenate([np.zeros(0, dtype=bool), *given])
+
+
+def chosen(ids: Any, kept: NDArray[np.bool_]) -> Any:
+    """Return some of the ids."""
+    if kept.all():
+        return ids
+    return ids[kept] if isinstance(ids, np.ndarray) else ids.filter(arrow().array(kept))
+
+
+def select(ids: Any, kept: NDArray[np.bool_]) -> NodeIds:
+    """Return the ids of the rows that are kept."""
+    own = chosen(ids, kept)
+    return integer_ids(own) if isinstance(own, np.ndarray) else TextIds(*parts_of(own))
+
+
+def collect_ids(ends: Sequence[tuple[TableSource, str]], reading: Reading, texts: bool = False) -> NodeIds:
+    """Return the ids of nodes without tables: all that the given columns of edges name."""
+    collector = IdCollector()
+    texts = texts or has_text_ids(ends)
+    silent = Reading(reading.most_rows, Problems(reading.problems.on_error), reading.progress)
+    for source, column in ends:
+        for batch in silent.batches(source, [column], counted=False):
+            if not texts and batch.padded(column).any():
+                return collect_ids(ends, reading, texts=True)
+            ids = batch.ids(column, texts)
+            collector.add(chosen(ids, ~batch.drop))
+    return collector.finish()

@@ -1,0 +1,325 @@
+"""What nodes and edges have alike: features, and the items of a task from labels, splits and times."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.build.growing_array import GrowingArrays
+from graphfeed.ingest.build.spec import PARTS, Table
+from graphfeed.ingest.tables.columns import Batch, as_numpy, is_list, is_text
+from graphfeed.ingest.tables.table import arrow
+from graphfeed.ops.arguments import brief
+from graphfeed.storage.datasets.array_files import ArrayWriter
+
+MOST_CLASSES = 10_000
+"""How many different texts a label may have."""
+SPLIT_VALUES = 20
+"""How many values of a split's column an error may list."""
+
+
+class RowOutputs:
+    """Writes features and items of the rows of a table.
+
+    Args:
+        folder: Where the files go.
+        prefix: What their names begin with.
+        table: The table's entry of the specification.
+        spec_folder: Where the paths of arrays begin.
+        state: What `sync` returned, to go on from there.
+    """
+
+    def __init__(
+        self, folder: Path, prefix: str, table: Table, spec_folder: Path, state: dict[str, Any] | None = None
+    ) -> None:
+        self.prefix, self.table = prefix, table
+        state = state or {"rows": 0, "classes": [], "largest": -1, "arrays": None}
+        self.given = {ref: open_reference(ref, spec_folder) for ref in self.references()}
+        self.rows: int = state["rows"]
+        """How many rows were read."""
+        self.classes: dict[str, int] = {name: number for number, name in enumerate(state["classes"])}
+        self.largest: int = state["largest"]
+        self.parts: list[str] = state.get("parts", [])
+        """The parts of the split whose values were found."""
+        self.split_values: list[str] = state.get("split_values", [])
+        """Some values that the column of the split has."""
+        self.out = GrowingArrays(folder, state["arrays"])
+
+    def references(self) -> list[str]:
+        """Return the arrays that the features name."""
+        return [name for names in self.table.features.values() for name in names if is_reference(name)]
+
+    def columns(self) -> list[str]:
+        """Return the columns that are read."""
+        names = [name for names in self.table.features.values() for name in names if not is_reference(name)]
+        split = self.table.splits
+        if self.table.label is not None:
+            names.append(self.table.label)
+        if split is not None:
+            names += [split.column] if split.column is not None else [part for _, part in parts_of(split)]
+        return names
+
+    def read(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """Return the features and the labels of all rows of a batch, and mark the rows that are wrong."""
+        stop = self.rows + len(batch)
+        found: dict[str, NDArray[Any]] = {}
+        for number, names in enumerate(self.table.features.values()):
+            parts = []
+            for name in names:
+                if is_reference(name):
+                    values = self.given[name][self.rows : stop]
+                    if len(values) < len(batch):
+                        raise ValueError(
+                            f"{name} has {len(self.given[name])} rows, but {batch.table.name} goes on; "
+                            "give a row for each of the table"
+                        )
+                    missing = self.table.missing
+                    if values.dtype.kind == "f":
+                        values = without_nan_in(batch, name, values, missing)
+                    parts.append(values)
+                else:
+                    parts.append(as_float32(batch.feature(name, self.table.missing)))
+            found[f"feature_{number}"] = joined(parts)
+        found |= self.split(batch)
+        if self.table.label is not None:
+            found["label"], labelled = self.labels(batch)
+            if self.table.split is None:
+                found["train"] = labelled
+            for part in PARTS:
+                if part in found:
+                    lacking = found[part] & ~labelled
+                    batch.refuse(self.table.label, lacking, f"but the row is for {part}", "missing")
+        self.rows = stop
+        return found
+
+    def write(self, batch: Batch, found: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+        """Write the rows that are kept.
+
+        Args:
+            batch: Knows which rows are kept.
+            found: What `read` returned.
+            items: What the items have beside labels, such as seeds, for the rows that are kept.
+        """
+        kept = {name: batch.keep(values) for name, values in found.items()}
+        try:
+            self.append(kept, items)
+        except ValueError as error:  # rows of another dtype or shape than those of the tables before
+            raise ValueError(f"{batch.table.name}: {error}") from error
+        if "label" in kept and kept["label"].dtype.kind == "i" and kept["label"].size:
+            self.largest = max(self.largest, int(kept["label"].max()))
+
+    def append(self, kept: dict[str, NDArray[Any]], items: dict[str, NDArray[Any]]) -> None:
+        """Append rows to the files of the features, and of the parts of the split that they belong to."""
+        for number in range(len(self.table.features)):
+            values = kept[f"feature_{number}"]
+            # Where all rows are left out, the length of vectors isn't known yet.
+            if len(values) or values.shape[1:] != (0,):
+                self.out.append(f"{self.prefix}_feature_{number}", values)
+        for part in PARTS:
+            if part in kept:
+                for name, values in items.items():
+                    self.out.append(f"{self.prefix}_{part}_{name}", values[kept[part]])
+                if "label" in kept:
+                    self.out.append(f"{self.prefix}_{part}_labels", kept["label"][kept[part]])
+
+    def split(self, batch: Batch) -> dict[str, NDArray[np.bool_]]:
+        """Return for each part whether a row belongs to it."""
+        split = self.table.splits
+        if split is None:
+            return {}
+        if split.column is None:
+            return read_masks(batch, parts_of(split))
+        encoded = batch.texts(split.column).dictionary_encode()
+        codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
+        values = encoded.dictionary.to_pylist()
+        self.split_values = list(dict.fromkeys([*self.split_values, *values]))[:SPLIT_VALUES]
+        found = {}
+        for part, wanted in parts_of(split):
+            same = np.array([*(is_same(value, wanted, batch.kind(split.column)) for value in values), False])
+            found[part] = same[codes]
+            if same.any() and part not in self.parts:
+                self.parts.append(part)
+        return found
+
+    def check_split(self) -> None:
+        """Raise if a value that the split names is never there."""
+        split = self.table.splits
+        if split is None or split.column is None or not self.rows:
+            return
+        lacking = [(part, value) for part, value in parts_of(split) if part not in self.parts]
+        # The names of the parts are what a split has by default; not all of them need be there.
+        named = [(part, value) for part, value in lacking if part != value or not self.parts]
+        if named:
+            part, value = named[0]
+            raise ValueError(
+                f"split: no row has {value!r} in the column {split.column!r}, which stands for {part}; the column has "
+                f"{brief(self.split_values)}"
+            )
+
+    def labels(self, batch: Batch) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Return a label for each row, and whether it has one. Texts are numbered as they come, for now."""
+        pa = arrow()
+        column = self.table.label
+        assert column is not None
+        kind = batch.kind(column)
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if is_text(kind):
+            encoded = batch.texts(column).dictionary_encode()
+            numbers = [self.classes.setdefault(name, len(self.classes)) for name in encoded.dictionary.to_pylist()]
+            if len(self.classes) > MOST_CLASSES:
+                raise ValueError(
+                    f"{batch.table.name}: the label {column} has more than {MOST_CLASSES} different texts; "
+                    "save numbers in their place"
+                )
+            codes = as_numpy(encoded.indices.fill_null(-1)).astype(np.int64)
+            return np.array([*numbers, -1], dtype=np.int64)[codes], codes >= 0
+        if is_list(kind):
+            values = batch.feature(column, self.table.missing)
+            return as_float32(values), np.ones(len(values), dtype=bool)
+        if pa.types.is_floating(kind):
+            floats = batch.numbers(column, pa.float32(), float("nan"))
+            return floats, ~np.isnan(floats)
+        integers = batch.numbers(column, pa.int64(), -1)
+        return integers, integers >= 0
+
+    def sync(self) -> dict[str, Any]:
+        """Bring all to the disk, and return what opens it again as it is now."""
+        classes = list(self.classes)
+        own = {"rows": self.rows, "classes": classes, "largest": self.largest, "arrays": self.out.sync()}
+        return own | {"parts": self.parts, "split_values": self.split_values}
+
+    def close(self) -> dict[str, Any]:
+        """Complete the files, and return how they are described."""
+        for reference, array in self.given.items():
+            if len(array) != self.rows:
+                raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
+        self.check_split()
+        self.out.close()
+        features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
+        items = {
+            part: {
+                name.removeprefix(f"{self.prefix}_{part}_"): f"{name}.npy"
+                for name in self.out.arrays
+                if name.startswith(f"{self.prefix}_{part}_")
+            }
+            for part in PARTS
+        }
+        if self.classes:
+            self.number_classes(items)
+        features = {name: file for name, file in features.items() if file.removesuffix(".npy") in self.out.arrays}
+        return {
+            "features": features,
+            "items": {part: files for part, files in items.items() if files},
+            "classes": sorted(self.classes) or None,
+            "num_classes": len(self.classes) or self.largest + 1,
+        }
+
+    def number_classes(self, items: dict[str, dict[str, str]]) -> None:
+        """Number the texts of labels in alphabetical order, whatever the order that they came in.
+
+        The numbers go to other files, so that this can be done again after an interruption.
+
+        Args:
+            items: The files of the items of each part, which then name the new ones.
+        """
+        places = {name: number for number, name in enumerate(sorted(self.classes))}
+        order = np.array([*(places[name] for name in self.classes), -1], dtype=np.int64)
+        for part, files in items.items():
+            if "labels" in files:
+                codes = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
+                files["labels"] = f"{self.prefix}_{part}_classes.npy"
+                path = self.out.folder / files["labels"]
+                path.unlink(missing_ok=True)
+                with ArrayWriter(path, codes.shape, np.int64) as writer:
+                    for start in range(0, len(codes), 1 << 20):
+                        writer.append(order[codes[start : start + (1 << 20)]])
+
+
+def parts_of(split: Any) -> list[tuple[str, str]]:
+    """Return the parts that a split has, with their values or columns."""
+    return [(part, getattr(split, part)) for part in PARTS if getattr(split, part) is not None]
+
+
+def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[np.bool_]]:
+    """Return the columns of booleans that split the rows, and refuse rows that are in several parts."""
+    masks: dict[str, NDArray[np.bool_]] = {}
+    taken = np.zeros(len(batch), dtype=bool)
+    for part, column in parts:
+        values = batch.numbers(column, arrow().float64(), 0.0)
+        batch.refuse(column, (values != 0) & (values != 1), "but a mask must be 0 or 1")
+        masks[part] = values == 1
+        batch.refuse(column, masks[part] & taken, f"but the row is for another part than {part} already")
+        taken |= masks[part]
+    return masks
+
+
+def is_same(text: str, wanted: str, kind: Any) -> bool:
+    """Tell whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
+    return text == wanted or (not is_text(kind) and as_value(text) == as_value(wanted))
+
+
+def as_value(text: str) -> float | str:
+    """Return the number that a text says, or the text."""
+    if text.lower() in {"true", "false"}:
+        return float(text.lower() == "true")
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def is_reference(name: str) -> bool:
+    """Tell whether a feature is an array of its own, rather than a column."""
+    return name.partition("#")[0].endswith((".npy", ".npz"))
+
+
+def open_reference(reference: str, folder: Path) -> NDArray[Any]:
+    """Open an array that a feature names: `file.npy`, or `file.npz#name`.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged, or has no such array, or something else than rows of numbers.
+    """
+    path, _, name = reference.partition("#")
+    if not (folder / path).is_file():
+        raise FileNotFoundError(f"there is no file {folder / path}, which a feature names")
+    array: NDArray[Any]
+    try:
+        if path.endswith(".npy"):
+            array = np.load(folder / path, mmap_mode="r", allow_pickle=False)
+        else:
+            with (folder / path).open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+                array = arrays[name]
+    except Exception as error:
+        raise ValueError(f"{reference} can't be read: {error}; write FILE.npz#NAME for an array of several") from error
+    if array.ndim == 0 or array.dtype.kind not in "biuf":
+        raise ValueError(f"{reference} must have rows of numbers, but is {array.dtype} of shape {array.shape}")
+    return array
+
+
+def without_nan_in(batch: Batch, name: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
+    """Return rows of an array with a value in the place of NaN, or refuse rows with NaN."""
+    nan = np.isnan(values)
+    if not nan.any():
+        return values
+    if missing is not None:
+        return np.where(nan, values.dtype.type(missing), values)
+    batch.refuse(name, nan.reshape(len(nan), -1).any(axis=1), "`missing` can take its place", float("nan"))
+    return values
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[Any]:
+    """Return float64 as float32, and others as they are."""
+    return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns and vectors beside each other; always with two dimensions or more, as features have."""
+    wide = [part[:, None] if part.ndim == 1 else part for part in parts]
+    if len(wide) == 1:
+        return wide[0]
+    floats = any(part.dtype.kind == "f" for part in wide)
+    whole = np.concatenate([part.reshape(len(part), -1) for part in wide], axis=1)
+    return whole.astype(np.float32) if floats else whole

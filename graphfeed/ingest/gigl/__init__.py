@@ -1,0 +1,5 @@
+"""GiGL's classes.
+
+They read graphs that GiGL has serialized, with the signatures that its programs use. The files are read by
+`graphfeed.ingest.tfrecord`.
+"""

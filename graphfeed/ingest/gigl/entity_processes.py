@@ -1,0 +1,202 @@
+"""Processes that each read the files of an entity into memory which this process maps."""
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions
+from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
+from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
+
+FIELDS = ("ids", "features", "labels")
+EXIT_SECONDS = 30.0
+"""How long a process may take to exit after it has told its result."""
+Found = dict[Any, dict[str, torch.Tensor]]
+"""Tensors by type and field."""
+Told = dict[Any, dict[str, tuple[tuple[int, ...], torch.dtype]]]
+"""Their shapes and dtypes."""
+
+
+class SharedFile:
+    """Memory without a name, or a file that has lost its name, which processes map. It is gone with its last user.
+
+    Args:
+        folder: Where the file lies; by default it is memory.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        if folder is None and hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("graphfeed", os.MFD_CLOEXEC)
+        else:
+            self.descriptor, path = tempfile.mkstemp(prefix="graphfeed-", dir=folder)
+            os.unlink(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how it goes to a process that is being started: as a copy of the descriptor."""
+        return reopen, (DupFd(self.descriptor),)
+
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            os.close(self.descriptor)
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor that a process has written, in shared memory in torch's sense too."""
+        count = torch.Size(shape).numel()
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        share = torch.UntypedStorage._new_shared_fd_cpu  # type: ignore[attr-defined]
+        # The storage keeps a duplicate of the descriptor, and closes it in the end.
+        storage = share(self.descriptor, count * dtype.itemsize)
+        return torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+
+
+def reopen(duplicate: Any) -> SharedFile:
+    """Return a file in the process that it was sent to."""
+    file = object.__new__(SharedFile)
+    file.descriptor = duplicate.detach()
+    return file
+
+
+@dataclass
+class Entity:
+    """What one process reads: all types of an entity, one after the other."""
+
+    name: str
+    infos: Mapping[Any, SerializedTFRecordInfo]
+    options: TFDatasetOptions
+    files: dict[Any, dict[str, SharedFile]] = field(default_factory=dict)
+
+
+class EntityProcess:
+    """A process that reads an entity."""
+
+    def __init__(self, entity: Entity, loader: TFRecordDataLoader, folder: Path | None) -> None:
+        self.entity = entity
+        entity.files = {kind: {name: SharedFile(folder) for name in FIELDS} for kind in entity.infos}
+        self.receiver, sender = multiprocessing.Pipe(duplex=False)
+        self.process = multiprocessing.get_context("spawn").Process(
+            target=run_entity, args=(entity, loader, sender), name=f"{PREFIX}{entity.name}", daemon=True
+        )
+        try:
+            self.process.start()
+        finally:
+            sender.close()
+
+    def result(self) -> tuple[Told | None, str]:
+        """Return what the process has found, or why it found nothing; waits for its end."""
+        try:
+            told, text = self.receiver.recv()
+        except (EOFError, OSError):
+            told, text = None, ""
+        self.process.join(EXIT_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        return told, text or ("" if told is not None else self.fate())
+
+    def fate(self) -> str:
+        """Say how a process that told nothing ended."""
+        code = self.process.exitcode or 0
+        if code == NO_GUARD:
+            return GUARD_ADVICE
+        if code >= 0:
+            return f"its process exited with code {code}"
+        with suppress(ValueError):
+            name = signal.Signals(-code).name
+            hint = "; the machine may have run out of memory" if name in ("SIGKILL", "SIGBUS") else ""
+            return f"its process was killed by {name}{hint}"
+        return f"its process was killed by signal {-code}"
+
+    def tensors(self, told: Told) -> Found:
+        """Return the tensors that the process has told of."""
+        return {
+            kind: {name: self.entity.files[kind][name].tensor(*place) for name, place in fields.items()}
+            for kind, fields in told.items()
+        }
+
+    def stop(self) -> None:
+        """Kill the process if it is still there."""
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join()
+        self.receiver.close()
+
+
+def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -> None:
+    """Read an entity in a process of its own, and tell what was found, or what went wrong."""
+    Imported.done = True
+    torch.set_num_threads(1)
+    try:
+        told: Told = {}
+        for kind, info in entity.infos.items():
+            files = {name: file.descriptor for name, file in entity.files[kind].items()}
+            found = loader.load(info, entity.options, files).fields()
+            told[kind] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
+    except BaseException:
+        sender.send((None, traceback.format_exc()))
+    else:
+        sender.send((told, ""))
+
+
+def read_entities(
+    entities: Sequence[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool
+) -> dict[str, Found]:
+    """Read entities in processes, and return the tensors of each by its name.
+
+    Args:
+        entities: What to read.
+        loader: How.
+        folder: Where the tensors lie; by default, in memory.
+        at_once: Whether all processes run at the same time, or one after the other.
+
+    Raises:
+        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
+        ValueError: A process failed. The message has the entity, and its traceback or how the process ended. Others
+            are stopped.
+    """
+    check_main_module("spawn")
+    if multiprocessing.current_process().daemon:
+        raise RuntimeError(
+            "a process that is a daemon, such as a worker of torch's DataLoader, can't start processes; read the graph "
+            "in the main process"
+        )
+    found: dict[str, Found] = {}
+    waves = [list(entities)] if at_once else [[entity] for entity in entities]
+    for wave in waves:
+        running: list[EntityProcess] = []
+        try:
+            running.extend(EntityProcess(entity, loader, folder) for entity in wave)
+            collect(running, found)
+        finally:
+            for process in running:
+                process.stop()
+    return found
+
+
+def collect(running: Sequence[EntityProcess], found: dict[str, Found]) -> None:
+    """Take the results of processes as they come, until all are there or one has failed."""
+    left = {process.receiver: process for process in running}
+    while left:
+        failed = {}
+        # A pipe is ready with a result, and also once the process that it leads to is gone.
+        for receiver in wait(list(left)):
+            process = left.pop(receiver)  # type: ignore[call-overload]
+            told, text = process.result()
+            if told is None:
+                failed[process.entity.name] = text
+            else:
+                found[process.entity.name] = process.tensors(told)
+        if failed:
+            reasons = "\n".join(f"{name}: {text}" for name, text in failed.items())
+            raise ValueError(f"loading failed for {', '.join(failed)}\n{reasons}")

@@ -1,0 +1,203 @@
+"""Reads the TFRecords of one entity, under GiGL's name."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions, share_of
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema, FixedLenFeature
+from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
+from graphfeed.ingest.tfrecord.tfrecord_reader import Batch, read_batches
+from graphfeed.ops.arguments import brief
+
+EXACT_INTEGERS = 1 << 24
+"""Up to here, float32 holds every integer."""
+DEFAULT_OPTIONS = TFDatasetOptions()
+
+
+@dataclass(frozen=True)
+class EntityTensors:
+    """What the files of an entity hold."""
+
+    ids: torch.Tensor
+    """int64: (nodes,) or (2, edges)."""
+    features: torch.Tensor | None
+    labels: torch.Tensor | None
+
+    def fields(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that are there, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+class TFRecordDataLoader:
+    """Reads a rank's share of the files of an entity.
+
+    Files are sorted by path and divided into runs of neighbours; the first ranks get one more if they don't divide
+    evenly.
+
+    Args:
+        rank: The default is that of the process group, or of the launcher (RANK), or 0.
+        world_size: The same with the number of ranks (WORLD_SIZE), or 1.
+
+    Example:
+        >>> import tempfile
+        >>> from graphfeed.ingest import SerializedTFRecordInfo, write_tfrecords
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_tfrecords(f"{folder}/0-of-1.tfrecord", {"id": [4, 5], "x": torch.ones(2), "y": torch.zeros(2)})
+        ...     spec = {name: FixedLenFeature([], torch.float32) for name in "xy"}
+        ...     info = SerializedTFRecordInfo(folder, ["y", "x"], spec, feature_dim=2, entity_key="id")
+        ...     TFRecordDataLoader(rank=0, world_size=1).load_as_torch_tensors(info)
+        (tensor([4, 5]), tensor([[0., 1.],
+                [0., 1.]]))
+    """
+
+    def __init__(self, rank: int | None = None, world_size: int | None = None) -> None:
+        in_group = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if rank is None:
+            rank = torch.distributed.get_rank() if in_group else int(os.environ.get("RANK", "0"))
+        if world_size is None:
+            world_size = torch.distributed.get_world_size() if in_group else int(os.environ.get("WORLD_SIZE", "1"))
+        share_of([], rank, world_size)
+        self.rank = rank
+        self.world_size = world_size
+
+    def load_as_torch_tensors(
+        self,
+        serialized_tf_record_info: SerializedTFRecordInfo,
+        tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the ids and the features of this rank's share. Labels are read by `load_torch_tensors_from_tf_record`.
+
+        Rows come in the order of files and records, whatever the options say.
+
+        Returns:
+            The ids: int64, (nodes,) or (2, edges); and the features: float32 unless the info says otherwise, (rows,
+            columns), in the order of the keys, or None if there are no keys. A rank without files gets empty tensors.
+
+        Raises:
+            FileNotFoundError: The folder is not there.
+            TypeError: `entity_key` or a spec is something else.
+            ValueError: What `read_tfrecords` raises; an id that is not one int64; a dimension other than `feature_dim`;
+                an integer that float32 can't hold, unless the info has a `feature_dtype`.
+        """
+        found = self.load(serialized_tf_record_info, tf_dataset_options, {})
+        return found.ids, found.features
+
+    def files_of(self, info: SerializedTFRecordInfo) -> list[Path]:
+        """Return this rank's files."""
+        return share_of(info.find_files(), self.rank, self.world_size)
+
+    def load(
+        self, info: SerializedTFRecordInfo, options: TFDatasetOptions, descriptors: Mapping[str, int]
+    ) -> EntityTensors:
+        """Return all tensors of an entity; those that have a descriptor lie in its file."""
+        del options  # They are TensorFlow's.
+        files = self.files_of(info)
+        keys, schema = entity_keys(info), schema_of(info)
+        dtype = info.feature_dtype
+        widths = {key: column.count for key, column in schema.given.items()}
+        columns = sum(widths[key] for key in info.feature_keys)
+        if columns != info.feature_dim:
+            raise ValueError(
+                f"feature_dim must be that of the features of feature_keys, {columns}, not {info.feature_dim}"
+            )
+        ids = GrowingRows((), torch.int64, len(keys), descriptors.get("ids"))
+        features = GrowingRows((columns,), dtype or torch.float32, 1, descriptors.get("features"))
+        labels = GrowingRows(
+            (sum(widths[key] for key in info.label_keys),), torch.float32, 1, descriptors.get("labels")
+        )
+
+        def keep(batch: Batch) -> None:
+            ids.append([batch[key].reshape(-1) for key in keys])
+            for rows, names, given in ((features, info.feature_keys, dtype), (labels, info.label_keys, None)):
+                if names:
+                    rows.append([join(batch, names, rows.dtype, is_checked=given is None)])
+
+        read_batches(files, schema, keep)
+        return EntityTensors(
+            ids.finish(),
+            features.finish() if info.feature_keys else None,
+            labels.finish() if info.label_keys else None,
+        )
+
+
+def entity_keys(info: SerializedTFRecordInfo) -> list[str]:
+    """Return the names of a node's id, or of an edge's two.
+
+    Raises:
+        TypeError: Something else.
+        ValueError: Another number of names.
+    """
+    given: Any = info.entity_key
+    if isinstance(given, str):
+        return [given]
+    if not isinstance(given, Sequence) or not all(isinstance(key, str) for key in given):
+        raise TypeError(
+            f"entity_key must be the name of a node's id, or those of an edge's ends, but is {brief(given)}"
+        )
+    if len(given) not in (1, 2):
+        raise ValueError(f"entity_key must be one name or two, but is {brief(given)}")
+    return list(given)
+
+
+def schema_of(info: SerializedTFRecordInfo) -> ExampleSchema:
+    """Return what to read of each record.
+
+    Raises:
+        TypeError: Keys or specs are something else.
+        ValueError: A key without a spec, or an id that is not one int64.
+    """
+    keys = entity_keys(info)
+    one_id = FixedLenFeature([], torch.int64)
+    wanted = dict.fromkeys([*keys, *info.feature_keys, *info.label_keys])
+    missing = [key for key in wanted if key not in info.feature_spec and key not in keys]
+    if missing:
+        raise ValueError(f"feature_spec must have all keys, but has no {missing[0]!r}")
+    schema = ExampleSchema({key: info.feature_spec.get(key, one_id) for key in wanted})
+    for key in keys:
+        column = schema.given[key]
+        if column.kind != "int64" or column.count != 1:
+            raise ValueError(
+                f"feature_spec[{key!r}] must be one int64, because entity_key names it as an id, but is {column.kind} "
+                f"of shape {column.shape}"
+            )
+    return schema
+
+
+def row_bytes(info: SerializedTFRecordInfo) -> int:
+    """Return what a row takes in all tensors of an entity."""
+    given = schema_of(info).given
+    of_labels = sum(given[key].count for key in info.label_keys)
+    return (
+        8 * len(entity_keys(info)) + info.feature_dim * (info.feature_dtype or torch.float32).itemsize + 4 * of_labels
+    )
+
+
+def join(batch: Batch, names: Sequence[str], dtype: torch.dtype, is_checked: bool) -> torch.Tensor:
+    """Return features side by side in one dtype.
+
+    Raises:
+        ValueError: Bytes, or integers that the dtype doesn't hold.
+    """
+    parts = []
+    for name in names:
+        values = batch[name].unsqueeze(-1).flatten(1)
+        if values.dtype == torch.uint8:
+            raise ValueError(
+                f"feature {name!r} holds bytes, which can't be columns of features; leave it out of the keys"
+            )
+        if is_checked and values.dtype == torch.int64 and values.numel():
+            low, high = torch.aminmax(values)
+            if low < -EXACT_INTEGERS or high > EXACT_INTEGERS:
+                wrong = int(low if low < -EXACT_INTEGERS else high)
+                raise ValueError(
+                    f"feature {name!r} holds {wrong}, and float32 rounds integers beyond 2**24; give feature_dtype: "
+                    "torch.int64 or torch.float64 keep it, torch.float32 rounds it"
+                )
+        parts.append(values.to(dtype))
+    return torch.cat(parts, dim=1)

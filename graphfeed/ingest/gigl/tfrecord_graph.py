@@ -1,0 +1,189 @@
+"""Reads the TFRecords of a whole graph into shared memory, under GiGL's name."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphfeed.ingest.gigl.entity_processes import Entity, Found, read_entities
+from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
+from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
+from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
+from graphfeed.ingest.tfrecord.record_stream import RecordStream
+from graphfeed.ops.records import scan_records
+from graphfeed.storage.memory.available_memory import available_memory
+
+SAMPLE_RECORDS = 4096
+"""How many records of a file say how long all of them are on average."""
+MARGIN = 1.05
+GIB = 1 << 30
+
+
+def load_torch_tensors_from_tf_record(
+    tf_record_dataloader: TFRecordDataLoader,
+    serialized_graph_metadata: SerializedGraphMetadata,
+    should_load_tensors_in_parallel: bool,
+    rank: int = 0,
+    node_tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
+    edge_tf_dataset_options: TFDatasetOptions = DEFAULT_OPTIONS,
+    spill_folder: str | os.PathLike[str] | None = None,
+) -> LoadedGraphTensors:
+    """Read the share of a rank of a graph's TFRecords into shared memory.
+
+    A process reads each entity: edges, nodes, positive and negative labels. It writes to where the tensors lie in the
+    end, so this takes the memory of the tensors and no more. Nothing has a name in `/dev/shm`, whose size doesn't
+    matter, and nothing stays behind.
+
+    Where GiGL behaves differently: rows have one order, whatever the options say. A process that is killed is an error
+    that names its entity, and the others are stopped. Memory is checked before anything is read. Integers that float32
+    would round are refused, unless `feature_dtype` says otherwise. There is no barrier at the end.
+
+    Args:
+        tf_record_dataloader: Has the rank whose files are read, and the number of ranks.
+        serialized_graph_metadata: Where the files are. A dict by type gives tensors by type.
+        should_load_tensors_in_parallel: Whether all processes run at the same time, or one after the other.
+        rank: Said in errors.
+        node_tf_dataset_options: Options for nodes.
+        edge_tf_dataset_options: Options for edges and labels.
+        spill_folder: Where the tensors lie, as mapped files without a name, if memory is too small for them.
+
+    Raises:
+        MemoryError: The tensors are larger than the memory that is free, and there is no folder to spill to; or larger
+            than that folder's disk.
+        ValueError: A key without a spec, or an id that is not one int64. Or a process failed: the message has its
+            entity, and a traceback or the signal that killed it.
+        RuntimeError: The program can't start processes, because it was read from standard input, or is a daemon.
+        TypeError: An `entity_key` or a spec is something else.
+
+    Example:
+        >>> nodes = SerializedTFRecordInfo("export/nodes/", [], {}, 0, entity_key="id")
+        >>> edges = SerializedTFRecordInfo("export/edges/", [], {}, 0, entity_key=("src", "dst"))
+        >>> metadata = SerializedGraphMetadata(nodes, edges)
+        >>> loader = TFRecordDataLoader(rank=0, world_size=1)
+        >>> load_torch_tensors_from_tf_record(loader, metadata, True).edge_index  # doctest: +SKIP
+        tensor([[0, 1],
+                [1, 2]])
+    """
+    given = infos_by_entity(serialized_graph_metadata)
+    options = {"node": node_tf_dataset_options}
+    entities = [
+        Entity(name, by_type, options.get(name, edge_tf_dataset_options))
+        for name, info in given.items()
+        if (by_type := infos_by_type(info))
+    ]
+    infos = [info for entity in entities for info in entity.infos.values()]
+    folder = choose_place(estimate_bytes(tf_record_dataloader, infos), spill_folder)
+    try:
+        found = read_entities(entities, tf_record_dataloader, folder, should_load_tensors_in_parallel)
+    except ValueError as error:
+        raise ValueError(f"rank {rank}: {error}") from None
+    return as_graph(found, {name: isinstance(info, Mapping) for name, info in given.items()})
+
+
+def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
+    """Return what there is to read, in the order in which it is read: the largest first, which takes the least memory.
+
+    Raises:
+        ValueError: Edges have labels.
+    """
+    given = {
+        "edge": metadata.edge_entity_info,
+        "node": metadata.node_entity_info,
+        "positive_label": metadata.positive_label_entity_info,
+        "negative_label": metadata.negative_label_entity_info,
+    }
+    for name, info in given.items():
+        if name != "node" and any(one.label_keys for one in infos_by_type(info).values()):
+            raise ValueError(f"label_keys are for nodes, but {name} has some; read them as features")
+    return given
+
+
+def as_graph(found: dict[str, Found], is_typed: dict[str, bool]) -> LoadedGraphTensors:
+    """Return the tensors of all entities as a graph."""
+    fields = {
+        "node_ids": ("node", "ids"),
+        "node_features": ("node", "features"),
+        "edge_index": ("edge", "ids"),
+        "edge_features": ("edge", "features"),
+        "positive_label": ("positive_label", "ids"),
+        "negative_label": ("negative_label", "ids"),
+        "node_labels": ("node", "labels"),
+    }
+    return LoadedGraphTensors(
+        **{name: pick(found.get(entity, {}), field, is_typed[entity]) for name, (entity, field) in fields.items()}
+    )
+
+
+def infos_by_type(info: SerializedTFRecordInfo | Mapping[Any, SerializedTFRecordInfo | None] | None) -> dict[Any, Any]:
+    """Return the infos by type, None as the type of the only one; those that are None are left out."""
+    infos = info if isinstance(info, Mapping) else {None: info}
+    return {kind: one for kind, one in infos.items() if one is not None}
+
+
+def pick(found: Found, field: str, is_typed: bool) -> Any:
+    """Return the tensors of a field: by type, or the only one, or None if there are none."""
+    tensors = {kind: fields[field] for kind, fields in found.items() if field in fields}
+    return (tensors if is_typed else next(iter(tensors.values()))) if tensors else None
+
+
+def estimate_bytes(loader: TFRecordDataLoader, infos: list[SerializedTFRecordInfo]) -> int:
+    """Estimate what all tensors take, from the sizes of the files and from the first records of one of them."""
+    return int(MARGIN * sum(row_bytes(info) * rows_of(loader.files_of(info)) for info in infos))
+
+
+def rows_of(files: list[Path]) -> float:
+    """Estimate how many records files have, those with names of compressed ones and the others each on their own."""
+    compressed = [path for path in files if path.suffix == ".gz"]
+    return estimate_rows(compressed) + estimate_rows([path for path in files if path.suffix != ".gz"])
+
+
+def estimate_rows(files: list[Path]) -> float:
+    """Estimate how many records files have that are of one kind."""
+    sizes = [path.stat().st_size for path in files]
+    starts, lengths = torch.empty(2, SAMPLE_RECORDS, dtype=torch.int64)
+    for path, size in zip(files, sizes, strict=True):
+        if size == 0:
+            continue
+        try:
+            with RecordStream(path) as stream:
+                stream.fill()
+                found = scan_records(stream.data, starts, lengths, 0, verify=True)
+                # The buffer of a compressed file came from as many bytes as were read of it.
+                factor = stream.raw.tell() / max(stream.end, 1)
+        except ValueError:
+            continue  # The process that reads it says what is wrong.
+        if found.records:
+            return sum(sizes) / (found.stop * factor / found.records)
+    return 0.0
+
+
+def choose_place(needed: int, spill_folder: str | os.PathLike[str] | None) -> Path | None:
+    """Return the folder to which tensors are spilled, None if memory is large enough.
+
+    Raises:
+        MemoryError: There is not enough room.
+    """
+    free = free_memory()
+    if needed <= free:
+        return None
+    if spill_folder is None:
+        raise MemoryError(
+            f"the tensors take about {needed / GIB:.2f} GiB, and {free / GIB:.2f} GiB of memory are free; give a "
+            "spill_folder, or load on more machines"
+        )
+    disk = shutil.disk_usage(spill_folder).free
+    if needed > disk:
+        raise MemoryError(
+            f"the tensors take about {needed / GIB:.2f} GiB; {free / GIB:.2f} GiB of memory are free, and "
+            f"{disk / GIB:.2f} GiB in the spill_folder {os.fspath(spill_folder)}"
+        )
+    return Path(spill_folder)
+
+
+def free_memory() -> int:
+    """Return how much memory this process may take: what is free, shared with the other ranks of this machine."""
+    free = min(available_memory(), 1 << 62)
+    return int(free) // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)

@@ -1,0 +1,310 @@
+"""Columns of Arrow batches as NumPy arrays. What is wrong with a value is said with its file and row, or counted."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.ingest.tables.table import MISSING_TEXTS, TableSource, arrow
+from graphfeed.ops.arguments import brief
+
+OnError: TypeAlias = Literal["raise", "skip"]
+Bad: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass
+class Problems:
+    """What to do about rows that are wrong, and which were left out.
+
+    Args:
+        on_error: "raise", or "skip" to leave the rows out and count them.
+    """
+
+    on_error: OnError = "raise"
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many rows were left out, by file and reason."""
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The first of them."""
+
+    def count(self, file: str, reason: str, rows: int, example: str) -> None:
+        """Note that rows of a file are left out."""
+        self.skipped[file, reason] += rows
+        self.examples.setdefault((file, reason), example)
+
+    def as_list(self) -> list[dict[str, Any]]:
+        """Return what was left out as plain values."""
+        return [
+            {"file": file, "reason": reason, "rows": rows, "first": self.examples[file, reason]}
+            for (file, reason), rows in sorted(self.skipped.items())
+        ]
+
+    def add(self, entries: list[dict[str, Any]]) -> None:
+        """Add what `as_list` returned."""
+        for entry in entries:
+            self.count(entry["file"], entry["reason"], entry["rows"], entry["first"])
+
+
+class Batch:
+    """Rows of a table, which come out as NumPy arrays. Rows with values that are wrong are named, or marked to drop.
+
+    Args:
+        table: Where the rows come from.
+        rows: An Arrow batch.
+        first_row: The number of the first row in the file.
+        problems: What to do about wrong values.
+        kinds: The types of the columns as the first rows have them; others than the batch's for files of text.
+    """
+
+    def __init__(self, table: TableSource, rows: Any, first_row: int, problems: Problems, kinds: Any) -> None:
+        self.table, self.rows, self.first_row, self.problems, self.kinds = table, rows, first_row, problems, kinds
+        self.drop: Bad = np.zeros(len(rows), dtype=bool)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return int(self.rows.num_rows)
+
+    def keep(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of the rows that are not dropped."""
+        return values[~self.drop] if self.drop.any() else values
+
+    def refuse(self, column: str, bad: Bad, reason: str, value: Any = None) -> None:
+        """Raise because of the first bad row, or mark all of them.
+
+        Args:
+            column: The column that is wrong.
+            bad: Which rows are.
+            reason: What is wrong, as the end of a sentence about the value.
+            value: The value of the first bad row, if the column doesn't have it.
+        """
+        bad = bad & ~self.drop
+        if not bad.any():
+            return
+        row = int(np.argmax(bad))
+        found = self.rows.column(column)[row].as_py() if value is None else value
+        message = f"row {self.first_row + row}: {column} is {brief(found)}, {reason}"
+        if self.problems.on_error == "raise":
+            raise ValueError(f"{self.table.name}, {message}")
+        self.problems.count(self.table.name, f"{column}: {reason}", int(bad.sum()), message)
+        self.drop |= bad
+
+    def kind(self, column: str) -> Any:
+        """Return the Arrow type that a column has over all tables."""
+        return self.kinds.kind(column)
+
+    def numbers(self, column: str, dtype: Any, missing: float | None = None, what: str = "a number") -> NDArray[Any]:
+        """Return a column of numbers; rows with other values, or none, are refused.
+
+        Args:
+            column: The name.
+            dtype: An Arrow type: of integers or of floats.
+            missing: What takes the place of missing values.
+            what: What is wanted, for errors.
+
+        Raises:
+            TypeError: The column holds something else than numbers.
+            ValueError: A value is wrong, unless rows are skipped.
+        """
+        pa, pc = arrow(), arrow("compute")
+        values = self.rows.column(column)
+        if is_text(values.type) and not is_text(self.kind(column)):
+            values = self.parse(column, values, dtype, what)
+        elif pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        elif pa.types.is_null(values.type):
+            values = values.cast(dtype)
+        if pa.types.is_temporal(values.type):
+            values = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64()).cast(pa.int64())
+        if not is_number(values.type):
+            raise TypeError(f"{self.table.name}: {column} must be {what}, but the column is {values.type}")
+        if pa.types.is_floating(values.type) and pa.types.is_integer(dtype):
+            raise TypeError(
+                f"{self.table.name}: {column} must be {what}, but the column is {values.type}; save integers"
+            )
+        if pa.types.is_uint64(values.type) and pa.types.is_integer(dtype) and len(values):
+            large = pc.greater(values, pa.scalar((1 << 63) - 1, pa.uint64())).fill_null(False)
+            self.refuse(column, as_numpy(large), "which is more than int64 can hold")
+            values = pc.if_else(large, pa.scalar(0, pa.uint64()), values)
+        if values.null_count:
+            if missing is None:
+                self.refuse(column, as_numpy(values.is_null()), f"but must be {what}", "missing")
+            values = values.fill_null(pa.scalar(missing or 0).cast(values.type))
+        return as_numpy(values.cast(dtype, safe=False))
+
+    def parse(self, column: str, values: Any, dtype: Any, what: str) -> Any:
+        """Return texts as numbers, and refuse the rows with others; those that say nothing are null."""
+        pa, pc = arrow(), arrow("compute")
+        special = pa.types.is_temporal(self.kind(column)) or pa.types.is_boolean(self.kind(column))
+        try:
+            if not special:
+                return values.cast(dtype)
+        except pa.ArrowInvalid:
+            pass
+        values = pc.if_else(pc.is_in(values, pa.array(MISSING_TEXTS)), None, values)
+        if special:
+            try:
+                return values.cast(self.kind(column))
+            except pa.ArrowInvalid as error:
+                raise ValueError(f"{self.table.name}: {column} must be {what}: {error}") from error
+        if pa.types.is_integer(dtype):
+            fine = fits_int64(values)
+        else:
+            fine = pc.match_substring_regex(values, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+        self.refuse(column, as_numpy(pc.invert(fine).fill_null(False)), f"but must be {what}")
+        return pc.if_else(fine, pc.utf8_ltrim(values, "+"), "0").cast(dtype)
+
+    def integers(self, column: str, what: str) -> NDArray[np.int64]:
+        """Return a column of integers or times as int64."""
+        return self.numbers(column, arrow().int64(), what=what)
+
+    def ids(self, column: str, texts: bool) -> Any:
+        """Return a column of ids: int64, or an Arrow array of texts. Rows without an id are refused."""
+        pa = arrow()
+        values, kind = self.rows.column(column), value_type(self.kinds.schema.field(column).type)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if not texts:
+            if is_text(kind):
+                raise TypeError(f"{self.table.name}: {column} has texts, but the ids of these nodes are integers")
+            if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
+                raise TypeError(f"{self.table.name}: {column} has {kind}, but an id is an integer or a text")
+            self.refuse(column, self.padded(column), "but an integer id has no zero or + before it, as 7 has none")
+            return self.integers(column, "an integer id")
+        if not (is_text(values.type) or pa.types.is_null(values.type)):
+            raise TypeError(f"{self.table.name}: {column} has {kind}, but the ids of these nodes are texts")
+        if values.null_count:
+            self.refuse(column, as_numpy(values.is_null()), "but must be an id", "missing")
+        return values.cast(pa.large_string()).fill_null("")
+
+    def padded(self, column: str) -> Bad:
+        """Tell which texts of a column that seems to hold integers aren't written as integers are: 007, +7 or 0x7.
+
+        Such ids are texts. As integers, 007 and 7 would become one node.
+        """
+        pc, values = arrow("compute"), self.rows.column(column)
+        if not is_text(values.type):
+            return np.zeros(len(self), dtype=bool)
+        zero = pc.and_(pc.starts_with(values, "0"), pc.greater(pc.binary_length(values), 1))
+        signed = pc.or_(pc.starts_with(values, "+"), pc.starts_with(values, "-0"))
+        return as_numpy(pc.or_(zero, signed).fill_null(False))
+
+    def texts(self, column: str) -> Any:
+        """Return a column as texts, whatever it holds; an Arrow array, with nulls."""
+        values = self.rows.column(column)
+        if arrow().types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        return values.cast(arrow().large_string())
+
+    def feature(self, column: str, missing: float | None) -> NDArray[Any]:
+        """Return a column of numbers or of vectors, which all have one length, as an array of one or two dimensions."""
+        pa, pc = arrow(), arrow("compute")
+        values, kind = self.rows.column(column), self.kind(column)
+        if pa.types.is_temporal(kind):
+            raise TypeError(
+                f"{self.table.name}: {column} has {kind}, but a feature has numbers; save a number of days, for example"
+            )
+        if not is_list(kind):
+            dtype = kind if is_number(kind) and not pa.types.is_boolean(kind) else pa.float64()
+            if pa.types.is_boolean(kind):
+                dtype = pa.uint8()
+            found = self.numbers(column, dtype, missing)
+            return self.without_nan(column, found, missing)
+        if values.null_count:
+            self.refuse(column, as_numpy(values.is_null()), "but must be a vector", "missing")
+        lengths = as_numpy(pc.list_value_length(values).fill_null(0))
+        right = self.kinds.width(column, int(lengths[~self.drop][0]) if (~self.drop).any() else None)
+        self.refuse(column, lengths != right, f"which has another length than {right}, as the rows before")
+        inner = values.flatten() if not self.drop.any() else values.filter(pa.array(~self.drop)).flatten()
+        if not is_number(kind.value_type):
+            raise TypeError(f"{self.table.name}: {column} must have vectors of numbers, but has {kind.value_type}")
+        try:
+            # Floats may round integers, as in a column of numbers.
+            inner = inner.cast(kind.value_type, safe=pa.types.is_integer(kind.value_type))
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{self.table.name}: {column} has a number that doesn't fit: {error}") from error
+        kept = ~self.drop
+        if inner.null_count:
+            if missing is None:
+                lacking = np.zeros(len(self), dtype=bool)
+                lacking[kept] = as_numpy(inner.is_null()).reshape(-1, right).any(axis=1)
+                self.refuse(column, lacking, "which has a missing number; `missing` can take its place")
+            inner = inner.fill_null(pa.scalar(missing or 0).cast(inner.type))
+        matrix = np.zeros((len(self), right), dtype=as_numpy(inner[:0]).dtype)
+        matrix[kept] = as_numpy(inner).reshape(int(kept.sum()), right)
+        return self.without_nan(column, matrix, missing)
+
+    def without_nan(self, column: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
+        """Return numbers with a value in the place of NaN, or refuse rows with NaN."""
+        if values.dtype.kind != "f":
+            return values
+        nan = np.isnan(values)
+        if missing is None:
+            self.refuse(column, nan.reshape(len(nan), -1).any(axis=1), "which has NaN; `missing` can take its place")
+            return values
+        return np.where(nan, values.dtype.type(missing), values)
+
+
+class Kinds:
+    """The types of the columns of a table, and the lengths of its vectors.
+
+    Args:
+        schema: The columns of the table.
+        common: The types that columns have over all tables that are read one after the other, where that is known.
+        widths: The lengths of vectors that were found in the tables before; those that are found are added.
+    """
+
+    def __init__(
+        self, schema: Any, common: Mapping[str, Any] | None = None, widths: dict[str, int] | None = None
+    ) -> None:
+        self.schema, self.common = schema, common or {}
+        self.widths: dict[str, int] = {} if widths is None else widths
+
+    def kind(self, column: str) -> Any:
+        """Return the type of a column."""
+        return self.common[column] if column in self.common else self.schema.field(column).type
+
+    def width(self, column: str, found: int | None) -> int:
+        """Return the length of the vectors of a column: the one that was found first, and 0 before one was."""
+        if found is None:
+            return int(self.widths.get(column, 0))
+        return int(self.widths.setdefault(column, found))
+
+
+def as_numpy(values: Any) -> NDArray[Any]:
+    """Return an Arrow array without nulls as a NumPy array."""
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return array
+
+
+def fits_int64(texts: Any) -> Any:
+    """Tell of each text whether it is an integer that int64 can hold; null for those that are missing."""
+    pc = arrow("compute")
+    limit = pc.if_else(pc.starts_with(texts, "-"), str(1 << 63), str((1 << 63) - 1))
+    # Digits of one number are in the order of what they mean.
+    large = pc.and_(pc.match_substring_regex(texts, r"^[+-]?\d{19}$"), pc.less_equal(pc.utf8_ltrim(texts, "+-"), limit))
+    return pc.or_(pc.match_substring_regex(texts, r"^[+-]?\d{1,18}$"), large)
+
+
+def value_type(kind: Any) -> Any:
+    """Return the type of the values of a column, which may be encoded by a dictionary."""
+    return kind.value_type if arrow().types.is_dictionary(kind) else kind
+
+
+def is_text(kind: Any) -> bool:
+    """Tell whether a type is that of texts."""
+    types = arrow().types
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def is_number(kind: Any) -> bool:
+    """Tell whether a type is that of integers, floats or booleans."""
+    types = arrow().types
+    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
+
+
+def is_list(kind: Any) -> bool:
+    """Tell whether a type is that of lists."""
+    types = arrow().types
+    return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

@@ -1,0 +1,162 @@
+"""Reads TFRecord files into tensors, without TensorFlow."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.ingest.tfrecord.example_schema import ExampleSchema
+from graphfeed.ingest.tfrecord.growing_rows import GrowingRows
+from graphfeed.ingest.tfrecord.record_stream import RecordStream
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.records import parse_examples, scan_records
+
+BATCH_ROWS = 1 << 14
+"""How many records are parsed by one call of the kernel at most."""
+BATCH_BYTES = 1 << 20
+"""What their rows take at most, unless one alone takes more: what the cache still holds when they are copied."""
+
+Files = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+Batch = dict[str, torch.Tensor]
+
+
+def read_tfrecords(
+    files: Files, features: Iterable[str] | Mapping[str, Any] | None = None, verify: bool = True
+) -> dict[str, torch.Tensor]:
+    """Read `tf.train.Example` records into one tensor for each feature, in the order of the files and their records.
+
+    Every record must have the features, with equally many values in each. Files that are compressed by gzip are
+    recognized one by one, and may be mixed with others. The memory that this takes is that of the result, and some
+    megabytes.
+
+    Args:
+        files: A path, or several.
+        features: Names of the features to read, or a dict from name to `FixedLenFeature` (TensorFlow's too). The
+            default is all features of the first record. A spec gives the shape and the dtype, which are those of the
+            first record otherwise; it may have a value for records without the feature.
+        verify: Hold the checksums of each record against its bytes. This takes a tenth of the time.
+
+    Returns:
+        A tensor for each feature: int64 for lists of integers, float32 for floats, uint8 for bytes. A feature with one
+        value per record gives shape (records,) and one with k values (records, k); bytes have their length as the last
+        dimension. With a `FixedLenFeature` it is (records, *shape).
+
+    Raises:
+        OSError: A file can't be read.
+        TypeError: `features` are something else.
+        ValueError: A wrong checksum, a truncated file, a record that is no Example, a feature that is missing or has
+            another dtype or number of values than in the first record. The message names the file, the number of the
+            record, the byte, and the feature.
+
+    Example:
+        >>> import tempfile
+        >>> from graphfeed.ingest import write_tfrecords
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = f"{folder}/edges.tfrecord.gz"
+        ...     write_tfrecords(path, {"src": torch.arange(3), "weight": torch.rand(3, 2)}, compression="gzip")
+        ...     read_tfrecords(path, ["src"])
+        {'src': tensor([0, 1, 2])}
+    """
+    schema = ExampleSchema(features)
+    rows: dict[str, GrowingRows] = {}
+
+    def keep(batch: Batch) -> None:
+        for name, values in batch.items():
+            if name not in rows:
+                rows[name] = GrowingRows(values.shape[1:], values.dtype)
+            rows[name].append([values])
+
+    read_batches(files, schema, keep, verify)
+    return {name: rows[name].finish() for name in schema.columns or {}}
+
+
+def list_files(files: Files) -> list[str | os.PathLike[str]]:
+    """Return paths as a list."""
+    if isinstance(files, (str, os.PathLike)):
+        return [files]
+    try:
+        return [os.fspath(path) for path in files]
+    except TypeError as error:
+        raise TypeError(f"files must be a path or a list of paths, but is {brief(files)}") from error
+
+
+def read_batches(files: Files, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool = True) -> None:
+    """Read files in order, and pass on the rows of some thousand records at a time; the last batch may be empty.
+
+    A batch is of use until `keep` returns. Threads that read the next files meanwhile did not pay: the rows of a file
+    then lie in fresh memory before they are copied to the others. 48 files with 20,000 records each took 1.25 times as
+    long with two threads on two busy cores, and as long as without them where they were compressed.
+
+    Raises:
+        OSError: A file can't be read.
+        ValueError: See `read_tfrecords`.
+    """
+    for path in list_files(files):
+        with RecordStream(path) as stream:
+            read_stream(stream, schema, keep, verify)
+    if schema.columns is None:
+        schema.settle_without_records()
+    empty = torch.empty(schema.layout.buffer_bytes(0), dtype=torch.uint8)
+    keep(shaped(empty, 0, schema))
+
+
+def read_stream(stream: RecordStream, schema: ExampleSchema, keep: Callable[[Batch], None], verify: bool) -> None:
+    """Read a file from its beginning to its end."""
+    for starts, sizes in scan_stream(stream, schema, verify):
+        if schema.columns is None:
+            settle(schema, stream, int(starts[0]), int(sizes[0]))
+        keep(parse(schema, stream, starts, sizes))
+
+
+def scan_stream(
+    stream: RecordStream, schema: ExampleSchema, verify: bool = True
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield where records begin in the stream's buffer, and their sizes: of the first one, then of some thousand more.
+
+    The schema must be settled when the first record has been used.
+
+    Raises:
+        ValueError: A wrong checksum, or a truncated file.
+    """
+    starts, sizes = torch.empty(2, 1, dtype=torch.int64)
+    while True:
+        found = scan_records(stream.data, starts, sizes, stream.begin, verify)
+        if found.records:
+            yield starts[: found.records], sizes[: found.records]
+        stream.begin = found.stop
+        stream.record += found.records
+        if found.problem:
+            raise stream.error(found.problem)
+        if found.records == len(starts):
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(schema.layout.row_bytes, 1)))
+            starts, sizes = torch.empty(2, rows, dtype=torch.int64)
+        elif not stream.fill():
+            break
+    if stream.begin != stream.end:
+        raise stream.error(f"the file ends inside of it, after {stream.end - stream.begin} bytes")
+
+
+def settle(schema: ExampleSchema, stream: RecordStream, start: int, size: int) -> None:
+    """Take what the schema leaves open from the first record."""
+    try:
+        schema.settle(stream.buffer[start : start + size].tobytes())
+    except ValueError as error:
+        raise stream.error(str(error)) from error
+
+
+def parse(schema: ExampleSchema, stream: RecordStream, starts: torch.Tensor, sizes: torch.Tensor) -> Batch:
+    """Return the rows of some records."""
+    layout = schema.layout
+    out = torch.empty(layout.buffer_bytes(len(starts)), dtype=torch.uint8)
+    problem = parse_examples(stream.data, starts, sizes, layout, out, schema.defaults)
+    if problem is not None:
+        stream.record += problem.record
+        raise stream.error(problem.text, stream.offset + problem.place)
+    return shaped(out, len(starts), schema)
+
+
+def shaped(out: torch.Tensor, rows: int, schema: ExampleSchema) -> Batch:
+    """Return the columns of a buffer in the shapes that the schema says."""
+    columns = schema.layout.columns(out, rows)
+    return {name: columns[name].view(rows, *column.row_shape) for name, column in (schema.columns or {}).items()}

@@ -1,0 +1,308 @@
+"""The arrays of a mini-batch, and the scratch of its passes.
+
+Their layout is that of `graphfeed.ops.cpu.sampling.passes.state`.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers
+from graphfeed.ops.cpu.jit import Block
+from graphfeed.ops.cpu.sampling.passes import in_time, state
+from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, KernelGraph, Recipe
+from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NOTHING, enlarge, new_columns, new_scratch
+
+Ints = NDArray[np.int64]
+
+
+class Shape(NamedTuple):
+    """The types of a graph; one that has none has one of nodes, and one of edges from it to it."""
+
+    first_ids: Sequence[int]
+    """The first id of each node type, and the number of nodes."""
+    sources: Sequence[int]
+    """The node type that each edge type leads from, and the one that it leads to."""
+    destinations: Sequence[int]
+    order: Sequence[int]
+    """The edge types in the order in which new nodes are counted."""
+
+
+class Room(NamedTuple):
+    """How much there is room for at first; the arrays grow if a mini-batch has more."""
+
+    edges: int
+    columns: int
+    """Of a hop."""
+    rows: Sequence[int]
+    """Of each node type, beside the seeds."""
+
+
+class HopArrays:
+    """The arrays for mini-batches of a recipe, for one at a time.
+
+    A mini-batch brings the arrays of its graph and takes away those of its results; the others are kept for the next.
+
+    Args:
+        recipe: The recipe.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        hops, kinds, num_types = len(recipe.fanouts), recipe.kinds, recipe.num_types
+        self.ids, self.starts_dtype = buffers.NUMPY_DTYPES[recipe.ids], buffers.NUMPY_DTYPES[recipe.starts]
+        self.draws = np.zeros((hops, 3), np.uint64)
+        """Of each hop the keys, and LABOR's threshold."""
+        self.fanouts = [np.zeros(count, np.int64) for count, _ in recipe.fanouts]
+        self.counts, self.cursors = np.zeros(num_types, np.int64), np.zeros(2 * num_types, np.int64)
+        """Of each edge type in a hop."""
+        self.indptr = Block(state.Indptr(NOTHING))
+        self.sources = Block(state.Sources(torch.empty(0, dtype=recipe.sources)))
+        self.types = Block(state.Types(torch.empty(0, dtype=recipe.types or torch.uint8)))
+        self.sums = Block(state.Sums(NOTHING, NO_HALVES))
+        self.ranked = [Block(state.Ranked(*[NOTHING] * 4)) for _ in range(2)]
+        self.ranked_sums = [Block(state.Sums(NOTHING, NO_HALVES)) for _ in range(2)]
+        self.node_map = Block(state.NodeMap(NO_HALVES))
+        first_ids, firsts = np.zeros((2, kinds + 1), np.int64)
+        self.rows = Block(state.Rows(first_ids, firsts, np.zeros((hops + 1, kinds), np.int64)))
+        none = np.empty(0, self.ids)
+        self.nodes, self.no_nodes = (Block(state.Nodes(none, none)) for _ in range(2))
+        self.moments = Block(state.Moments(*[NOTHING] * 5))
+        ends = np.zeros((3, num_types), np.int64)
+        places = np.zeros((hops + 1, num_types + 1), np.int64), np.zeros((hops, num_types), np.int64)
+        self.kinds = Block(state.Kinds(*[*ends, *places, np.zeros(hops + 1, np.int64)]))
+        self.starts, self.edges = Block(state.ColumnStarts(NOTHING)), Block(state.Edges(NOTHING))
+        self.picks = Block(state.Picks(NOTHING, NO_HALVES))
+        self.columns = Block(new_columns(kinds, by_run=False))
+        self.scratch: dict[str, Block] = {}
+        """What not all recipes need."""
+        self.fit()
+
+    def scratch_for(self, name: str) -> Block:
+        """Return scratch that some passes need."""
+        if name not in self.scratch:
+            sources = buffers.NUMPY_DTYPES[self.recipe.sources]
+            self.scratch[name] = Block(new_scratch(name, sources, self.recipe.indexed))
+            self.fit()
+        return self.scratch[name]
+
+    def bind(self, graph: KernelGraph, keys: Sequence[Any], threshold: int, fanouts: Sequence[Sequence[int]]) -> None:
+        """Take the arrays of a graph, which the caller keeps alive, and what the draws of a mini-batch depend on.
+
+        Args:
+            graph: The graph.
+            keys: Of each hop: one number, or two for LABOR.
+            threshold: LABOR's.
+            fanouts: Of each hop one, or one per edge type.
+        """
+        self.indptr.lend("indptr", graph.indptr)
+        self.sources.lend("indices", graph.indices)
+        if graph.types is not None:
+            self.types.lend("types", graph.types)
+        if self.recipe.weighted:
+            self.sums.lend("cumulative", graph.cumulative)
+            self.sums.lend("guides", graph.guides)
+        if graph.ranked is not None:
+            self.bind_ranked(graph)
+        if "index" in self.scratch and graph.large_columns is not None:
+            for name, part in graph.large_columns._asdict().items():
+                self.scratch["index"].lend(name, part)
+        largest, is_pair = 1, self.recipe.drawing.method == "labor"
+        for hop, (own, fanout) in enumerate(zip(keys, fanouts, strict=True)):
+            self.draws[hop] = (*own, threshold) if is_pair else own
+            self.fanouts[hop][:] = fanout
+            largest = max(largest, *fanout)
+        if largest > MAX_LOOK_BACK and not self.recipe.drawing.replace:
+            largest = min(largest, int(graph.indptr[-1]))
+        self.make_room(largest)
+        self.columns.arrays["offsets"][0] = 0
+
+    def bind_ranked(self, graph: KernelGraph) -> None:
+        """Take what is sorted by time."""
+        for block, sums, own in zip(self.ranked, self.ranked_sums, graph.ranked or (), strict=True):
+            for name in ("times", "order", "links", "earliest"):
+                block.lend(name, getattr(own, name))
+            sums.lend("cumulative", own.cumulative)
+        self.moments.lend("edge_times", graph.edge_times)
+
+    def open_one(self, seeds: torch.Tensor, num_nodes: int, times: Any, windows: Any) -> None:
+        """Take the seeds of a single hop, whose picks are the result; the caller keeps all of them alive.
+
+        Args:
+            seeds: Node ids of the graph.
+            num_nodes: Of the graph.
+            times: In time: of each seed; or nothing.
+            windows: In time: of each seed; or nothing.
+        """
+        rows, count = self.rows.arrays, seeds.numel()
+        rows["first_ids"][1], rows["firsts"][1] = num_nodes, count
+        rows["known"][:] = count
+        self.nodes.lend("rows", seeds)
+        if self.recipe.ranked is not None:
+            self.moments.lend("times", times)
+            self.moments.lend("windows", windows)
+        self.picks.put("positions", NOTHING)
+        self.widen(self.columns, count)
+
+    def open(self, seeds: Sequence[NDArray[Any]], shape: Shape, room: Room, moments: Sequence[Ints]) -> None:
+        """Take the seeds of a mini-batch, and make room for what it finds.
+
+        Args:
+            seeds: Node ids inside their type, by node type.
+            shape: The types of the graph.
+            room: How much there is room for at first.
+            moments: In time: the times of the seeds, node type after node type, and perhaps their windows.
+        """
+        take, typed, rows = buffers.POOL.empty, self.recipe.typed, self.rows.arrays
+        counts = [part.size for part in seeds]
+        rows["known"][0] = counts
+        rows["first_ids"][1:] = shape.first_ids[1:]
+        firsts = [0, *itertools.accumulate(map(int.__add__, counts, room.rows))]
+        rows["firsts"][:] = firsts
+        self.nodes.put("rows", take(firsts[-1], self.ids))
+        self.enter(self.nodes, "rows", seeds)
+        if typed:
+            for name in ("sources", "destinations", "order"):
+                self.kinds.arrays[name][:] = getattr(shape, name)
+        for name, values in zip(("times", "windows"), moments, strict=False):
+            self.at_least(self.moments, firsts[-1], name)
+            self.enter(self.moments, name, np.split(values, np.cumsum(counts)[:-1]))
+        columns = len(self.fanouts) * ((2 if typed else 1) * room.columns + self.counts.size)
+        self.starts.put("indptr", take(columns, np.int64))
+        self.put_edges(take(room.edges, np.int64), take(room.edges, self.ids))
+        if typed:
+            self.at_least(self.picks, room.edges, "positions", "types")
+        self.widen(self.columns, room.columns)
+
+    def put_edges(self, positions: Ints, neighbors: NDArray[Any]) -> None:
+        """Take arrays for the edges; without types, picks are in their places at once."""
+        self.edges.put("positions", positions)
+        self.nodes.put("neighbors", neighbors)
+        if not self.recipe.typed:
+            self.picks.put("positions", positions)
+
+    def enter(self, block: Block, name: str, parts: Sequence[NDArray[Any]]) -> None:
+        """Write what the rows of each node type begin with."""
+        array = block.arrays[name]
+        for first, part in zip(self.rows.arrays["firsts"].tolist(), parts, strict=False):
+            array[first : first + part.size] = part
+
+    def column_starts(self) -> NDArray[Any]:
+        """Return the column starts of all hops in the dtype of the results."""
+        own: NDArray[Any] = self.starts.arrays["indptr"]
+        count = self.kinds.arrays["indptr_ends"][-1]
+        return own if own.dtype == self.starts_dtype else own[:count].astype(self.starts_dtype)
+
+    def release(self) -> None:
+        """Let go of what a mini-batch takes away."""
+        self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NOTHING
+        self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NOTHING
+        if not (self.recipe.typed and self.recipe.relabelled):
+            self.picks.arrays["positions"] = NOTHING
+
+    def make_room(self, largest: int) -> None:
+        """Make room for so many picks of a column."""
+        if "table" in self.scratch:
+            size = 1 << (2 * largest).bit_length() if largest > MAX_LOOK_BACK else 0
+            if self.scratch["table"].arrays["slots"].size != size:
+                self.scratch["table"].put("slots", np.full(size, -1, np.int64))
+        if "heap" in self.scratch:
+            self.at_least(self.scratch["heap"], 1 << largest.bit_length(), "values", "units")
+
+    def at_least(self, block: Block, size: int, *names: str) -> None:
+        """Make arrays of a block have at least a size, and keep what is in them."""
+        for name in names:
+            if block.arrays[name].size < size:
+                block.put(name, enlarge(block.arrays[name], size))
+
+    def widen(self, columns: Block, size: int) -> None:
+        """Make room for at least so many columns, or runs, and keep what is there."""
+        if columns.arrays["starts"].size >= size:
+            return
+        by_run = ["fanouts"] if columns.arrays["fanouts"].size > 1 else []
+        self.at_least(columns, size, "ids", "bases", "starts", "degrees", "states", *by_run)
+        self.at_least(columns, size + 1, "offsets")
+        self.fit()
+
+    def fit(self) -> None:
+        """Make room for what belongs to each column, or to each run."""
+        size = self.columns.arrays["starts"].size
+        if self.recipe.ranked is not None:
+            self.at_least(self.moments, size, "limits", *(["first_times"] if self.recipe.windows else []))
+            for columns in [self.columns, *([self.scratch["runs"]] if "runs" in self.scratch else [])]:
+                self.at_least(columns, columns.arrays["starts"].size + in_time.BLOCK, "scratch")
+        if "buckets" in self.scratch:
+            self.at_least(self.scratch["buckets"], size, "of_runs")
+
+    def grow(self, code: int, hop: int, runs: Block) -> None:
+        """Make room where a pass of a hop has found too little for the runs that it works on."""
+        needed = int(runs.arrays["sizes"][state.NEEDED])
+        if code in (state.COLUMNS_SHORT, state.RUNS_SHORT):
+            self.widen(runs, 2 * needed)
+        elif code == state.PICKS_SHORT:
+            self.grow_picks(hop, needed)
+        elif code == state.EDGES_SHORT:
+            self.grow_edges(hop, needed)
+        elif code == state.ROWS_SHORT:
+            self.grow_rows(hop)
+        else:
+            self.grow_block(2 * needed)
+
+    def check(self, hop: int, edges: int) -> None:
+        """Raise if the dtypes of the results can't count the edges, or the rows, of a hop."""
+        nodes = int(self.rows.arrays["known"][hop + 1].max())
+        for name, count, dtype in (("edges", edges, self.starts_dtype), ("nodes", nodes, self.ids)):
+            if count > np.iinfo(dtype).max:
+                raise ValueError(
+                    f"hop {hop} would have {count} {name}, too many for {np.dtype(dtype)}; take smaller fanouts, or "
+                    "make the graph with int64"
+                )
+
+    def grow_picks(self, hop: int, count: int) -> None:
+        """Make room for the picks of a hop, or, without types, for all edges so far."""
+        if not self.recipe.relabelled:
+            self.picks.put("positions", buffers.POOL.empty(count, np.int64))
+        elif self.recipe.typed:
+            self.check(hop, count)
+            self.at_least(self.picks, self.twice(count), "positions", "types")
+        else:
+            self.grow_edges(hop, count)
+
+    def grow_edges(self, hop: int, count: int) -> None:
+        """Make room for so many edges, and for the column starts of the hop."""
+        self.check(hop, count)
+        positions, neighbors = self.edges.arrays["positions"], self.nodes.arrays["neighbors"]
+        if positions.size < count:
+            size = self.twice(count)
+            self.put_edges(enlarge(positions, size), enlarge(neighbors, size))
+        wanted = int(self.kinds.arrays["indptr_ends"][hop + 1])
+        if self.starts.arrays["indptr"].size < wanted:
+            self.at_least(self.starts, 2 * wanted, "indptr")
+
+    def twice(self, count: int) -> int:
+        """Return twice a number of edges, or as many as the dtype of the column starts can count."""
+        return min(2 * count, int(np.iinfo(self.starts_dtype).max))
+
+    def grow_rows(self, hop: int) -> None:
+        """Make room for the rows that a hop may need: those of each node type move to parts that are larger."""
+        self.check(hop, 0)
+        old, known = self.rows.arrays["firsts"].copy(), self.rows.arrays["known"]
+        wanted = np.minimum(2 * known[hop + 1], np.iinfo(self.ids).max)
+        room = np.where(known[hop + 1] > np.diff(old), wanted, np.diff(old))
+        self.rows.arrays["firsts"][1:] = room.cumsum()
+        for block, name in ((self.nodes, "rows"), (self.moments, "times"), (self.moments, "windows")):
+            array = block.arrays[name]
+            if array.size:
+                parts = [array[first : first + count] for first, count in zip(old, known[hop], strict=False)]
+                block.put(name, buffers.POOL.empty(int(room.sum()), array.dtype))
+                self.enter(block, name, parts)
+
+    def grow_block(self, size: int) -> None:
+        """Make room for a block of so many edges."""
+        for name, array in (("gathered", "ranks"), ("gathered sums", "cumulative"), ("gathered sources", "indices")):
+            if name in self.scratch:
+                self.at_least(self.scratch[name], size, array)

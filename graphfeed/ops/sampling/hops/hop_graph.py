@@ -1,0 +1,132 @@
+"""What sampling all hops reads of a graph, checked and as passes take it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from graphfeed.ops.backend import as_int64, as_types, package_for
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.sampling.guides import GuidedSums, split_sums
+from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
+from graphfeed.ops.sampling.hops.hop_arrays import Shape
+from graphfeed.ops.sampling.hops.hop_recipe import NOTHING, KernelGraph, RankedArrays
+from graphfeed.ops.sampling.temporal_graph import TemporalGraph, ensure_temporal
+from graphfeed.ops.sampling.weights import ensure_cumulative
+from graphfeed.ops.structure.csc import ensure_csc, ensure_joined
+
+
+class HopGraph(NamedTuple):
+    """The arrays of a graph: all nodes in one id space, those of each type one after the other.
+
+    The fields `types`, `first_ids`, `ends` and `order` are None together, in a graph without types.
+    """
+
+    indptr: torch.Tensor
+    """Column starts, int32 or int64, shape (nodes + 1,). The CPU's kernels take int64: int32 is copied at each call."""
+    indices: torch.Tensor
+    """Source node of each edge, int32 or int64."""
+    types: torch.Tensor | None = None
+    """Edge type of each edge, ascending inside each column. Types that are neither uint8 nor int32 are copied."""
+    first_ids: torch.Tensor | None = None
+    """int64: the first id of each node type, and the number of nodes; on the CPU."""
+    ends: torch.Tensor | None = None
+    """int64: source and destination node type of each edge type, shape (edge types, 2); on the CPU."""
+    order: torch.Tensor | None = None
+    """int64: the edge types in the order in which new sources are counted; on the CPU."""
+    cumulative: torch.Tensor | GuidedSums | None = None
+    """Fixed-point weights, as `cumulate_weights` returns them, perhaps with guides to them."""
+    timed: Sequence[TemporalGraph] | None = None
+    """The times of the edges, and all else that is by rank, the weights too: sorted within each column, for hops with
+    one fan-out; and within each edge type of it, for hops with one per edge type. What no hop needs may be any. Their
+    `indptr`, `indices` and `types` are not read."""
+    indptr_dtype: torch.dtype | None = None
+    """Of the column starts of the results; None: that of `indptr`."""
+    large_columns: HighDegreeIndex | None = None
+    """LABOR: what `build_high_degree_index` returns. It saves reading large columns and changes no result. It is of use
+    on the CPU, without types, times, weights and replacement."""
+
+    @property
+    def num_types(self) -> int:
+        """The number of edge types; 1 without types."""
+        return 1 if self.ends is None else self.ends.shape[0]
+
+
+def check_graph(graph: HopGraph) -> None:
+    """Raise unless the arrays of a graph fit together."""
+    if graph.types is None:
+        ensure_csc(graph.indptr, graph.indices)
+    else:
+        assert graph.first_ids is not None
+        assert graph.ends is not None
+        assert graph.order is not None
+        for label, given in (("first_ids", graph.first_ids), ("order", graph.order)):
+            check_vector(label, given, (torch.int64,))
+        package_for("sampling.sample_hops", graph.indices, indptr=graph.indptr, types=graph.types)
+        ensure_joined(graph.indptr, graph.indices, graph.types, graph.first_ids, graph.ends)
+        if sorted(graph.order.tolist()) != list(range(graph.num_types)):
+            raise ValueError(
+                f"order must hold each of the {graph.num_types} edge types once, but is {graph.order.tolist()}"
+            )
+    cumulative = split_sums(graph.cumulative)[0]
+    if cumulative is not None:
+        ensure_cumulative(graph.indptr, cumulative)
+    if graph.large_columns is not None:
+        ensure_index(graph.large_columns)
+    if graph.timed is not None:
+        check_timed(graph, graph.timed)
+
+
+def check_timed(graph: HopGraph, timed: Sequence[TemporalGraph]) -> None:
+    """Raise unless what is by rank fits the graph."""
+    if len(timed) != 2:
+        raise ValueError(f"timed must hold 2 graphs, for one fan-out and for one per edge type, but holds {len(timed)}")
+    if timed[0].edge_times is not timed[1].edge_times:
+        raise ValueError("the graphs in timed must have the same edge_times, but have different tensors")
+    for part in timed if timed[0] is not timed[1] else timed[:1]:
+        own = part._replace(indptr=graph.indptr, indices=graph.indices, types=None)
+        own.check_placed("sampling.sample_hops", graph.indptr)
+        ensure_temporal(own)
+
+
+def check_seeds(graph: HopGraph, seeds: Sequence[torch.Tensor]) -> None:
+    """Raise unless there are seeds for each node type, with ids inside it."""
+    assert graph.first_ids is not None
+    sizes = (graph.first_ids[1:] - graph.first_ids[:-1]).tolist()
+    if len(seeds) != len(sizes):
+        raise ValueError(f"seeds must hold {len(sizes)} tensors, one per node type, but holds {len(seeds)}")
+    for kind, (part, size) in enumerate(zip(seeds, sizes, strict=True)):
+        check_vector(f"seeds[{kind}]", part, (graph.indices.dtype,))
+        check_ids(f"seeds[{kind}]", part, size)
+
+
+def shape_of(graph: HopGraph) -> Shape:
+    """Return the types of a graph as numbers."""
+    if graph.first_ids is None or graph.ends is None or graph.order is None:
+        return Shape((0, graph.indptr.numel() - 1), (0,), (0,), (0,))
+    sources, destinations = graph.ends.T.tolist()
+    return Shape(graph.first_ids.tolist(), sources, destinations, graph.order.tolist())
+
+
+def kernel_graph(graph: HopGraph) -> KernelGraph:
+    """Return the arrays of a graph on the CPU as kernels take them."""
+    indptr, indices = as_int64(graph.indptr, graph.indptr), graph.indices.contiguous()
+    types = None if graph.types is None else as_types(graph.types, graph.types)
+    if graph.timed is not None:
+        first, second = (ranked_arrays(part) for part in graph.timed)
+        edge_times = graph.timed[0].edge_times
+        times = NOTHING if edge_times is None else edge_times.contiguous()
+        return KernelGraph(indptr, indices, types, ranked=(first, second), edge_times=times)
+    large = graph.large_columns
+    if large is not None:
+        large = HighDegreeIndex(*(part.contiguous() for part in large)) if large.columns.numel() else None
+    cumulative, guides = split_sums(graph.cumulative)
+    weights = NOTHING if cumulative is None else cumulative.contiguous()
+    return KernelGraph(indptr, indices, types, weights, guides.contiguous(), large_columns=large)
+
+
+def ranked_arrays(graph: TemporalGraph) -> RankedArrays:
+    """Return what is by rank as kernels take it; with links they need no order."""
+    order = None if graph.order is None or graph.links is not None else graph.order.to(torch.int64)
+    fields = graph.times, order, graph.links, graph.earliest, graph.cumulative
+    return RankedArrays(*(NOTHING if field is None else field.contiguous() for field in fields))

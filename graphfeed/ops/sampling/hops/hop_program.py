@@ -1,0 +1,247 @@
+"""Which passes sample a mini-batch, in which order.
+
+A pass is a kernel that does one thing: it opens columns, narrows them to a time, counts, draws, groups by type, reads
+neighbours, or relabels. What is sampled, and how, decides which of them make up the program; so each is compiled when
+it is used, and none has options that another pass could carry.
+"""
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from graphfeed.ops.cpu.jit import Block, Kernel, Program
+from graphfeed.ops.cpu.sampling.passes import (
+    buckets,
+    candidates,
+    columns,
+    edges,
+    in_time,
+    labor,
+    state,
+    types,
+    uniform,
+    weighted,
+)
+from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
+from graphfeed.ops.sampling.hops.hop_recipe import Recipe
+
+MOST_COLUMNS = 1 << 22
+"""A program is not kept if it has room for more columns than this."""
+MOST_PROGRAMS = 32
+"""How many idle programs are kept."""
+
+
+class HopProgram:
+    """The program for mini-batches of a recipe, and its arrays.
+
+    Making it takes longer than sampling a small mini-batch, so programs are kept (see `PROGRAMS`).
+
+    Args:
+        recipe: The recipe.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.arrays = recipe, HopArrays(recipe)
+        self.program = Program()
+        self.stops: dict[int, tuple[int, Block]] = {}
+        """Of each pass that may stop: its hop, and the runs that it works on."""
+        self.again: dict[int, int] = {}
+        """Of each pass that ends a block: the one that the next block begins with."""
+        self.others: dict[int, tuple[Any, ...]] = {}
+        """Of each pass that may leave runs undecided: what the heap takes that decides them."""
+        arrays = self.arrays
+        if recipe.merged:
+            self.add(columns.mark_rows, 0, True, arrays.rows, arrays.nodes, arrays.node_map)
+        for hop, (count, most) in enumerate(recipe.fanouts):
+            self.open_hop(hop, count > 1, most)
+            if recipe.relabelled:
+                self.close_hop(hop, count > 1)
+        if recipe.merged:
+            self.add(columns.mark_rows, len(recipe.fanouts), False, arrays.rows, arrays.nodes, arrays.node_map)
+
+    def add(self, kernel: Kernel, *arguments: Any) -> None:
+        """Append a pass."""
+        self.program.add(kernel, *arguments)
+
+    def add_stop(self, kernel: Kernel, hop: int, runs: Block, *arguments: Any) -> None:
+        """Append a pass that stops where there is no room for the runs that it works on, or their picks."""
+        self.stops[len(self.program.steps)] = hop, runs
+        self.program.add(kernel, *arguments)
+
+    def run(self) -> None:
+        """Run the passes; arrays that are too short grow."""
+        code, stopped = self.program.run(0)
+        while code:
+            if code == state.AGAIN:
+                stopped = self.again[stopped]
+            elif code == state.UNDECIDED:
+                labor.fill_labor(*self.others[stopped])
+                stopped += 1
+            else:
+                self.arrays.grow(code, *self.stops[stopped])
+            code, stopped = self.program.run(stopped)
+
+    def open_hop(self, hop: int, by_type: bool, most: int) -> None:
+        """Add the passes that open the columns of a hop and draw from them; the picks are positions then.
+
+        Args:
+            hop: The hop.
+            by_type: Whether there is a fan-out per edge type.
+            most: The largest fan-out, up to a bound.
+        """
+        arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
+        draws, fanouts = arrays.draws[hop], arrays.fanouts[hop]
+        self.add_stop(
+            columns.open_columns, hop, opened,
+            hop, arrays.indptr, fanouts, not recipe.typed, recipe.drawing.only_new, arrays.rows, arrays.nodes, opened,
+        )  # fmt: skip
+        if recipe.ranked is not None:
+            self.add(in_time.open_moments, arrays.rows, opened, arrays.moments)
+        if recipe.drawing.method == "uniform" and most > 0:
+            self.add(columns.draw_states, draws, opened, arrays.moments)
+        runs = opened
+        if by_type:
+            runs = arrays.scratch_for("runs")
+            self.add_stop(columns.split_columns, hop, runs, arrays.types, fanouts, opened, runs)
+        if recipe.ranked is None:
+            self.draw(hop, runs, arrays.sources, arrays.sums if recipe.weighted else None, most)
+        else:
+            self.draw_in_time(hop, runs, by_type, most)
+        if by_type:
+            self.add(columns.join_runs, runs, opened)
+        if recipe.ranked is not None and any(recipe.ranked[by_type][1:3]):
+            # With types, picks are not in their places yet: their sources are read later.
+            found = arrays.nodes if recipe.relabelled and not recipe.typed else arrays.no_nodes
+            self.add(in_time.follow_ranks, arrays.ranked[by_type], opened, arrays.picks, found)
+
+    def draw_in_time(self, hop: int, runs: Block, by_type: bool, most: int) -> None:
+        """Add the passes that narrow runs to a time and draw from them."""
+        arrays, recipe = self.arrays, self.recipe
+        assert recipe.ranked is not None
+        times, order, links, earliest, is_weighted = recipe.ranked[by_type]
+        ranked, weights = arrays.ranked[by_type], arrays.ranked_sums[by_type]
+        if times:
+            self.add(in_time.narrow_to_times, ranked, arrays.moments, by_type, runs)
+        is_labor = recipe.drawing.method == "labor"
+        if not ((earliest and recipe.windows) or (is_labor and (order or links))):
+            self.draw(hop, runs, arrays.sources, weights if is_weighted else None, most)
+            return
+        block, gathered = arrays.scratch_for("block"), arrays.scratch_for("gathered")
+        sums = arrays.scratch_for("gathered sums") if is_weighted else arrays.sums
+        sources, first = arrays.sources, len(self.program.steps)
+        self.add_stop(
+            in_time.gather_block, hop, runs, ranked, weights, arrays.moments, by_type, runs, block, gathered, sums
+        )  # fmt: skip
+        if is_labor:
+            sources = arrays.scratch_for("gathered sources")
+            self.add(in_time.gather_sources, arrays.sources, ranked, runs, block, gathered, sources)
+        self.draw(hop, block, sources, sums if is_weighted else None, most)
+        self.again[len(self.program.steps)] = first
+        self.add(in_time.return_block, runs, block, gathered, arrays.picks)
+
+    def draw(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
+        """Add the passes that count the picks of runs and draw them.
+
+        Args:
+            hop: The hop.
+            runs: What is drawn from.
+            sources: Of all edges, or those of a block; LABOR goes by them.
+            sums: Of all edges, or those of a block; None without weights.
+            most: The largest fan-out, up to a bound.
+        """
+        method, replace, *_ = self.recipe.drawing
+        arrays, picks = self.arrays, self.arrays.picks
+        if sums is None:
+            self.add_stop(uniform.count_uniform, hop, runs, replace, runs, picks)
+        else:
+            self.add_stop(weighted.count_weighted, hop, runs, sums, replace, runs, picks)
+        if method == "latest":
+            self.add(uniform.fill_latest, runs, picks)
+        elif method == "labor":
+            draws = arrays.draws[hop]
+            weights, heap = arrays.sums if sums is None else sums, arrays.scratch_for("heap")
+            if sums is None and not replace:
+                found = self.fill_buckets(runs, most, draws)
+                self.others[len(self.program.steps)] = sources, weights, False, False, draws, runs, heap, picks
+                self.add(candidates.fill_likely, sources, draws, runs, arrays.scratch_for("candidates"), found, picks)
+            else:
+                self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
+        elif sums is not None:
+            fill = weighted.fill_weighted_repeated if replace and most >= 0 else weighted.fill_weighted
+            self.add(fill, sums, runs, arrays.scratch_for("queue"), picks)
+            if fill is weighted.fill_weighted and most > weighted.MAX_PICKS:
+                self.add(weighted.fill_weighted_many, sums, runs, picks)
+        elif replace and most >= 0:
+            self.add(uniform.fill_repeated, runs, picks)
+        else:
+            self.add(uniform.fill_uniform, arrays.scratch_for("table"), runs, picks)
+
+    def fill_buckets(self, runs: Block, most: int, draws: Any) -> Block:
+        """Add the passes that collect LABOR's candidates of large columns by the index; return where they are."""
+        arrays = self.arrays
+        if not self.recipe.indexed or runs is not arrays.columns or not 0 < most <= candidates.MAX_COLLECTED:
+            return arrays.scratch_for("no buckets")
+        index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
+        self.add(buckets.assign_buckets, index, runs, found)
+        self.add(buckets.fill_buckets, index, draws, found)
+        return found
+
+    def close_hop(self, hop: int, by_type: bool) -> None:
+        """Add the passes that give the picks of a hop their places, and make rows of their sources."""
+        arrays, opened, recipe = self.arrays, self.arrays.columns, self.recipe
+        kinds, found, starts, rows = arrays.kinds, arrays.edges, arrays.starts, arrays.rows
+        if recipe.typed:
+            self.add(types.sort_picks, opened, arrays.picks)
+            self.add(types.read_types, arrays.types, opened, arrays.picks, arrays.counts)
+            self.add_stop(
+                types.lay_out_types, hop, opened, hop, recipe.merged, arrays.counts, opened, rows, kinds, found, starts
+            )  # fmt: skip
+            self.add(
+                types.split_picks, hop, arrays.counts, arrays.cursors, opened, arrays.picks, kinds, found, starts
+            )  # fmt: skip
+        else:
+            self.add_stop(
+                types.lay_out_columns, hop, opened, hop, recipe.merged, opened, rows, kinds, found, starts
+            )  # fmt: skip
+        if recipe.typed or recipe.ranked is None or not recipe.ranked[by_type][2]:
+            self.add(edges.read_neighbors, hop, arrays.sources, rows, kinds, found, arrays.nodes)
+        if recipe.merged:
+            self.add(edges.relabel, hop, rows, kinds, arrays.nodes, arrays.node_map)
+        else:
+            self.add(edges.append_rows, hop, rows, arrays.moments, kinds, found, starts, arrays.nodes)
+
+
+class ProgramPool:
+    """Lends programs to threads; what is given back is lent again. Those that were used last are kept."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # Reentrant: a finalizer may sample in a locked section of its own thread.
+        self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
+
+    def take(self, recipe: Recipe) -> HopProgram:
+        """Return a program that nobody uses."""
+        with self.lock:
+            found = self.idle.get(recipe)
+            if found:
+                return found.pop()
+        return HopProgram(recipe)
+
+    def give_back(self, program: HopProgram) -> None:
+        """Take back a program that has not failed."""
+        program.arrays.release()
+        if program.arrays.columns.arrays["starts"].size <= MOST_COLUMNS:
+            with self.lock:
+                self.idle.setdefault(program.recipe, []).append(program)
+                self.idle.move_to_end(program.recipe)
+                while len(self.idle) > MOST_PROGRAMS:
+                    self.idle.popitem(last=False)
+
+
+PROGRAMS = ProgramPool()
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    PROGRAMS.lock = threading.RLock()

@@ -1,0 +1,384 @@
+"""Sample and relabel all hops of a mini-batch."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import on_gpu, package_for
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.sampling.guides import split_sums
+from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
+from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds, kernel_graph, shape_of
+from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, recipe_of
+from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs, labor_sample_neighbors
+from graphfeed.ops.sampling.sample_neighbors import MOST_REPEATED, check_fanouts, check_repeats, sample_neighbors
+from graphfeed.ops.sampling.temporal_labor_sample_neighbors import pick_labor
+from graphfeed.ops.sampling.temporal_sample_neighbors import HopQuery, check_method, check_moments, pick_in_time
+from graphfeed.ops.structure.compact import compact
+
+FIRST_EDGES = 1 << 22
+"""At first the outputs have room for at most this many edges; they grow if a mini-batch has more."""
+FIRST_ROWS = 1 << 24
+"""In time, node types have room for about so many rows together at first, and fewer where the fan-outs allow fewer."""
+UNIFORM = Drawing()
+
+
+class SampledHop(NamedTuple):
+    """One hop: the sampled in-edges of `columns`, relabelled."""
+
+    columns: torch.Tensor
+    """Ids of the hop's seeds."""
+    rows: torch.Tensor
+    """Ids of all nodes known after the hop; they begin with `columns`."""
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    """Positions in `rows`."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays."""
+
+
+class TypedEdges(NamedTuple):
+    """The edges of one type in a hop."""
+
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    """Positions in the rows of the source type."""
+    own: slice
+    """Where they are among all edges of the hop."""
+
+
+class TypedHop(NamedTuple):
+    """One hop: the sampled in-edges of `columns`, relabelled."""
+
+    columns: list[torch.Tensor]
+    """Ids of the hop's seeds inside their node type; by node type."""
+    rows: list[torch.Tensor]
+    """The ids of all nodes known after the hop, by node type; they begin with `columns`."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays, by edge type, then by column, then ascending."""
+    edges: dict[int, TypedEdges]
+    """By edge type; only those that have edges here."""
+
+
+class SeedTimes(NamedTuple):
+    """When the seeds of a mini-batch look at the graph, node type after node type."""
+
+    times: torch.Tensor
+    """int64, one per seed."""
+    windows: torch.Tensor | None = None
+    """int64, one per seed, 0 or more; None takes all edges before the time."""
+
+
+def sample_hops(
+    graph: HopGraph,
+    seeds: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+    drawing: Drawing = UNIFORM,
+    moments: SeedTimes | None = None,
+) -> list[SampledHop] | None:
+    """Sample hop after hop, each from all nodes found so far, and relabel: seeds first, then by first appearance.
+
+    The result equals `sample_neighbors`, or its variant by LABOR or in time, and `compact` for one hop after the other.
+    The cost is three random reads per edge and one per node, all of them prefetched (see `python -m benchmarks
+    sampling`); with LABOR, columns with more edges than the fan-out are read whole.
+
+    In time, every edge makes a row: the rows of a hop are its columns and then the source of each edge, duplicates
+    included. A row that an edge made has the time of that edge's column, or of the edge itself if there are
+    `edge_times`, and the window of that column. Beside the reads above a column costs a binary search, of which many
+    run at once, and an edge one random read more if the graph is not sorted by time.
+
+    On a GPU the result is made hop by hop: the device is waited for once, and twice more per hop, to learn how long the
+    arrays become.
+
+    Args:
+        graph: A graph without types.
+        seeds: Node ids, of the dtype of `graph.indices`.
+        fanouts: One number per hop, the seeds' own hop first.
+        keys: The key of each hop (`Key.at`); two keys for LABOR.
+        drawing: How edges are chosen.
+        moments: In time: when the seeds look at the graph, which needs `graph.timed`.
+
+    Returns:
+        A `SampledHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, a window is negative, the
+            number of keys or times is wrong, or the arrays are not those of a graph.
+    """
+    check_graph(graph)
+    check_vector("seeds", seeds, (graph.indices.dtype,))
+    check_hops(fanouts, keys, drawing)
+    check_times(graph, drawing, seeds.numel(), moments)
+    if on_gpu(seeds):
+        return stack_hops(graph, seeds, fanouts, keys, drawing, moments)
+    check_ids("seeds", seeds, graph.indptr.numel() - 1)
+    package_for("sampling.sample_hops", seeds, indptr=graph.indptr, indices=graph.indices)
+    with run_hops(graph, [seeds], [[fanout] for fanout in fanouts], fanouts, keys, drawing, moments) as arrays:
+        return None if arrays is None else cut_hops(arrays)
+
+
+def typed_sample_hops(
+    graph: HopGraph,
+    seeds: Sequence[torch.Tensor],
+    fanouts: Sequence[torch.Tensor],
+    keys: Sequence[Any],
+    drawing: Drawing = UNIFORM,
+    moments: SeedTimes | None = None,
+) -> list[TypedHop] | None:
+    """Sample as `sample_hops` on a graph with types, on the CPU.
+
+    First appearance is by edge type in the order of `graph.order`, then by column. Beside the cost of `sample_hops`, an
+    edge costs one random read for its type, and is written to the place of its type: together 1.5 times as much on a
+    graph of ogbn-mag's shape. Edge types without edges in a hop cost nothing.
+
+    One hop after the other takes longer on half of that graph: by LABOR 1.5 times as long; in time 2.9 times with one
+    fan-out for all edge types, and 1.14 times with one each.
+
+    Args:
+        graph: A graph with types.
+        seeds: Node ids inside their type, by node type, of the dtype of `graph.indices`.
+        fanouts: One tensor per hop, the seeds' own hop first: one number, or one per edge type.
+        keys: The key of each hop (`Key.at`); two keys for LABOR.
+        drawing: How edges are chosen.
+        moments: In time: when the seeds look at the graph, node type after node type, which needs `graph.timed`.
+
+    Returns:
+        A `TypedHop` per hop, the seeds' own first; None if the graph's dense node map would exceed the memory limit.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of its type, a fan-out is below -1 or too large, a window is negative, the
+            number of keys or times is wrong, or the arrays are not those of a graph.
+    """
+    check_graph(graph)
+    check_seeds(graph, seeds)
+    assert graph.ends is not None
+    for fanout in fanouts:
+        check_fanouts(fanout, graph.num_types, graph.types, drawing.replace)
+    most = [widest(fanout, graph.ends[:, 1]) for fanout in fanouts]
+    check_hops(most, keys, drawing)
+    check_times(graph, drawing, sum(part.numel() for part in seeds), moments)
+    wanted = [fanout.tolist() for fanout in fanouts]
+    with run_hops(graph, seeds, wanted, most, keys, drawing, moments) as arrays:
+        return None if arrays is None else cut_typed_hops(arrays)
+
+
+def check_hops(fanouts: Sequence[int], keys: Sequence[Any], drawing: Drawing) -> None:
+    """Raise unless there is a fan-out and a key, or a pair of keys, for each hop."""
+    what = "pairs" if drawing.method == "labor" else "numbers"
+    if not fanouts:
+        raise ValueError("fanouts is empty; give a number for each hop")
+    if len(keys) != len(fanouts):
+        raise ValueError(f"keys must hold {len(fanouts)} {what}, one per hop, but holds {len(keys)}")
+    if min(fanouts) < -1:
+        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but hold {min(fanouts)}")
+    if max(fanouts) >= 1 << 63:
+        raise ValueError(f"fanouts must be below 2**63, but hold {max(fanouts)}; -1 takes all neighbours")
+    check_repeats(max(fanouts), drawing.replace)
+    if drawing.method == "labor":
+        check_pairs(keys)
+
+
+def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: SeedTimes | None) -> None:
+    """Raise unless each seed has a time if the graph has times, and the method fits them."""
+    if (graph.timed is None) != (moments is None):
+        raise ValueError("graph.timed and moments are given together: the times of edges, and those of seeds")
+    for part in graph.timed or ():
+        check_method(part, drawing.replace, drawing.method == "latest")
+    if moments is not None:
+        check_moments(num_seeds, moments.times, moments.windows)
+
+
+def widest(fanouts: torch.Tensor, destinations: torch.Tensor) -> int:
+    """Bound the edges of a column of all edge types that lead to its node type; -1 if all edges are taken."""
+    if fanouts.numel() == 1 or int(fanouts.min()) < 0:
+        return int(fanouts.min())
+    sums = torch.zeros(int(destinations.max()) + 1, dtype=torch.int64)
+    return int(sums.index_add_(0, destinations, fanouts.clamp(max=MOST_REPEATED).to(torch.int64)).max())
+
+
+@contextmanager
+def run_hops(
+    graph: HopGraph,
+    seeds: Sequence[torch.Tensor],
+    fanouts: Sequence[Sequence[int]],
+    most: Sequence[int],
+    keys: Sequence[Any],
+    drawing: Drawing,
+    moments: SeedTimes | None,
+) -> Iterator[HopArrays | None]:
+    """Sample all hops on the CPU; None if the graph's node map would exceed the memory limit.
+
+    Args:
+        graph: The graph.
+        seeds: Node ids inside their type, by node type.
+        fanouts: Of each hop one, or one per edge type.
+        most: The most edges of a column in each hop; -1 if all are taken.
+        keys: One key or two per hop.
+        drawing: How edges are chosen.
+        moments: In time.
+
+    Returns:
+        A context manager with the arrays, which belong to another mini-batch when it is left.
+    """
+    passed, shape, num_nodes = kernel_graph(graph), shape_of(graph), graph.indptr.numel() - 1
+    times = [] if moments is None else [part.contiguous().numpy() for part in moments if part is not None]
+    recipe = recipe_of(passed, graph.indices.dtype, drawing, fanouts, len(times) > 1)._replace(
+        starts=graph.indptr_dtype or graph.indptr.dtype, kinds=len(seeds), num_types=graph.num_types, relabelled=True
+    )
+    room = first_room(graph, sum([part.numel() for part in seeds]), most, shape, recipe.merged)
+    program = PROGRAMS.take(recipe)
+    arrays = program.arrays
+    with buffers.NODE_MAPS.borrow(num_nodes if recipe.merged else 0) as node_map:
+        if node_map is None:
+            yield None
+            return
+        arrays.node_map.lend("places", node_map)
+        arrays.bind(passed, keys, drawing.switch_threshold, fanouts)
+        arrays.open([part.numpy() for part in seeds], shape, room, times)
+        program.run()
+        yield arrays
+    PROGRAMS.give_back(program)
+
+
+def first_room(graph: HopGraph, num_seeds: int, fanouts: Sequence[int], shape: Shape, merged: bool) -> Room:
+    """Bound the edges of all hops, the columns of the last, and the rows of each node type, by `FIRST_EDGES`.
+
+    Args:
+        graph: The graph.
+        num_seeds: How many there are.
+        fanouts: The most edges of a column in each hop; -1 if all are taken.
+        shape: The types.
+        merged: Whether nodes have one row each.
+    """
+    num_nodes, num_edges = graph.indptr.numel() - 1, graph.indices.numel()
+    nodes, found, opened = num_seeds, 0, num_seeds
+    average = -(-num_edges // max(num_nodes, 1))
+    for fanout in fanouts:
+        opened = nodes
+        if merged:
+            new = nodes * (2 * average if fanout < 0 else fanout)
+            nodes = min(nodes + new, num_seeds + num_nodes)
+        else:
+            new = nodes * max(fanout, 1)
+            nodes += new
+        found += new
+    room, columns = min(found, FIRST_EDGES) + 1, min(opened, FIRST_EDGES) + 1
+    if merged:
+        return Room(room, columns, [min(room, end - first) for first, end in itertools.pairwise(shape.first_ids)])
+    sources = set(shape.sources)
+    share = min(room, FIRST_ROWS // max(len(sources), 1))
+    return Room(room, columns, [share if kind in sources else 0 for kind in range(len(shape.first_ids) - 1)])
+
+
+def cut_hops(arrays: HopArrays) -> list[SampledHop]:
+    """Cut the arrays of a mini-batch without types into hops, the seeds' own first."""
+    # Slices of NumPy arrays, not of tensors: a tensor made of one has a storage of just its size.
+    (nodes, neighbors), known = arrays.nodes.arrays.values(), arrays.rows.arrays["known"][:, 0].tolist()
+    kinds, positions = arrays.kinds.arrays, arrays.edges.arrays["positions"]
+    bounds, ends = kinds["edge_starts"][:, 0].tolist(), kinds["indptr_ends"].tolist()
+    indptr, rows = arrays.column_starts(), [torch.from_numpy(nodes[:count]) for count in known]
+    hops = []
+    for hop in range(len(rows) - 1):
+        own = slice(bounds[hop], bounds[hop + 1])
+        parts = indptr[ends[hop] : ends[hop + 1]], neighbors[own], positions[own]
+        hops.append(SampledHop(rows[hop], rows[hop + 1], *map(torch.from_numpy, parts)))
+    return hops
+
+
+def cut_typed_hops(arrays: HopArrays) -> list[TypedHop]:
+    """Cut the arrays of a mini-batch into hops, the seeds' own first."""
+    rows, firsts = arrays.nodes.arrays["rows"], arrays.rows.arrays["firsts"].tolist()
+    nodes = [
+        [torch.from_numpy(rows[first : first + count]) for first, count in zip(firsts, own, strict=False)]
+        for own in arrays.rows.arrays["known"].tolist()
+    ]
+    indptr = arrays.column_starts()
+    return [TypedHop(nodes[hop], nodes[hop + 1], *cut_edges(arrays, indptr, hop)) for hop in range(len(nodes) - 1)]
+
+
+def cut_edges(arrays: HopArrays, indptr: NDArray[Any], hop: int) -> tuple[torch.Tensor, dict[int, TypedEdges]]:
+    """Return the positions of a hop's edges, and its edges by edge type."""
+    kinds, positions, neighbors = (
+        arrays.kinds.arrays,
+        arrays.edges.arrays["positions"],
+        arrays.nodes.arrays["neighbors"],
+    )
+    bounds, places = kinds["edge_starts"][hop].tolist(), kinds["indptr_starts"][hop].tolist()
+    found = [kind for kind in range(len(places)) if bounds[kind + 1] > bounds[kind]]
+    ends = [*(places[kind] for kind in found[1:]), int(kinds["indptr_ends"][hop + 1])]
+    of_types = {}
+    for kind, end in zip(found, ends, strict=False):
+        low, high = bounds[kind], bounds[kind + 1]
+        parts = torch.from_numpy(indptr[places[kind] : end]), torch.from_numpy(neighbors[low:high])
+        of_types[kind] = TypedEdges(*parts, slice(low - bounds[0], high - bounds[0]))
+    return torch.from_numpy(positions[bounds[0] : bounds[-1]]), of_types
+
+
+def stack_hops(
+    graph: HopGraph,
+    seeds: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+    drawing: Drawing,
+    moments: SeedTimes | None,
+) -> list[SampledHop]:
+    """Make all hops with kernels for one hop, as there are on a GPU."""
+    if moments is not None:
+        return stack_timed_hops(graph, seeds, fanouts, keys, drawing, moments)
+    options: Any = {"replace": drawing.replace, "cumulative": split_sums(graph.cumulative)[0]}
+    sample: Any = partial(sample_neighbors, graph.indptr, **options)
+    if drawing.method == "labor":
+        options["switch_threshold"] = drawing.switch_threshold
+        sample = partial(labor_sample_neighbors, graph.indptr, graph.indices, **options)
+    hops: list[SampledHop] = []
+    for fanout, key in zip(fanouts, keys, strict=True):
+        picks = sample(seeds, torch.tensor([fanout]), key, checked=bool(hops))
+        relabelled = compact(seeds, take_rows(graph.indices, picks.positions))
+        offsets = picks.offsets.to(graph.indptr_dtype or graph.indptr.dtype)
+        hops.append(SampledHop(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
+        seeds = relabelled.rows
+    return hops
+
+
+def stack_timed_hops(
+    graph: HopGraph,
+    seeds: torch.Tensor,
+    fanouts: Sequence[int],
+    keys: Sequence[Any],
+    drawing: Drawing,
+    moments: SeedTimes,
+) -> list[SampledHop]:
+    """Do so in time, where every edge makes a row."""
+    assert graph.timed is not None
+    check_ids("seeds", seeds, graph.indptr.numel() - 1)
+    ranked = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
+    times, windows = moments
+    hops: list[SampledHop] = []
+    for fanout, key in zip(fanouts, keys, strict=True):
+        query = HopQuery(seeds, times, windows, torch.tensor([fanout]), drawing.replace)
+        if drawing.method == "labor":
+            offsets, positions = pick_labor(ranked, query, key, drawing.switch_threshold)
+        else:
+            offsets, positions = pick_in_time(ranked, query, key, drawing.method == "latest")
+        rows = torch.cat([seeds, take_rows(graph.indices, positions)])
+        local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
+        hops.append(SampledHop(seeds, rows, offsets.to(graph.indptr_dtype or graph.indptr.dtype), local, positions))
+        size = positions.numel()
+        found = torch.repeat_interleave(times, offsets.diff(), output_size=size)
+        if windows is not None:
+            windows = torch.cat([windows, torch.repeat_interleave(windows, offsets.diff(), output_size=size)])
+        if ranked.edge_times is not None:
+            found = take_rows(ranked.edge_times, positions)
+        seeds, times = rows, torch.cat([times, found])
+    return hops

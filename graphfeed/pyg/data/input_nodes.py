@@ -1,0 +1,116 @@
+"""The seeds of a loader, as PyG's `input_nodes` gives them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.pyg.data.data_graph import count_nodes
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.loaders.extra_options import as_windows
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+class InputNodes(NamedTuple):
+    """What a user says about the seeds."""
+
+    nodes: Any = None
+    """Ids or a mask; None is all nodes. With types: a type, (type, one of these), or a dict of these by type."""
+    times: Any = None
+    """The time of each seed; by type if the nodes are."""
+    ids: Any = None
+    """What is reported of each seed in place of its position; by type if the nodes are."""
+    node_times: Any = None
+    """The times of all nodes, which those of the seeds are taken from where there are none."""
+    time_attr: str | None = None
+    """The name of the times of what is sampled, for which each seed needs a time; None: it needs none."""
+    window: Any = None
+    """How far back from its time each seed may look; by type if the nodes are."""
+
+
+class Seeds(NamedTuple):
+    """The seeds as items."""
+
+    items: ItemSet | HeteroItemSet
+    input_type: str | None
+    """The node type; None if there are no types, or seeds of several."""
+
+
+def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
+    """Return the seeds as items named seeds, input_id and, if there are times, timestamp.
+
+    The `input_id` of a seed is its position, or its id if a mask tells the seeds, as in PyG.
+
+    Raises:
+        TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.
+        ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
+    """
+    data = as_data(data) if isinstance(data, (tuple, list)) else data
+    if hasattr(data, "_store"):
+        if isinstance(given.nodes, (str, Mapping)):
+            raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
+        return Seeds(make_items(given, count_nodes(data), "input_nodes"), None)
+    by_type = given.nodes
+    if isinstance(by_type, str):
+        by_type = {by_type: None}
+    elif isinstance(by_type, (tuple, list)) and len(by_type) == 2 and isinstance(by_type[0], str):
+        by_type = {by_type[0]: by_type[1]}
+    if not isinstance(by_type, Mapping) or not by_type:
+        raise ValueError(
+            f"input_nodes must name a node type, for data has {list(data.node_types)}, but is {brief(given.nodes)}; "
+            "give a type, (type, ids) or {type: ids}"
+        )
+    unknown = [kind for kind in by_type if kind not in data.node_types]
+    if unknown:
+        raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.node_types)}")
+    items = {}
+    for kind, nodes in by_type.items():
+        times, ids, node_times = (of_type(values, kind) for values in (given.times, given.ids, given.node_times))
+        if isinstance(given.window, Mapping) and kind not in given.window:
+            raise ValueError(f"time_window has no window for {kind!r}; give one for each type of the seeds")
+        own = InputNodes(nodes, times, ids, node_times, given.time_attr, of_type(given.window, kind))
+        items[kind] = make_items(own, count_nodes(data, kind), f"input_nodes of {kind!r}")
+    return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
+
+
+def of_type(values: Any, kind: str) -> Any:
+    """Return what belongs to a type."""
+    return values.get(kind) if isinstance(values, Mapping) else values
+
+
+def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
+    """Return the seeds of one type as items."""
+    nodes, ids = given.nodes, given.ids
+    nodes = torch.arange(num_nodes) if nodes is None else as_tensor(name, nodes).cpu()
+    if nodes.dtype == torch.bool:
+        if nodes.shape != (num_nodes,):
+            raise ValueError(f"{name} is a mask of shape {tuple(nodes.shape)}, but there are {num_nodes} nodes")
+        nodes = nodes.nonzero().squeeze(1)
+        ids = nodes if ids is None else ids
+    if nodes.dim() != 1 or nodes.is_floating_point():
+        raise ValueError(f"{name} must be ids, shape (N,), or a mask, but is {brief(given.nodes)}")
+    nodes = nodes.to(torch.int64)
+    if len(nodes) == 0:
+        raise ValueError(f"{name} is empty; give at least one seed")
+    if int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes:
+        raise ValueError(f"{name} must lie in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
+    members = {
+        "seeds": nodes,
+        "input_id": torch.arange(len(nodes)) if ids is None else as_tensor("input_id", ids).cpu(),
+    }
+    if given.times is not None:
+        times = as_tensor("input_time", given.times).cpu()
+        members["timestamp"] = times if given.time_attr is None else as_times("input_time", times)
+    elif given.node_times is not None:
+        members["timestamp"] = given.node_times[nodes]
+    elif given.time_attr is not None:
+        raise ValueError(f"{name} have no {given.time_attr!r} of their own; give input_time, a time for each seed")
+    if given.window is not None:
+        members["pre_time_window"] = as_windows(given.window, len(nodes))
+    for member, values in members.items():
+        if len(values) != len(nodes):
+            what = {"timestamp": "input_time", "pre_time_window": "time_window"}.get(member, member)
+            raise ValueError(f"{what} must have {len(nodes)} values, one for each seed, but has {len(values)}")
+    return ItemSet(tuple(members.values()), names=tuple(members))

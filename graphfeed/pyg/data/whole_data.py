@@ -1,0 +1,122 @@
+"""PyG's `Data` and `HeteroData` as a graph with features, and back."""
+
+from typing import Any
+
+import torch
+
+from graphfeed.ops.optional import import_optional
+from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
+from graphfeed.pyg.data.data_graph import check_data, read_graph
+from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
+from graphfeed.storage.graph.build.to_coo import to_coo
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.type_names import type_name
+
+DIM = "pyg_dim"
+"""What the metadata of a feature call the dimension that its rows were."""
+
+
+def from_pyg(
+    data: Any, time_attr: str | None = None, weight_attr: str | None = None
+) -> tuple[FusedCSCSamplingGraph, BasicFeatureStore]:
+    """Return the graph of a PyG `Data` or `HeteroData`, and all that it has for its nodes and edges as features.
+
+    The id of an edge is its place in `edge_index`. Features share the memory of the data, under PyG's names. Those of
+    one dimension, such as `y`, have shape (rows, 1). What belongs to neither nodes nor edges is left out.
+
+    Args:
+        data: The data.
+        time_attr: The name of times of nodes or of edges, which become an attribute of the graph as well.
+        weight_attr: The name of weights of edges, which do so too.
+
+    Raises:
+        TypeError: `data` is something else, or has a value that is no dense tensor.
+        ValueError: There is no `edge_index`, or no attribute has such a name, or a value requires a gradient.
+
+    Example:
+        >>> from torch_geometric.data import Data
+        >>> data = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 2], [1, 1]]), y=torch.tensor([5, 6, 7]))
+        >>> graph, features = from_pyg(data)
+        >>> graph
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
+        >>> features.read("node", None, "y").tolist()
+        [[5], [6], [7]]
+    """
+    check_data(data)
+    found = read_features(data)
+    features: dict[Any, Any] = {}
+    for domain, kind, name in found.store.keys():  # noqa: SIM118
+        metadata = {DIM: found.dims[kind or "", name]} if (kind or "", name) in found.dims else None
+        features[domain, kind, name] = TorchBasedFeature(found.store.read(domain, kind, name), metadata)
+    return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
+
+
+def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -> Any:
+    """Return a graph, with features if they are given, as PyG's `Data`; one with types as `HeteroData`.
+
+    Edges are in the order of their ids. The attributes of the graph, and all rows of the features, become attributes of
+    their names; a feature takes the place of an attribute of the same name, also for types that have no such feature:
+    `from_pyg` gives these the time that always is, or the weight 1. What `from_pyg` read has its shape again.
+
+    Args:
+        graph: The graph, on the CPU.
+        features: Features of its nodes and edges.
+
+    Raises:
+        ImportError: PyG is not installed.
+        ValueError: Features of another number of rows than there are nodes or edges, or called as something else is:
+            a `Data` has one value of a name, for nodes or for edges.
+
+    Example:
+        >>> from graphfeed import from_coo
+        >>> to_pyg(from_coo(([0, 2], [1, 1]), 3, edge_attributes={"weight": torch.tensor([0.5, 2.0])}))
+        Data(edge_index=[2, 2], weight=[2], num_nodes=3)
+    """
+    module = import_optional("torch_geometric.data", "to_pyg()", "pip install 'graphfeed[pyg]'")
+    lists = to_coo(graph)
+    typed = None not in lists
+    data = module.HeteroData() if typed else module.Data()
+    sizes: dict[Any, int] = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
+    stores: dict[tuple[str, str | None], Any] = {}
+    counts: dict[tuple[str, str | None], int] = {}
+    keys = [] if features is None else list(features.keys())
+    given = {(domain, name) for domain, _, name in keys}
+    check_names({*given, *(("node", name) for name in graph.node_attributes), *edge_names(graph)}, typed)
+    for kind, edges in lists.items():
+        own = data[tuple(kind.split(":"))] if kind is not None else data
+        own.edge_index = torch.stack([edges.sources, edges.destinations])
+        stores["edge", kind], counts["edge", kind] = own, len(edges.sources)
+        for domain, name in edge_names(graph):
+            if (domain, name) not in given:
+                own[name] = graph.edge_attributes[name][edges.positions]
+    first = 0
+    for kind, size in sizes.items():
+        own = data[kind] if kind is not None else data
+        own.num_nodes = size
+        stores["node", kind], counts["node", kind] = own, size
+        for name, values in graph.node_attributes.items():
+            if ("node", name) not in given:
+                own[name] = values[first : first + size]
+        first += size
+    for domain, kind, name in keys:
+        place = domain, kind if kind is None else type_name(kind)
+        assert features is not None
+        rows = features.read(domain, kind, name)
+        if len(rows) != counts.get(place):
+            raise ValueError(f"the {domain} feature {name!r} of {kind!r} has {len(rows)} rows, not {counts.get(place)}")
+        stores[place][name] = as_given(rows, features.metadata(domain, kind, name).get(DIM, 0))
+    return data
+
+
+def edge_names(graph: FusedCSCSamplingGraph) -> list[tuple[str, str]]:
+    """Return the attributes that edges have, without their ids."""
+    return [("edge", name) for name in graph.edge_attributes if name != ORIGINAL_EDGE_ID]
+
+
+def check_names(found: set[tuple[str, str]], typed: bool) -> None:
+    """Raise if one value would take the place of another: a `Data` has those of nodes and of edges side by side."""
+    for domain, name in sorted(found):
+        if name in NOT_FETCHED:
+            raise ValueError(f"a {domain} feature is called {name!r}, which PyG needs for the graph itself; rename it")
+        if not typed and domain == "edge" and ("node", name) in found:
+            raise ValueError(f"nodes and edges both have {name!r}, but a Data has one value of a name; rename one")

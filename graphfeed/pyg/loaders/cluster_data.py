@@ -1,0 +1,214 @@
+"""PyG's `ClusterData`: a graph whose nodes are in the order of clusters that few edges join."""
+
+import copy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch.utils.data import Dataset
+
+from graphfeed.ops import coo_to_csc, expand_indptr
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_count
+from graphfeed.pyg.data.data_graph import check_data, count_nodes, ends_of, read_graph
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
+from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
+
+SparseFormat = Literal["csr", "csc"]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A graph in the order of its clusters; the fields are those of PyG."""
+
+    indptr: torch.Tensor
+    """Where the edges of each node begin, in the new order: those from it ("csr") or those to it ("csc")."""
+    index: torch.Tensor
+    """The other end of each edge, by its place in the new order."""
+    partptr: torch.Tensor
+    """Where each cluster begins among the nodes, and how many there are."""
+    node_perm: torch.Tensor
+    """The node at each place."""
+    edge_perm: torch.Tensor
+    """The edge at each place."""
+    sparse_format: SparseFormat
+
+
+class ClusterData(Dataset[Any]):
+    """Clusters the nodes of a graph, as `torch_geometric.loader.ClusterData` does: a `Data` for each cluster.
+
+    Where pymetis is installed (the extra `partition`), METIS finds the clusters. Otherwise they are found in a stream
+    (see `graphfeed.distributed.assign_nodes`), with more edges between them. Neither pyg-lib nor torch-sparse is
+    needed. `ClusterLoader` joins several clusters into a mini-batch.
+
+    Args:
+        data: A `torch_geometric.data.Data`.
+        num_parts: The number of clusters.
+        recursive: Whether METIS bisects again and again.
+        save_dir: A folder where the clusters are kept, to be read the next time. Files of PyG are read too.
+        filename: The name of the file.
+        log: Has no effect: a bar appears in a terminal where it takes more than a second.
+        keep_inter_cluster_edges: Whether an item has the edges to other clusters ("csr"), or from them. Their other
+            ends are places among all nodes.
+        sparse_format: Whether edges are grouped by source ("csr") or by destination ("csc").
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: `data` is no data of PyG's.
+        ValueError: `data` has types, `num_parts` is below 1, an unknown format, or the file is of another graph or
+            damaged.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_parts: int,
+        recursive: bool = False,
+        save_dir: str | None = None,
+        filename: str | None = None,
+        log: bool = True,
+        keep_inter_cluster_edges: bool = False,
+        sparse_format: SparseFormat = "csr",
+    ) -> None:
+        del log
+        import_pyg("torch_geometric.data", type(self).__name__)
+        check_data(data)
+        if not hasattr(data, "_store"):
+            raise ValueError("data has types, but ClusterData needs a Data without; give data.to_homogeneous()")
+        check_count("num_parts", num_parts, 1)
+        if sparse_format not in ("csr", "csc"):
+            raise ValueError(f"sparse_format must be 'csr' or 'csc', but is {brief(sparse_format)}")
+        self.num_parts, self.recursive, self.sparse_format = num_parts, recursive, sparse_format
+        self.keep_inter_cluster_edges = keep_inter_cluster_edges
+        folder = Path(save_dir or "") / f"part_{num_parts}{'_recursive' if recursive else ''}"
+        path = folder / (filename or "metis.pt")
+        if save_dir is not None and path.exists():
+            self.partition = read_partition(path, data, num_parts)
+            self.sparse_format = self.partition.sparse_format
+        else:
+            self.partition = partition_by(data, assign_clusters(data, num_parts, recursive), num_parts, sparse_format)
+            if save_dir is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                torch.save(dict(vars(self.partition)), path)
+        self.data = self.permuted(data)
+
+    def permuted(self, data: Any) -> Any:
+        """Return the data with nodes and edges in the new order, but without the edges themselves."""
+        out = copy.copy(data)
+        for name, value in data.items():
+            if name == "edge_index":
+                continue
+            if data.is_node_attr(name):
+                out[name] = select(data, name, value, self.partition.node_perm)
+            elif data.is_edge_attr(name):
+                out[name] = select(data, name, value, self.partition.edge_perm)
+        out.edge_index = None
+        return out
+
+    def __len__(self) -> int:
+        """Return the number of clusters."""
+        return len(self.partition.partptr) - 1
+
+    def __getitem__(self, idx: int) -> Any:
+        """Return a cluster as a `Data`."""
+        part, own = self.partition, range(len(self))[idx]
+        low, high = part.partptr[own : own + 2].tolist()
+        starts = part.indptr[low : high + 1]
+        first, last = int(starts[0]), int(starts[-1])
+        ends = [expand_indptr(starts - first, torch.int64, output_size=last - first), part.index[first:last]]
+        kept: Any = slice(first, last)
+        if not self.keep_inter_cluster_edges:
+            inside = (ends[1] >= low) & (ends[1] < high)
+            ends = [ends[0][inside], ends[1][inside] - low]
+            kept = inside.nonzero().squeeze(1) + first
+        out = copy.copy(self.data)
+        for name, value in self.data.items():
+            if name == "num_nodes":
+                out.num_nodes = high - low
+            elif self.data.is_node_attr(name):
+                out[name] = select(self.data, name, value, slice(low, high))
+            elif self.data.is_edge_attr(name):
+                out[name] = select(self.data, name, value, kept)
+        out.edge_index = torch.stack(ends if part.sparse_format == "csr" else ends[::-1])
+        return out
+
+    def __repr__(self) -> str:
+        """Return the name and the number of clusters."""
+        return f"{type(self).__name__}({self.num_parts})"
+
+
+def select(data: Any, name: str, value: Any, places: Any) -> Any:
+    """Return a value of nodes or edges at some places: a slice, or a tensor of them."""
+    if not isinstance(value, torch.Tensor):
+        rows = places.tolist() if isinstance(places, torch.Tensor) else range(len(value))[places]
+        return value[places] if hasattr(value, "ndim") else [value[row] for row in rows]
+    dim = data.__cat_dim__(name, value)
+    if isinstance(places, slice):
+        return value.narrow(dim, places.start, places.stop - places.start)
+    return value.index_select(dim, places.to(value.device))
+
+
+def assign_clusters(data: Any, num_parts: int, recursive: bool) -> torch.Tensor:
+    """Return the cluster of each node."""
+    graph = read_graph(data).graph
+    if find_spec("pymetis") is None:
+        return assign_by_ldg(graph, num_parts)
+    return assign_by_metis(graph, num_parts, recursive=recursive)
+
+
+def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_format: SparseFormat) -> Partition:
+    """Return the partition for the cluster of each node; nodes and edges keep their order inside a cluster."""
+    count = len(clusters)
+    node_perm = torch.argsort(clusters, stable=True)
+    partptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(clusters, minlength=num_parts).cumsum(0)])
+    places = torch.empty(count, dtype=torch.int64)
+    places[node_perm] = torch.arange(count)
+    source, destination = (places[ids] for ids in ends_of(data, "data", reverse=sparse_format == "csc"))
+    # A counting sort by the other end, and then one by this end that keeps that order.
+    first = coo_to_csc(source, destination, count).order
+    columns = coo_to_csc(destination[first], source[first], count)
+    return Partition(columns.indptr, columns.indices, partptr, node_perm, first[columns.order], sparse_format)
+
+
+def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
+    """Return the partition in a file, or raise if it is none of this graph. Nothing is unpickled but tensors."""
+    found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
+    fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
+    sizes = {
+        "indptr": count_nodes(data) + 1,
+        "index": data.num_edges,
+        "partptr": num_parts + 1,
+        "node_perm": count_nodes(data),
+        "edge_perm": data.num_edges,
+    }
+    right = set(fields) == set(Partition.__dataclass_fields__) and fields["sparse_format"] in ("csr", "csc")
+    if not right or any(not is_row(fields[name], size) for name, size in sizes.items()) or not is_right(fields):
+        raise ValueError(
+            f"{path} must hold {num_parts} clusters of {count_nodes(data)} nodes and {data.num_edges} edges, but is of "
+            "another graph; remove it or give another filename"
+        )
+    return Partition(**fields)
+
+
+def is_row(value: Any, size: int) -> bool:
+    """Tell whether a value is a row of so many ids."""
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.shape == (size,)
+
+
+def is_right(fields: dict[str, torch.Tensor]) -> bool:
+    """Tell whether each node and each edge is there once, and offsets rise to their numbers."""
+    nodes, edges = len(fields["node_perm"]), len(fields["edge_perm"])
+    once = all(
+        torch.equal(fields[name].sort().values, torch.arange(size))
+        for name, size in (("node_perm", nodes), ("edge_perm", edges))
+    )
+    rises = all(
+        int(part[0]) == 0 and int(part[-1]) == size and bool((part.diff() >= 0).all())
+        for part, size in ((fields["indptr"], edges), (fields["partptr"], nodes))
+    )
+    index = fields["index"]
+    return once and rises and (edges == 0 or (int(index.min()) >= 0 and int(index.max()) < nodes))

@@ -1,0 +1,69 @@
+"""PyG's `ClusterLoader`: several clusters of a graph with the edges among them."""
+
+import copy
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.ops import expand_indptr
+from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
+from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.pyg.loaders.cluster_data import ClusterData
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
+from graphfeed.pyg.stages.take_parts import TakeParts
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
+
+
+class ClusterLoader(PyGLoader):
+    """Joins clusters into mini-batches with all edges among them, as `torch_geometric.loader.ClusterLoader` does.
+
+    A mini-batch has the nodes of its clusters, one cluster after the other, and `n_id` and `e_id` besides, the ids of
+    nodes and edges in the data that were clustered.
+
+    Args:
+        cluster_data: A `graphfeed.pyg.ClusterData`, or PyG's.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+            `batch_size` is the number of clusters of a mini-batch.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: Something else than a `ClusterData`, or an argument that there is not.
+    """
+
+    def __init__(self, cluster_data: Any, **kwargs: Any) -> None:
+        theirs = import_pyg("torch_geometric.loader", type(self).__name__).ClusterData
+        if not isinstance(cluster_data, (ClusterData, theirs)):
+            raise TypeError(f"cluster_data must be a ClusterData, but is a {type(cluster_data).__name__}")
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        part = cluster_data.partition
+        backward = part.sparse_format == "csr"
+        ends = (part.index, expand_indptr(part.indptr, torch.int64, output_size=len(part.index)))
+        graph = from_coo(ends, len(part.node_perm))
+        self.cluster_data, self._edge_index = cluster_data, torch.stack(ends[::-1] if backward else ends)
+        parts = options.source(ItemSet(len(cluster_data), names="seeds"))
+        nodes = TakeParts(parts, tuple(part.partptr.tolist()))
+        pipe: Datapipe = ToSamplerOutput(nodes.induce_subgraph(graph), subgraph_type="induced", backward=backward)
+        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
+        super().__init__(options.end(pipe), **options.loader())
+        self._note(cluster_data.data)
+
+    def _read_features(self) -> DataFeatures:
+        data, part = copy.copy(self.cluster_data.data), self.cluster_data.partition
+        data.edge_index = self._edge_index
+        features = read_features(data)
+        add_ids(features, features.node_names, ("node", None, "n_id"), part.node_perm)
+        add_ids(features, features.edge_names, ("edge", None, "e_id"), part.edge_perm)
+        return features
+
+
+def add_ids(features: DataFeatures, names: dict[str, list[str]], key: tuple[str, None, str], ids: torch.Tensor) -> None:
+    """Add ids to features, unless the data have an attribute of that name."""
+    if key[2] in names[HOMOGENEOUS]:
+        return
+    features.store[key] = TorchBasedFeature(ids[:, None])
+    names[HOMOGENEOUS].append(key[2])
+    features.dims[HOMOGENEOUS, key[2]] = FLAT

@@ -1,0 +1,248 @@
+"""PyG's `GraphSAINT` samplers: random nodes with all edges among them, and how often each node and edge comes up."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.loader import DataLoader
+from graphfeed.ops import cumulate_weights
+from graphfeed.ops.checks import check_count
+from graphfeed.ops.progress import progress_bar
+from graphfeed.pyg.data.data_features import DataFeatures, read_features
+from graphfeed.pyg.data.data_graph import check_data, read_graph
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
+from graphfeed.pyg.stages.draw_walks import DrawWalks
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
+from graphfeed.storage.datasets.torch_files import read_tensors
+
+COUNTED = 0x434F554E54
+"""The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes
+on with the same norms."""
+RARE = 0.1
+"""Stands for a count of 0, and for the norm of an edge whose source never came up either."""
+HIGHEST = 1e4
+"""What the norm of an edge is at most."""
+SUMS = "running sums"
+"""The edge attribute of the graph with the running sums of weights."""
+Norms = tuple[torch.Tensor, torch.Tensor]
+
+
+class GraphSAINTSampler(PyGLoader):
+    """Makes mini-batches of random nodes and all edges among them, as `torch_geometric.loader.GraphSAINTSampler` does.
+
+    A subclass writes `draw_nodes`. Nodes are in the order of their ids, edges in the order of their sources. A
+    mini-batch has `n_id` and `e_id` besides. With `sample_coverage`, it has `node_norm` and `edge_norm`: how rarely its
+    nodes and edges come up, by which a loss and an aggregation are to be weighted (Zeng and others: GraphSAINT, ICLR
+    2020). That is counted when the loader is made, on mini-batches of their own, which are the same for every seed.
+
+    Args:
+        data: A `torch_geometric.data.Data` without `node_norm` and `edge_norm`.
+        batch_size: How many nodes, edges or walks are drawn for a mini-batch.
+        num_steps: The number of mini-batches of an epoch.
+        sample_coverage: How many nodes are counted, as a multiple of the number of nodes; 0: none.
+        save_dir: A folder where the counts are kept, to be read by the next loader.
+        log: Whether a bar shows, in a terminal, how far the counting has come.
+        kwargs: The arguments of torch's `DataLoader` except `batch_size`, and some of `graphfeed.DataLoader`; see
+            `NodeLoader`.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: `data` is no `Data`, or an argument that there is not.
+        ValueError: `data` has types, norms, no nodes, or no edges to draw; a number is out of range; or the file with
+            the counts is of another graph or damaged.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        num_steps: int = 1,
+        sample_coverage: int = 0,
+        save_dir: str | None = None,
+        log: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        name = type(self).__name__
+        import_pyg("torch_geometric.data", name)
+        check_data(data)
+        if not hasattr(data, "_store"):
+            raise ValueError(f"data has types, but {name} needs a Data without; give data.to_homogeneous()")
+        for norm in ("node_norm", "edge_norm"):
+            if norm in data:
+                raise ValueError(f"data has {norm!r}, which the mini-batches are to have; rename it")
+        check_count("batch_size", batch_size, 1)
+        check_count("num_steps", num_steps, 1)
+        check_count("sample_coverage", sample_coverage, 0)
+        self.data, self.num_steps, self.sample_coverage = data, num_steps, sample_coverage
+        self.node_norm: torch.Tensor | None = None
+        self.edge_norm: torch.Tensor | None = None
+        self.save_dir, self.log = save_dir, log
+        # Its columns are the sources, so that a walk follows the edges.
+        self.graph = read_graph(data, reverse=True).graph
+        if not self.graph.total_num_nodes:
+            raise ValueError("data has no nodes to draw from")
+        options = TorchOptions.of(kwargs, name)
+        arguments = options.loader()
+        if sample_coverage:
+            self.node_norm, self.edge_norm = self.read_norms(
+                lambda: self.count_norms(batch_size, {**arguments, "seed": COUNTED, "observer": None})
+            )
+        pipe = self.append_to(options.source(ItemSet(num_steps, names="seeds")), batch_size)
+        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
+        super().__init__(options.end(pipe), **arguments)
+        self._note(data)
+
+    def _read_features(self) -> DataFeatures:
+        given = copy.copy(self.data)
+        given.num_nodes = self.graph.total_num_nodes
+        if self.node_norm is not None:
+            given.node_norm, given.edge_norm = self.node_norm, self.edge_norm
+        return read_features(given)
+
+    def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
+        """Return a pipeline with a stage behind it that sets the input nodes, the only ones that later stages see.
+
+        Args:
+            pipe: Gives mini-batches without anything of use but their keys.
+            graph: The graph, whose columns are the sources of the edges.
+            count: The argument `batch_size`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must write draw_nodes")
+
+    def append_to(self, pipe: Datapipe, count: int) -> Datapipe:
+        """Return a pipeline with the stages behind it that draw nodes and find the edges among them."""
+        pipe = self.draw_nodes(pipe, self.graph, count).induce_subgraph(self.graph)
+        return ToSamplerOutput(pipe, subgraph_type="induced", backward=True)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file with the counts, which is PyG's."""
+        return f"{type(self).__name__.lower()}_{self.sample_coverage}.pt"
+
+    def read_norms(self, count: Callable[[], Norms]) -> Norms:
+        """Return the norms of nodes and edges: from the file if there is one; else they are counted and kept there."""
+        if self.save_dir is None:
+            return count()
+        path = Path(self.save_dir) / self.file_name
+        if not path.exists():
+            norms = count()
+            torch.save(norms, path)
+            return norms
+        read = read_tensors(path)
+        sizes = (self.graph.total_num_nodes, self.graph.total_num_edges)
+        shapes = [getattr(part, "shape", None) for part in read] if isinstance(read, (tuple, list)) else None
+        if shapes != [(size,) for size in sizes]:
+            raise ValueError(
+                f"{path} must hold the norms of {sizes[0]} nodes and {sizes[1]} edges, but is of another graph; remove "
+                "it or give another save_dir"
+            )
+        return read[0], read[1]
+
+    def count_norms(self, count: int, arguments: dict[str, Any]) -> Norms:
+        """Return the norms of nodes and edges, counted in whole epochs until enough nodes have come up.
+
+        The norm of a node is the share of it in the nodes, over that of the mini-batches that it is in. The norm of an
+        edge is how often its source came up for each time that the edge did, and the highest if only the source did.
+        """
+        num_nodes, num_edges = self.graph.total_num_nodes, self.graph.total_num_edges
+        of_nodes, of_edges = np.zeros(num_nodes, np.int64), np.zeros(num_edges, np.int64)
+        pipe = self.append_to(ItemSampler(ItemSet(self.num_steps, names="seeds"), 1), count)
+        goal, epochs, found = num_nodes * self.sample_coverage, 0, 0
+        bar = progress_bar("counting nodes and edges", goal, "node", wanted=self.log)
+        with bar, DataLoader(pipe, **arguments) as loader:
+            while found < goal:
+                for minibatch in loader:
+                    of_nodes[minibatch.output.node.numpy()] += 1
+                    of_edges[minibatch.output.edge.numpy()] += 1
+                    found += len(minibatch.output.node)
+                    bar.update(len(minibatch.output.node))
+                epochs += 1
+        sources = self.data.edge_index[0].cpu().numpy()
+        rates = of_nodes[sources] / np.maximum(of_edges, 1 / HIGHEST)
+        edge_norm = np.where(of_nodes[sources] > 0, np.minimum(rates, HIGHEST), RARE).astype(np.float32)
+        node_norm = epochs * self.num_steps / np.where(of_nodes > 0, of_nodes, RARE) / num_nodes
+        return torch.from_numpy(node_norm.astype(np.float32)), torch.from_numpy(edge_norm)
+
+
+class GraphSAINTNodeSampler(GraphSAINTSampler):
+    """Draws nodes in proportion to how many edges lead from them, as `torch_geometric.loader.GraphSAINTNodeSampler`.
+
+    `batch_size` is how many are drawn, with replacement. The arguments are those of `GraphSAINTSampler`.
+    """
+
+    def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
+        """Return a pipeline with a stage behind it that draws nodes."""
+        check_edges(graph, self)
+        return DrawEdgeEnds(pipe, graph, count)
+
+
+class GraphSAINTEdgeSampler(GraphSAINTSampler):
+    """Draws edges and takes both of their ends, as `torch_geometric.loader.GraphSAINTEdgeSampler` is meant to.
+
+    An edge is drawn in proportion to `1 / out-degree of its source + 1 / in-degree of its destination`, as the paper
+    says; PyG's sampler takes the degrees themselves. `batch_size` is how many are drawn, with replacement. The
+    arguments are those of `GraphSAINTSampler`.
+    """
+
+    def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
+        """Return a pipeline with a stage behind it that draws edges."""
+        check_edges(graph, self)
+        if SUMS not in graph.edge_attributes:
+            leading = graph.csc_indptr.diff()
+            weights = torch.repeat_interleave(1 / leading.double(), leading)
+            weights += (1 / torch.bincount(graph.indices, minlength=graph.total_num_nodes).double())[graph.indices]
+            whole = torch.tensor([0, graph.total_num_edges])
+            graph.add_edge_attribute(SUMS, cumulate_weights(whole, weights))
+        return DrawEdgeEnds(pipe, graph, count, SUMS)
+
+
+class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
+    """Takes the nodes on random walks along the edges, as `torch_geometric.loader.GraphSAINTRandomWalkSampler` does.
+
+    A walk begins at any node, and stays where no edge leads on. `batch_size` is how many walks there are.
+
+    Args:
+        data: See `GraphSAINTSampler`, as for all further arguments.
+        batch_size: How many walks there are in a mini-batch.
+        walk_length: How many steps each takes.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        walk_length: int,
+        num_steps: int = 1,
+        sample_coverage: int = 0,
+        save_dir: str | None = None,
+        log: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        check_count("walk_length", walk_length, 0)
+        self.walk_length = walk_length
+        super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
+
+    def draw_nodes(self, pipe: Datapipe, graph: FusedCSCSamplingGraph, count: int) -> Datapipe:
+        """Return a pipeline with a stage behind it that walks."""
+        return DrawWalks(pipe, graph, count, self.walk_length)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file with the counts, which is PyG's."""
+        return f"{type(self).__name__.lower()}_{self.walk_length}_{self.sample_coverage}.pt"
+
+
+def check_edges(graph: FusedCSCSamplingGraph, loader: GraphSAINTSampler) -> None:
+    """Raise if there are no edges to draw."""
+    if not graph.total_num_edges:
+        raise ValueError(f"data has no edges, which {type(loader).__name__} draws from")

@@ -1,0 +1,103 @@
+"""PyG's `LinkLoader`: mini-batches around edges, by any sampler."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from graphfeed.pyg.data.data_features import read_features
+from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
+from graphfeed.pyg.loaders.extra_options import MoreOptions, check_window
+from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.loaders.torch_options import read_options
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.stages.exclude_seed_links import exclude_after, read_exclusion
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
+from graphfeed.pyg.stages.sample_with import Links, SampleWith
+from graphfeed.pyg.stages.transform_output import TransformOutput
+
+
+class LinkLoader(PyGLoader):
+    """Makes mini-batches around edges with any of PyG's samplers, or this package's (`graphfeed.pyg.NeighborSampler`).
+
+    The arguments, their order and the batches are those of `torch_geometric.loader.LinkLoader`; docs/from-pyg.md has a
+    table. A `NeighborSampler` of this package becomes stages of the pipeline. Any other sampler is a stage that calls
+    its `sample_from_edges`; what it draws from torch's, NumPy's and Python's generators is seeded for each mini-batch.
+
+    Without negatives, or with binary ones, the data hold `edge_label_index`, `edge_label` and `edge_label_time`; with
+    triplets, `src_index`, `dst_pos_index`, `dst_neg_index` and `seed_time`. Negatives exist at the time of their edge,
+    and are no edges if `NegativeSampling(strict=True)` says so. The edges of the seeds themselves are sampled like
+    others, as in PyG, unless `exclude_seed_edges` says otherwise.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
+        link_sampler: The sampler.
+        edge_label_index: The seeds, shape (2, N); None is all edges. With types: an edge type, or a tuple of one and
+            either of these.
+        edge_label: The label of each seed. With binary negatives, labels whose least is 0 are raised by one.
+        edge_label_time: The time of each seed.
+        neg_sampling: A `NegativeSampling`, a mode, or (mode, amount).
+        neg_sampling_ratio: The amount of binary negatives.
+        transform: A function of each `Data`.
+        transform_sampler_output: A function of each sampler's output, before features are fetched.
+        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
+        custom_cls: What mini-batches of a pair of stores are made of; otherwise only None.
+        input_id: What `input_id` says of each seed, in place of its position.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`. Also
+            `exclude_seed_edges`: True removes sampled edges that join the two ends of a seed of the mini-batch,
+            "reverse" or an edge type those of the other direction too (`MoreOptions`).
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: An argument that there is not.
+        ValueError: Arguments that don't fit together, or no seeds.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        link_sampler: Any,
+        edge_label_index: Any = None,
+        edge_label: torch.Tensor | None = None,
+        edge_label_time: torch.Tensor | None = None,
+        neg_sampling: Any = None,
+        neg_sampling_ratio: float | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: Callable[[Any], Any] | None = None,
+        filter_per_worker: bool | None = None,
+        custom_cls: Any = None,
+        input_id: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        more = MoreOptions.take(kwargs, "time_window", "exclude_seed_edges", "as_edge_index")
+        options = read_options(type(self).__name__, data, custom_cls, kwargs)
+        if neg_sampling_ratio:
+            neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
+        negatives = NegativeSampling.cast(neg_sampling)
+        check_window(more.time_window, link_sampler)
+        given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
+        edges = read_input_edges(data, given, negatives)
+        pipe = options.source(edges.items)
+        own = getattr(link_sampler, "neighborhoods", None)
+        if own is None:
+            pipe = SampleWith(pipe, link_sampler, edges.kind, links=Links(negatives))
+        else:
+            pipe = link_sampler.append_links_to(pipe, negatives)
+        time_name = None if own is None else own.edge_time
+        excluded = read_exclusion(more.exclude_seed_edges, data, edges.kind, time_name)
+        if excluded:
+            pipe = exclude_after(pipe, edges.kind, excluded)
+        if transform_sampler_output is not None:
+            pipe = TransformOutput(pipe, transform_sampler_output)
+        pipe = fetch_and_fill(
+            pipe,
+            read_features(data, custom_cls),
+            PLACEMENTS[filter_per_worker],
+            transform,
+            as_edge_index=more.as_edge_index,
+        )
+        super().__init__(options.end(pipe), **options.loader())
+        self._note(data)
+        self.link_sampler, self.transform = link_sampler, transform
+        self.edge_label_index, self.neg_sampling = edge_label_index, negatives
+        self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker

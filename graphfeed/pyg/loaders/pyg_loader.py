@@ -1,0 +1,87 @@
+"""What PyG's loaders share here."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.loader import DataLoader
+from graphfeed.loader.plan import make_plan
+from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.stages.fill_data import FillData, fill_anew
+from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+
+PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
+"""Where features are fetched, by PyG's `filter_per_worker`."""
+
+
+class PyGLoader(DataLoader):
+    """A `graphfeed.DataLoader` that made its pipeline itself.
+
+    `pipeline` is that pipeline, and `explain()` shows what of it runs where. `loader(positions)` makes the mini-batch
+    of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins.
+    """
+
+    data: Any
+    transform: Callable[[Any], Any] | None
+    _contents: dict[Any, Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start the next epoch."""
+        self._read_changes()
+        return super().__iter__()
+
+    def _note(self, data: Any) -> None:
+        """Keep the data whose attributes mini-batches hold, to notice changes of them."""
+        self.data, self._contents = data, contents_of(as_data(data))
+
+    def _read_changes(self) -> None:
+        """Plan again if `data` got other attributes, as PyG's loaders would give them."""
+        if self._contents is None or (now := contents_of(as_data(self.data))) == self._contents:
+            return
+        self.plan = make_plan(fill_anew(self.pipeline, self._read_features()), self._options)
+        self._contents = now
+        self.__dict__.pop("_fingerprint", None)
+
+    def _read_features(self) -> DataFeatures:
+        """Return what mini-batches hold of `data` as they are now."""
+        filling: Any = next(iter(find(self.pipeline, FillData)))
+        return read_features(self.data, type(filling.features.template))  # the class counts only for a pair of stores
+
+    @property
+    def pipeline(self) -> Datapipe:
+        """The stages that make the mini-batches."""
+        return self.plan.written
+
+    @property
+    def dataset(self) -> range:
+        """The positions of the seeds."""
+        return range(len(self._source.item_set))
+
+    @property
+    def batch_size(self) -> int | None:
+        """The number of seeds of a mini-batch; None if a `batch_sampler` says which come together, as in torch."""
+        size: int | None = getattr(self._source, "size", self._source.batch_size)
+        return size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether the last mini-batch is dropped if it is not full."""
+        return bool(self._source.drop_last)
+
+    @property
+    def _source(self) -> Any:
+        return next(iter(find(self.pipeline, TakesItems)))
+
+    def __call__(self, index: Any) -> Any:
+        """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
+        self._read_changes()
+        places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        minibatch = self._source.minibatch_of(places, 0)
+        minibatch.key = None
+        return call_stages(self.pipeline, minibatch)

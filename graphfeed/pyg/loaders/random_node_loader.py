@@ -1,0 +1,42 @@
+"""PyG's `RandomNodeLoader`: the nodes of a graph in random parts, with the edges inside each."""
+
+from importlib import import_module
+from typing import Any
+
+from graphfeed.ops.checks import check_count
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.loaders.node_loader import NodeLoader
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+
+
+class RandomNodeLoader(NodeLoader):
+    """Splits the nodes into parts and gives the induced subgraph of each, as `torch_geometric.loader.RandomNodeLoader`.
+
+    With `shuffle=True`, the parts are random ones in each epoch. The nodes of a mini-batch are in the order in which
+    they were drawn, and its edges are grouped by destination. It has `n_id`, `e_id` and `input_id` besides.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`; a part has nodes of all types.
+        num_parts: The number of parts.
+        kwargs: The arguments of torch's `DataLoader` except `batch_size`, and some of `graphfeed.DataLoader`; see
+            `NodeLoader`.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: `data` is no data of PyG's, or an argument that there is not.
+        ValueError: `num_parts` is below 1, or there are no nodes.
+    """
+
+    is_subgraph = True
+
+    def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
+        import_pyg("torch_geometric.data", type(self).__name__)
+        source = as_data(data)
+        check_count("num_parts", num_parts, 1)
+        # It derives from a class of PyG's, so its module needs PyG.
+        make = import_module("graphfeed.pyg.samplers.neighbor_sampler").NeighborSampler
+        nodes = None if hasattr(source, "_store") else dict.fromkeys(source.node_types)
+        sampler = make(data, [0], "induced")
+        size = max(1, -(-int(source.num_nodes) // num_parts))
+        super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
+        self.num_parts = num_parts

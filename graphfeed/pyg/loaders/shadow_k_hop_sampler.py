@@ -1,0 +1,63 @@
+"""PyG's `ShaDowKHopSampler`: a small subgraph around each of several roots."""
+
+from typing import Any
+
+from graphfeed.ops.checks import check_count
+from graphfeed.pyg.data.data_features import read_features
+from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
+from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.fill_data import fetch_and_fill
+from graphfeed.pyg.stages.induce_trees import InduceTrees
+from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+
+
+class ShaDowKHopSampler(PyGLoader):
+    """Makes mini-batches of one subgraph per root, as `torch_geometric.loader.ShaDowKHopSampler` does.
+
+    The nodes around a root are sampled hop by hop; its subgraph has all edges between them. A mini-batch is a `Batch`
+    of these subgraphs, with `batch`, `ptr` and `root_n_id`, and with `n_id`, `e_id` and `input_id` besides. `y` is that
+    of the roots. The root is the first node of its subgraph. torch-sparse is not needed.
+
+    Args:
+        data: A `torch_geometric.data.Data`.
+        depth: The number of hops.
+        num_neighbors: How many neighbours each node gets in each hop; -1 takes all.
+        node_idx: The roots: ids or a mask; None is all nodes.
+        replace: Whether an edge may be chosen more than once.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: `data` is no `Data`, or an argument that there is not.
+        ValueError: `data` has types, a number is out of range, or there are no roots.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        depth: int,
+        num_neighbors: int,
+        node_idx: Any = None,
+        replace: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        import_pyg("torch_geometric.data", type(self).__name__)
+        source = as_data(data)
+        if not hasattr(source, "_store"):
+            raise ValueError("data has types, but ShaDowKHopSampler needs a Data without; give data.to_homogeneous()")
+        check_count("depth", depth, 1)
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        graph, features = read_graph(data).graph, read_features(data)
+        pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
+        pipe = pipe.sample_neighbor(graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
+        pipe = fetch_and_fill(InduceTrees(pipe, graph), features, is_subgraph=True)
+        pipe = ToRootedBatch(pipe, "y" in features.node_names[HOMOGENEOUS])
+        super().__init__(options.end(pipe), **options.loader())
+        self._note(data)
+        self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
+        self.node_idx = node_idx

@@ -1,0 +1,83 @@
+"""Events in the order of their times, as mini-batches of PyG's `TemporalData`."""
+
+import copy
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.stages.to_temporal_data import ToTemporalData, gather_events
+from graphfeed.storage import ItemSet
+
+
+class TemporalDataLoader(PyGLoader):
+    """Makes mini-batches of successive events, as `torch_geometric.loader.TemporalDataLoader` does.
+
+    Each is a `TemporalData` of the next events, with `n_id`, the sorted ids of all of its nodes, and `neg_dst` if
+    negatives are asked for: ids drawn uniformly from the lowest to the highest destination of the data, which may be
+    true ones. They depend on the seed, the epoch and the mini-batch alone.
+
+    Args:
+        data: A `torch_geometric.data.TemporalData` whose times rise.
+        batch_size: The number of events of a mini-batch.
+        neg_sampling_ratio: How many negative destinations there are for each event.
+        kwargs: The arguments of torch's `DataLoader`, except those of its order, and some of `graphfeed.DataLoader`;
+            see `NodeLoader`.
+
+    Raises:
+        ImportError: PyG is not installed.
+        TypeError: `data` is no `TemporalData`, or an argument that there is not.
+        ValueError: Times that don't rise, no events, a ratio below 0, or an argument that would change the order.
+
+    Example:
+        >>> from torch_geometric.data import TemporalData
+        >>> data = TemporalData(src=torch.tensor([0, 1, 0]), dst=torch.tensor([3, 3, 2]), t=torch.tensor([5, 5, 8]))
+        >>> [(batch.t.tolist(), batch.n_id.tolist()) for batch in TemporalDataLoader(data, batch_size=2)]
+        [([5, 5], [0, 1, 3]), ([8], [0, 2])]
+    """
+
+    def __init__(self, data: Any, batch_size: int = 1, neg_sampling_ratio: float = 0.0, **kwargs: Any) -> None:
+        module = import_pyg("torch_geometric.data", type(self).__name__)
+        if not isinstance(data, module.TemporalData):
+            raise TypeError(f"data must be a TemporalData of PyG, but is a {type(data).__name__}")
+        for name in ("shuffle", "sampler", "batch_sampler"):
+            if kwargs.get(name):
+                raise ValueError(f"events come in the order of their times, so {name} can't be given; leave it out")
+        missing = [name for name in ("src", "dst", "t") if data._store._mapping.get(name) is None]
+        if missing or len(data.t) == 0:
+            raise ValueError(f"data has no {(missing or ['events'])[0]}; give src, dst and t of at least one event")
+        check_times(data.t)
+        if not neg_sampling_ratio >= 0:
+            raise ValueError(f"neg_sampling_ratio must be 0 or more, but is {neg_sampling_ratio}")
+        options = TorchOptions.of({**kwargs, "batch_size": batch_size}, type(self).__name__)
+        template = copy.copy(data)
+        members = {name: value for name, value in data._store.items() if is_of_events(value, len(data.t))}
+        for name in members:
+            template._store._mapping[name] = None  # keeps its place among the attributes
+        pipe = options.source(ItemSet(tuple(members.values()), names=tuple(members)))
+        pipe = pipe.rewrite(
+            lambda stage: stage.changed(minibatcher=gather_events) if isinstance(stage, ItemSampler) else stage
+        )
+        bounds = (int(data.dst.min()), int(data.dst.max())) if neg_sampling_ratio else (0, 0)
+        pipe = ToTemporalData(pipe, template, neg_sampling_ratio, bounds)
+        super().__init__(options.end(pipe), **options.loader())
+        self.data, self.events_per_batch, self.neg_sampling_ratio = data, batch_size, neg_sampling_ratio
+
+
+def is_of_events(value: Any, count: int) -> bool:
+    """Tell whether a value has a row for each event, as PyG does: by its length."""
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == count
+
+
+def check_times(times: torch.Tensor) -> None:
+    """Raise if a time is earlier than the one before it."""
+    falls = (times[1:] < times[:-1]).nonzero()
+    if len(falls):
+        place = int(falls[0])
+        raise ValueError(
+            f"times must rise, but t[{place + 1}] is {times[place + 1].item()} after {times[place].item()}; sort the "
+            "events, for example data[data.t.argsort(stable=True)]"
+        )

@@ -1,0 +1,81 @@
+"""PyG's `ZipLoader`: the mini-batches of several loaders at a time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.feature_fetcher import FeatureFetcher
+from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.ops.arguments import brief
+from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.stages.init_worker import InitWorker
+from graphfeed.pyg.stages.items_at import ItemsAt
+from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+from graphfeed.pyg.stages.zip_batches import ZipBatches
+from graphfeed.storage import ItemSet
+
+
+class ZipLoader(PyGLoader):
+    """Gives a tuple of one mini-batch of each of several loaders, as `torch_geometric.loader.ZipLoader` does.
+
+    All of them are of the seeds at the same positions, of which there are as many as the loader with the fewest seeds
+    has. How many come together, in which order and with which workers, the arguments here say, as in PyG: those of the
+    loaders have no effect. Each loader draws by itself, also where two of them are alike.
+
+    Args:
+        loaders: Loaders of this package's `graphfeed.pyg` that take seeds, such as `NeighborLoader`.
+        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
+        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+
+    Raises:
+        TypeError: Something else than such loaders, or an argument that there is not.
+        ValueError: There are no loaders.
+    """
+
+    def __init__(self, loaders: Sequence[Any], filter_per_worker: bool | None = None, **kwargs: Any) -> None:
+        loaders = list(loaders)
+        for loader in loaders:
+            if not isinstance(loader, PyGLoader) or not find(loader.pipeline, TakesItems):
+                raise TypeError(f"loaders must be of graphfeed.pyg, such as NeighborLoader, but one is {brief(loader)}")
+        if not loaders:
+            raise ValueError("loaders is empty; give at least one")
+        options = TorchOptions.of(kwargs, type(self).__name__)
+        count = min(len(items_of(loader.pipeline)) for loader in loaders)
+        # One source for all of them, so that the order of an epoch is read once.
+        source = options.source(ItemSet(count, names="seeds"))
+        pipes = (with_source(loader.pipeline, source) for loader in loaders)
+        if filter_per_worker is not None:
+            runs_in = PLACEMENTS[filter_per_worker]
+            pipes = (pipe.rewrite(lambda stage: place_fetch(stage, runs_in)) for pipe in pipes)
+        super().__init__(options.end(ZipBatches(tuple(pipes))), **options.loader())
+        self.loaders, self.filter_per_worker = loaders, filter_per_worker
+
+    def __call__(self, index: Any) -> tuple[Any, ...]:
+        """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
+        places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        return tuple(loader(places) for loader in self.loaders)
+
+
+def items_of(pipe: Datapipe) -> Any:
+    """Return the seeds of a pipeline."""
+    source: Any = find(pipe, TakesItems)[0]
+    return source.item_set
+
+
+def with_source(pipe: Datapipe, source: Datapipe) -> Datapipe:
+    """Return a pipeline that takes its items at the positions that a source gives."""
+
+    def swap(stage: Datapipe) -> Datapipe:
+        if isinstance(stage, TakesItems):
+            return ItemsAt(source, stage.item_set, stage.minibatcher)
+        return stage.datapipe if isinstance(stage, InitWorker) else stage
+
+    return pipe.rewrite(swap)
+
+
+def place_fetch(stage: Datapipe, runs_in: Any) -> Datapipe:
+    """Return a stage; one that fetches features runs where it is said."""
+    return stage.changed(runs_in=runs_in) if isinstance(stage, FeatureFetcher) else stage

@@ -1,0 +1,146 @@
+"""This package's sampler behind the interface of PyG's: for loaders of both."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.ops import Key
+from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
+from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.storage.graph.type_names import type_name
+
+BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
+
+
+class NeighborSampler(BaseSampler):  # type: ignore[misc]
+    """Samples neighbours as `torch_geometric.sampler.NeighborSampler` does, and runs without a back end of PyG's.
+
+    PyG's own `NodeLoader` and `LinkLoader` take it too. There, and where you call it, its draws are seeded by torch's
+    default generator; in a loader of this package, by the mini-batch's key. Edge ids are those of the data, so there is
+    no permutation.
+
+    Args:
+        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
+        num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
+            `NumNeighbors`.
+        subgraph_type: "directional", "bidirectional" or "induced".
+        replace: Whether an edge may be chosen more than once.
+        disjoint: Whether each seed has nodes of its own.
+        temporal_strategy: "uniform" or "last".
+        time_attr: The name of times of nodes or edges.
+        weight_attr: The name of weights of edges.
+        is_sorted: Has no effect: edges are grouped by destination by counting, which keeps their order.
+        share_memory: Has no effect: a graph moves to shared memory when processes need it.
+        directed: False stands for `subgraph_type="induced"`.
+        sample_direction: "forward" samples the sources of edges to a node, "backward" the destinations of those from
+            it.
+
+    Raises:
+        ValueError: Arguments that don't fit the data or each other.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_neighbors: Any,
+        subgraph_type: Any = "directional",
+        replace: bool = False,
+        disjoint: bool = False,
+        temporal_strategy: str = "uniform",
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
+        is_sorted: bool = False,
+        share_memory: bool = False,
+        directed: bool = True,
+        sample_direction: str = "forward",
+    ) -> None:
+        del is_sorted, share_memory
+        if sample_direction not in ("forward", "backward"):
+            raise ValueError(f"sample_direction must be 'forward' or 'backward', but is {sample_direction!r}")
+        source = as_data(data)
+        found = read_graph(source, time_attr, weight_attr, reverse=sample_direction == "backward")
+        self.neighborhoods = Neighborhoods(
+            found.graph, num_neighbors, replace, subgraph_type if directed else "induced", disjoint,
+            temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
+        )  # fmt: skip
+        self.graph, self.untimed = found.graph, found.untimed
+        time = found.node_time
+        self._timed = set() if time is None else {store._key for store in source.node_stores if time in store}
+
+    @property
+    def time_attr(self) -> str | None:
+        """The name of the times of nodes or edges; None if nothing is sampled in time."""
+        return self.neighborhoods.node_time or self.neighborhoods.edge_time
+
+    @property
+    def num_neighbors(self) -> Any:
+        """The numbers of neighbours as they were given."""
+        return self.neighborhoods.num_neighbors
+
+    @property
+    def node_times(self) -> Any:
+        """The times of all nodes, if the graph has types by those that have times; None if nodes have none."""
+        name, graph = self.neighborhoods.node_time, self.graph
+        if name is None:
+            return None
+        times = graph.node_attribute(name)
+        sizes = graph.num_nodes
+        if isinstance(sizes, int):
+            return times
+        parts = zip(sizes, torch.split(times, list(sizes.values())), strict=True)
+        return {kind: part for kind, part in parts if kind in self._timed}
+
+    def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
+        """Return a pipeline of seeds with the stages behind it that sample."""
+        return self.neighborhoods.append_to(pipe, report_time)
+
+    def append_links_to(self, pipe: Datapipe, negatives: NegativeSampling | None) -> Datapipe:
+        """Return a pipeline of edges with the stages behind it that draw negatives and sample."""
+        return self.neighborhoods.append_links_to(pipe, negatives)
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+        """Return what is sampled around the nodes of a `NodeSamplerInput`, with random draws."""
+        del kwargs
+        times = index.time
+        if times is None and self.time_attr is not None:
+            own = self.node_times
+            own = own.get(index.input_type) if isinstance(own, Mapping) else own
+            if own is None:
+                raise ValueError(f"the seeds have no {self.time_attr!r} of their own; give time, a time for each seed")
+            times = own[index.node]
+        minibatch = by_type({"seeds": index.node, "timestamp": times}, index.input_type)
+        output = call_stages(self.append_to(IterableSource([])), minibatch).output
+        output.metadata = (index.input_id, index.time)
+        return output
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        """Return what is sampled around the edges of an `EdgeSamplerInput`, with random draws."""
+        values = {"seeds": torch.stack([index.row, index.col], dim=1), "labels": index.label, "timestamp": index.time}
+        kind = None if index.input_type is None else type_name(index.input_type)
+        minibatch = by_type(values, kind)
+        minibatch.input_id = index.input_id  # type: ignore[attr-defined]
+        stages = self.append_links_to(IterableSource([]), NegativeSampling.cast(neg_sampling))
+        return call_stages(stages, minibatch).output
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: the ids of edges are those of the data."""
+        return None
+
+
+def by_type(values: dict[str, Any], kind: str | None) -> MiniBatch:
+    """Return a mini-batch of some fields, by type if there is one; those that are None are left out.
+
+    Its seed comes from torch's default generator, which loaders of torch's seed in each of their workers.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    fields = given if kind is None else {name: {kind: value} for name, value in given.items()}
+    return MiniBatch(**fields, key=Key(int(torch.randint(1 << 62, ())), 0, 0))

@@ -1,0 +1,5 @@
+"""The stages that PyG's loaders are made of.
+
+They draw seeds, walks and trees, and turn mini-batches into what a PyG program expects. Stages that any program may use
+are in `graphfeed.datapipes`.
+"""

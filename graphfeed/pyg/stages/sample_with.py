@@ -1,0 +1,81 @@
+"""A sampler of PyG's as a stage."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.stages.link_seeds import link_fields
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled, only_type
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+
+
+@dataclass(frozen=True)
+class Links:
+    """Says that seeds are edges, and which negatives they get."""
+
+    negatives: NegativeSampling | None = None
+
+
+class SampleWith(Transform):
+    """Calls a `torch_geometric.sampler.BaseSampler` for the seeds of each mini-batch.
+
+    What the sampler draws from the global generators of torch, NumPy and Python is seeded for each mini-batch, as for
+    every stage from outside of this package (`Transform`).
+
+    Raises:
+        TypeError: The sampler has no `sample_from_nodes`, or for edges no `sample_from_edges`.
+    """
+
+    sampler: Any
+    input_type: Any = None
+    """The type of the seeds: of nodes a text, of edges a tuple of three."""
+    report_time: bool = False
+    """Whether the data hold the times of nodes that are seeds."""
+    links: Links | None = None
+    """Whether the seeds are edges."""
+
+    foreign = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        method = "sample_from_nodes" if self.links is None else "sample_from_edges"
+        if not hasattr(self.sampler, method):
+            raise TypeError(
+                f"the sampler must be a torch_geometric.sampler.BaseSampler with {method}, "
+                f"but is a {type(self.sampler).__name__}"
+            )
+
+    def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
+        """Return a mini-batch with the sampler's output."""
+        ids, seeds, labels, times = (only_type(getattr(minibatch, name, None)) for name in MEMBERS)
+        module = import_pyg("torch_geometric.sampler", "SampleWith")
+        if self.links is None:
+            result = as_sampled(minibatch, report_time=self.report_time)
+            given = module.NodeSamplerInput(ids, seeds, times, self.input_type)
+            result.output = self.sampler.sample_from_nodes(given)
+        else:
+            own, result = self.links.negatives, SampledMiniBatch(key=minibatch.key)
+            given = module.EdgeSamplerInput(ids, seeds[:, 0], seeds[:, 1], labels, times, self.input_type)
+            negatives = None
+            if own is not None:
+                negatives = module.NegativeSampling(own.mode, own.amount, own.src_weight, own.dst_weight)
+            result.output = self.sampler.sample_from_edges(given, neg_sampling=negatives)
+            triplets = own is not None and own.is_triplet()
+            result.of_seeds = link_fields(result.output.metadata, self.input_type, triplets=triplets)
+        permutation = getattr(self.sampler, "edge_permutation", None)
+        result.output.edge = permuted(result.output.edge, permutation)
+        return result
+
+
+MEMBERS = ("input_id", "seeds", "labels", "timestamp")
+
+
+def permuted(edge: Any, permutation: Any) -> Any:
+    """Return the ids of edges in the data, for those in the order of a sampler."""
+    if edge is None or permutation is None:
+        return edge
+    if isinstance(edge, dict):
+        return {kind: permuted(own, permutation.get(kind)) for kind, own in edge.items()}
+    return permutation[edge.long()]

@@ -1,0 +1,88 @@
+"""The mini-batch of a loader of PyG's kind: what was sampled in PyG's form, and what the data hold of the seeds."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import by_type_name
+
+
+@dataclass(repr=False, eq=False)
+class SampledMiniBatch(MiniBatch):
+    """A mini-batch whose nodes and edges are those of a sampler's output; its edges count as one layer.
+
+    So `fetch_feature` reads the features of each type once, in the order in which the data have them.
+    """
+
+    output: Any = field(default=None, kw_only=True)
+    """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
+    of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
+    """What the data hold of the seeds, by type, of a graph without types by ""."""
+    metadata: tuple[Any, ...] = field(default=(), kw_only=True)
+    """What the sampler's output says of the seeds."""
+    trees: ByType | None = field(default=None, kw_only=True)
+    """The tree of each seed that nodes are sampled around, where trees are disjoint; None: each has its own."""
+
+    def node_ids(self) -> ByType | None:
+        """Return the ids of the nodes whose features are needed."""
+        return super().node_ids() if self.output is None else ids_of(self.output.node)
+
+    def num_layers(self) -> int:
+        """Return 1, or 0 if the sampler doesn't tell the ids of the edges."""
+        return super().num_layers() if self.output is None else int(self.output.edge is not None)
+
+    def edge_ids(self, layer_id: int) -> ByType | None:
+        """Return the ids of all edges."""
+        return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
+
+
+def ids_of(ids: Any) -> ByType | None:
+    """Return ids by the names of types; types without ids are left out."""
+    if ids is None or isinstance(ids, torch.Tensor):
+        return ids
+    return {kind: part for kind, part in by_type_name(ids).items() if part is not None}
+
+
+def as_sampled(minibatch: MiniBatch, *, report_time: bool = False) -> SampledMiniBatch:
+    """Return a copy of a mini-batch that knows what the data hold of its seeds; by default, of seeds that are nodes.
+
+    Args:
+        minibatch: The mini-batch.
+        report_time: Whether that includes the time of each seed.
+    """
+    if isinstance(minibatch, SampledMiniBatch):
+        return copy.copy(minibatch)
+    fields = MiniBatch.__dataclass_fields__
+    result = SampledMiniBatch(**{name: value for name, value in vars(minibatch).items() if name in fields})
+    for name, value in vars(minibatch).items():
+        if name not in fields:
+            setattr(result, name, value)
+    given = (getattr(minibatch, "input_id", None), minibatch.timestamp if report_time else None)
+    ids, times = given
+    result.metadata = tuple(map(only_type, given))
+    result.of_seeds = {
+        kind: {
+            "input_id": ids.get(kind) if isinstance(ids, dict) else ids,
+            "seed_time": times.get(kind) if isinstance(times, dict) else times,
+            "batch_size": len(seeds),
+        }
+        for kind, seeds in by_seed_type(minibatch.seeds).items()
+    }
+    return result
+
+
+def only_type(values: Any) -> Any:
+    """Return values without their type if they are of just one."""
+    return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
+
+
+def by_seed_type(seeds: ByType | None) -> dict[str, torch.Tensor]:
+    """Return seeds by type."""
+    if seeds is None:
+        return {}
+    return seeds if isinstance(seeds, dict) else {HOMOGENEOUS: seeds}

@@ -1,0 +1,184 @@
+"""Sampled hops as what PyG's samplers return."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import buffers, expand_indptr, join_columns
+from graphfeed.ops.optional import import_optional
+from graphfeed.pyg.data.data_graph import reverse_name
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
+from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+REMEDY = "pip install 'graphfeed[pyg]'"
+
+
+def import_pyg(module: str, purpose: str) -> Any:
+    """Import a module of PyG."""
+    return import_optional(module, purpose, REMEDY)
+
+
+class ToSamplerOutput(Transform):
+    """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
+
+    The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,
+    the seeds first; so are the edges, those to the seeds first.
+
+    Raises:
+        ImportError: When it runs: PyG is not installed.
+        ValueError: When it runs: a mini-batch that was not sampled.
+    """
+
+    disjoint: bool = False
+    """Whether each seed has nodes of its own, so that `batch` says to which seed a node belongs."""
+    report_time: bool = False
+    """Whether the data hold the times of the seeds, beside their `input_id`."""
+    subgraph_type: str = "directional"
+    """"bidirectional" adds the reverse of each edge that lacks it. "induced": the subgraph is one hop of all edges."""
+    backward: bool = False
+    """Whether the edges of the hops are those of the data the other way around."""
+
+    def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
+        """Return the mini-batch with the sampler's output."""
+        if not minibatch.sampled_subgraphs:
+            raise ValueError("the mini-batch has no sampled_subgraphs yet; put a sampler before ToSamplerOutput")
+        sampler = import_pyg("torch_geometric.sampler", "ToSamplerOutput")
+        hops = minibatch.sampled_subgraphs[::-1]
+        typed = isinstance(hops[0].sampled_csc, dict)
+        output = (sampler.HeteroSamplerOutput if typed else sampler.SamplerOutput)(
+            **join_hops(hops, backward=self.backward)
+        )
+        if self.subgraph_type == "induced":
+            output.num_sampled_nodes = output.num_sampled_edges = None
+        if self.subgraph_type == "bidirectional":
+            output = to_bidirectional(output)
+        result = as_sampled(minibatch, report_time=self.report_time)
+        if self.disjoint:
+            output.batch = trees_of_rows(minibatch.sampled_subgraphs, result.trees)
+        output.metadata = result.metadata
+        result.output, result.sampled_subgraphs = output, None
+        return result
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the input, which is about that of the result."""
+        return before
+
+
+class Edges(NamedTuple):
+    """The edges of one type in all hops."""
+
+    row: torch.Tensor
+    col: torch.Tensor
+    edge: torch.Tensor | None
+    counts: list[int]
+    """How many each hop has."""
+
+
+def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dict[str, Any]:
+    """Return the fields of a sampler's output.
+
+    Args:
+        hops: The innermost first. The rows of each begin with those of the one before it.
+        backward: Whether their edges are those of the data the other way around.
+    """
+    seeds: Any = hops[0].original_column_node_ids
+    rows: list[Any] = [seeds, *(hop.original_row_node_ids for hop in hops)]
+    ids: list[Any] = [hop.original_edge_ids for hop in hops]
+    cscs: list[Any] = [hop.sampled_csc for hop in hops]
+    if isinstance(cscs[0], CSCFormatBase):
+        edges = join_edges(cscs, ids, backward=backward)
+        return {**edge_fields(edges), "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
+    by_type = {
+        etype_str_to_tuple(reverse_name(kind, backward)): join_edges(
+            [csc[kind] for csc in cscs], [own and own[kind] for own in ids], backward=backward
+        )
+        for kind in cscs[0]
+    }
+    fields = {kind: edge_fields(edges) for kind, edges in by_type.items()}
+    names = ("row", "col", "edge", "num_sampled_edges")
+    sizes = {kind: [len(own.get(kind, ())) for own in rows] for kind in rows[-1]}
+    return {
+        **{name: {kind: own[name] for kind, own in fields.items()} for name in names},
+        "node": {kind: part.long() for kind, part in rows[-1].items()},
+        "num_sampled_nodes": {kind: added(counts) for kind, counts in sizes.items()},
+    }
+
+
+def added(sizes: list[int]) -> list[int]:
+    """Return how many rows the seeds are, and how many each hop adds."""
+    return [after - before for before, after in pairwise([0, *sizes])]
+
+
+def edge_fields(edges: Edges) -> dict[str, Any]:
+    """Return the fields of a sampler's output about edges."""
+    return {"row": edges.row, "col": edges.col, "edge": edges.edge, "num_sampled_edges": edges.counts}
+
+
+def join_edges(cscs: Sequence[CSCFormatBase], ids: Sequence[torch.Tensor | None], *, backward: bool) -> Edges:
+    """Return the edges of all hops, hop after hop; row and column are the two rows of one tensor."""
+    counts = [len(csc.indices) for csc in cscs]
+    device = cscs[0].indices.device
+    known = [part for part in ids if part is not None]
+    if device.type == "cpu" and not backward and len(known) == len(cscs):
+        hops = [hop for hop in zip(cscs, known, counts, strict=True) if hop[2]]
+        joined = join_columns(
+            [csc.indptr for csc, _, _ in hops], [csc.indices for csc, _, _ in hops], [own for _, own, _ in hops]
+        )
+        return Edges(joined[0], joined[1], joined[2], counts)
+    index = buffers.empty((2, sum(counts)), torch.int64, device)
+    join([csc.indices for csc in cscs], index[int(backward)])
+    for csc, part in zip(cscs, torch.split(index[1 - int(backward)], counts), strict=True):
+        expand_indptr(csc.indptr, dtype=torch.int64, output_size=len(part), out=part)
+    edge = None
+    if len(known) == len(cscs):
+        edge = known[0].long() if len(known) == 1 else join(known, buffers.empty(sum(counts), torch.int64, device))
+    return Edges(index[0], index[1], edge, counts)
+
+
+def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    """Write tensors one behind the other, and return the result."""
+    if not out.is_cpu:
+        return torch.cat([part.to(out.dtype) for part in parts], out=out)
+    # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
+    whole, place = out.numpy(), 0
+    for part in parts:
+        whole[place : place + len(part)] = part.numpy()
+        place += len(part)
+    return out
+
+
+def to_bidirectional(output: Any) -> Any:
+    """Return a sampler's output with the reverse of each edge, and each pair of nodes once, sorted by destination.
+
+    An edge that was sampled keeps its id, the first one of parallel edges; one that is only there as the reverse of
+    another has the id of that one. With types, ids get lost where edges of two types are joined, as in PyG.
+    """
+    if isinstance(output.row, dict):
+        return output.to_bidirectional()
+    row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
+    names, places = torch.sort(col * len(output.node) + row, stable=True)
+    is_first = torch.ones_like(names, dtype=torch.bool)
+    torch.ne(names[1:], names[:-1], out=is_first[1:])
+    places = places[is_first]
+    edge = None if output.edge is None else output.edge[places % max(len(output.row), 1)]
+    counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
+    return replace(output, row=row[places], col=col[places], edge=edge, **counts)
+
+
+def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
+    """Return rows and columns as one tensor, shape (2, E); a view of their memory if they lie side by side there."""
+    count = len(row)
+    same = row.is_contiguous() and col.is_contiguous() and row.untyped_storage().data_ptr() == (
+        col.untyped_storage().data_ptr()
+    )  # fmt: skip
+    if same and count and col.storage_offset() == row.storage_offset() + count and row.dtype == col.dtype:
+        return row.as_strided((2, count), (count, 1))
+    return torch.stack([row, col])

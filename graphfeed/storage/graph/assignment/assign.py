@@ -1,0 +1,102 @@
+"""Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone."""
+
+from collections.abc import Mapping
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.random import fold
+from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
+from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType
+
+METHODS = ("hash", "range", "ldg", "metis")
+"""The names of the methods."""
+MOST_PARTS = torch.iinfo(torch.int32).max
+
+
+def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: int = 0) -> ByType:
+    """Return the part of each node.
+
+    The in-edges of a node belong to its part. Parts are balanced by their numbers of nodes; all methods but METIS
+    balance each node type on its own.
+
+    Args:
+        graph: The graph, in memory or mapped by `load_graph`.
+        num_parts: The number of parts, 1 or more. Where it exceeds the number of nodes, some parts are empty.
+        method: "range" gives each part consecutive ids, whose edges are cut as the ids are ordered. "hash" gives it
+            random ones: parts are alike, and nearly all edges are cut. "ldg" goes through the graph as a stream and
+            puts nodes where their neighbours are, in little memory (`ldg_memory`). "metis" cuts the fewest edges, and
+            takes the most time and memory; it needs the extra `partition`.
+        seed: Decides what "hash" and "metis" draw; the other methods draw nothing.
+
+    Returns:
+        int32, shape (nodes,); by node type if the graph has types.
+
+    Raises:
+        ImportError: "metis" without pymetis.
+        ValueError: An unknown method, fewer than one part, or more than int32 can number.
+
+    Example:
+        >>> from graphfeed import from_coo
+        >>> assign_nodes(from_coo(([0, 1], [1, 2]), num_nodes=4), num_parts=2, method="range")
+        tensor([0, 0, 1, 1], dtype=torch.int32)
+    """
+    check_count("num_parts", num_parts, 1)
+    if num_parts > MOST_PARTS:
+        raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
+    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}
+    if method in ("ldg", "metis"):
+        parts = assign_by_ldg(graph, num_parts) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
+        by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
+    elif method == "range":
+        by_type = {kind: split_evenly(torch.arange(size), size, num_parts) for kind, size in sizes.items()}
+    else:
+        orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
+        by_type = {kind: split_evenly(order, len(order), num_parts) for kind, order in zip(sizes, orders, strict=True)}
+    return by_type if graph.node_type_to_id is not None else by_type[""]
+
+
+def split_evenly(places: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
+    """Return the part of each place in a row of `size`, cut into pieces that differ in size by one at most."""
+    return (places * num_parts).div_(max(size, 1), rounding_mode="floor").to(torch.int32)
+
+
+def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -> torch.Tensor:
+    """Return an assignment as one tensor, in the order of the graph's ids.
+
+    Raises:
+        KeyError: A node type is missing, or the graph does not have it.
+        TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
+        ValueError: The assignment does not have a part for each node, or a part out of range.
+    """
+    sizes = graph.num_nodes
+    if isinstance(assignment, Mapping) != isinstance(sizes, dict):
+        wanted = "a dict by node type" if isinstance(sizes, dict) else "a tensor"
+        raise TypeError(f"assignment must be {wanted} for this graph, but is a {type(assignment).__name__}")
+    if isinstance(assignment, torch.Tensor) or isinstance(sizes, int):
+        assert isinstance(assignment, torch.Tensor)
+        assert isinstance(sizes, int)
+        return checked_parts("assignment", assignment, sizes, num_parts)
+    if assignment.keys() != sizes.keys():
+        raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(assignment)}")
+    return torch.cat(
+        [checked_parts(f"assignment[{kind!r}]", assignment[kind], size, num_parts) for kind, size in sizes.items()]
+    )
+
+
+def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
+    """Return the parts of some nodes, or raise if they are not one of `num_parts` for each node."""
+    check_vector(name, parts, (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64))
+    if len(parts) != size:
+        raise ValueError(f"{name} must have {size} values, one for each node, but has {len(parts)}")
+    parts = parts.cpu()
+    low, high = (int(parts.numpy().min()), int(parts.numpy().max())) if size else (0, 0)
+    if low < 0 or high >= num_parts:
+        raise ValueError(f"{name} must hold parts in 0 .. {num_parts - 1}, but goes from {low} to {high}")
+    return parts

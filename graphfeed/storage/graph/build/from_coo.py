@@ -1,0 +1,198 @@
+"""Make a graph from edge lists."""
+
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias, cast
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import as_ids, as_tensor, brief
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.storage.graph.fused_csc_sampling_graph import (
+    FusedCSCSamplingGraph,
+    fused_csc_sampling_graph,
+)
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.type_names import by_type_name
+
+Edges: TypeAlias = torch.Tensor | Sequence[Any]
+"""A pair of array-likes, or one of shape (2, E)."""
+
+
+def split_edges(name: str, edges: Edges) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and destinations from a pair of array-likes, or from one of shape (2, E)."""
+    wanted = f"{name} must be (sources, destinations) or a tensor of shape (2, E)"
+    pair = as_tensor(name, edges) if hasattr(edges, "__array__") else edges
+    if isinstance(pair, Mapping) or not hasattr(pair, "__len__"):
+        raise TypeError(f"{wanted}, but is {brief(pair)}")
+    shape = tuple(pair.shape) if isinstance(pair, torch.Tensor) else (len(pair),)
+    if shape[:1] != (2,):
+        raise ValueError(f"{wanted}, but has {shape if isinstance(pair, torch.Tensor) else f'{len(pair)} parts'}")
+    return as_ids(f"the sources of {name}", pair[0]), as_ids(f"the destinations of {name}", pair[1])
+
+
+def from_coo(
+    edges: Edges | Mapping[str, Edges] | Mapping[tuple[str, str, str], Edges],
+    num_nodes: int | Mapping[str, int],
+    *,
+    node_attributes: Mapping[str, Any] | None = None,
+    edge_attributes: Mapping[str, Any] | None = None,
+    sort_by: str | None = None,
+) -> FusedCSCSamplingGraph:
+    """Make a graph from edge lists. The id of each edge is its row in the list, or in the list of its edge type.
+
+    Edge attributes are sorted together with the edges. This takes a counting sort and, while it runs, 16 bytes per edge
+    on top of the graph.
+
+    Args:
+        edges: (sources, destinations), or a tensor of shape (2, E), int32 or int64; arrays and lists of other whole
+            numbers are copied to int64. With types, a dict of these by "source:relation:destination", or by tuples of
+            the three, as PyG's `edge_index_dict`; the ids of each node type begin at 0.
+        num_nodes: The number of nodes; with types, by node type, in the order that the types will have.
+        node_attributes: Tensors or arrays by name; with types, by name and node type, with all types.
+        edge_attributes: The same in the order of the edge list, by name; with types, by name and edge type.
+        sort_by: An edge attribute of integers, such as a time, by which the in-edges of each node are sorted, with
+            types inside each edge type; equal values stay in the order of the list. Temporal sampling by this attribute
+            then needs no index, which saves 16 bytes per edge and a sort at the first mini-batch. It takes a sort of
+            each column here, and changes which edges are sampled. By default, in-edges are in the order of the list.
+
+    Raises:
+        KeyError: An attribute that lacks a type, or no attribute of the name in `sort_by`.
+        TypeError: Edges or attributes that are not numbers, or not by type; values to sort by that are not integers.
+        ValueError: An id that its node type doesn't have, lengths that don't match, or an unknown type.
+
+    Example:
+        >>> from_coo({"user:likes:item": ([0, 1], [2, 2])}, {"user": 2, "item": 3})
+        FusedCSCSamplingGraph(num_nodes=5, num_edges=2, node_types=['user', 'item'], edge_types=1)
+        >>> from_coo(([0, 1], [0, 0]), 2, edge_attributes={"time": torch.tensor([9, 4])}, sort_by="time").indices
+        tensor([1, 0])
+    """
+    node_attributes = check_by("node_attributes", "name", {} if node_attributes is None else node_attributes)
+    edge_attributes = check_by("edge_attributes", "name", {} if edge_attributes is None else edge_attributes)
+    if sort_by is not None and sort_by not in edge_attributes:
+        raise KeyError(f"sort_by is {brief(sort_by)}, but edge_attributes has {list(edge_attributes)}; add it there")
+    if isinstance(edges, Mapping) != isinstance(num_nodes, Mapping):
+        raise TypeError("edges and num_nodes must both be dicts by type, or neither; one is and the other isn't")
+    if isinstance(edges, Mapping):
+        assert isinstance(num_nodes, Mapping)
+        by_type = by_type_name(cast("Mapping[Any, Edges]", edges))
+        return from_typed_coo(by_type, num_nodes, node_attributes, edge_attributes, sort_by)
+    assert not isinstance(num_nodes, Mapping)
+    num_nodes = check_count("num_nodes", num_nodes)
+    columns = ops.coo_to_csc(*split_edges("edges", edges), num_nodes)
+    if sort_by is not None:
+        columns = sort_columns(columns, pick_rows(sort_by, edge_attributes[sort_by], columns.order))
+    attributes = {name: pick_rows(name, values, columns.order) for name, values in edge_attributes.items()}
+    attributes.setdefault(ORIGINAL_EDGE_ID, columns.order)
+    return fused_csc_sampling_graph(
+        columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
+    )
+
+
+def check_count(name: str, count: SupportsIndex) -> int:
+    """Return a number of nodes as an int, or raise if it is not one."""
+    if not hasattr(count, "__index__"):
+        raise TypeError(f"{name} must be an int, but is a {type(count).__name__}")
+    if index(count) < 0:
+        raise ValueError(f"{name} must be 0 or more, but is {index(count)}")
+    return index(count)
+
+
+def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
+    """Return a dict, or raise if it is something else, such as the values without their names."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{name} must be a dict by {key}, but is {brief(values)}")
+    return values
+
+
+def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
+    """Return an attribute of all types, type after type."""
+    named = by_type_name(check_by(name, "type", by_type))
+    if set(named) != set(rows):
+        raise KeyError(f"{name} must have the types {list(rows)}, but has {list(named)}")
+    return torch.cat([with_rows(f"{name}[{kind!r}]", named[kind], count) for kind, count in rows.items()])
+
+
+def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
+    """Return an attribute as a tensor, or raise unless it has one row per node or per edge."""
+    tensor = as_tensor(name, values)
+    found = tensor.shape[0] if tensor.dim() else "no dimension"
+    if found != count:
+        raise ValueError(f"{name} must have {count} rows, one for each {name[:4]}, but has {found}")
+    return tensor
+
+
+def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
+    """Return an edge attribute in the graph's order."""
+    return ops.gather_rows(with_rows(f"edge_attributes[{name!r}]", values, order.numel()), order)
+
+
+def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
+    """Sort the edges of each column, or of each type in it, by some values."""
+    found = ops.order_by_time(columns.indptr, ops.as_times("the values to sort by", values), types)
+    if found.order is None:
+        return columns
+    places = ops.places_in_order(columns.indptr, found.order)
+    indices, order = ops.gather_rows(columns.indices, places), ops.gather_rows(columns.order, places)
+    return columns._replace(indices=indices, order=order)
+
+
+def from_typed_coo(
+    edges: Mapping[str, Edges],
+    num_nodes: Mapping[str, int],
+    node_attributes: Mapping[str, Any],
+    edge_attributes: Mapping[str, Any],
+    sort_by: str | None,
+) -> FusedCSCSamplingGraph:
+    """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
+    if not edges:
+        raise ValueError("edges is empty; give an edge list for at least one edge type")
+    num_nodes = {kind: check_count(f"num_nodes[{kind!r}]", count) for kind, count in num_nodes.items()}
+    offsets, total = {}, 0
+    for kind, count in num_nodes.items():
+        offsets[kind] = total
+        total += count
+    sources: list[torch.Tensor] = []
+    destinations: list[torch.Tensor] = []
+    for edge_type, pair in edges.items():
+        parts = str(edge_type).split(":")
+        if len(parts) != 3 or parts[0] not in offsets or parts[2] not in offsets:
+            raise ValueError(
+                f"edges has type {brief(edge_type)}; an edge type is 'source:relation:destination' "
+                f"with node types of num_nodes, {list(num_nodes)}"
+            )
+        ends = split_edges(f"edges[{edge_type!r}]", pair)
+        if len(ends[0]) != len(ends[1]):
+            raise ValueError(
+                f"edges[{edge_type!r}] has {len(ends[0])} sources and {len(ends[1])} destinations; give one per edge"
+            )
+        for ids, kind, stacked in zip(ends, (parts[0], parts[2]), (sources, destinations), strict=True):
+            check_vector(f"edges[{edge_type!r}]", ids)
+            check_ids(f"edges[{edge_type!r}] (ids of {kind!r})", ids, num_nodes[kind])
+            stacked.append(ids.to(torch.int64) + offsets[kind])
+    rows = {edge_type: len(part) for edge_type, part in zip(edges, sources, strict=True)}
+    counts = torch.tensor(list(rows.values()))
+    columns = ops.coo_to_csc(torch.cat(sources), torch.cat(destinations), total)
+    kinds = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    own_rows = torch.cat([torch.arange(int(count)) for count in counts])
+    stacked_attributes = {
+        name: stack(f"edge_attributes[{name!r}]", by_type, rows) for name, by_type in edge_attributes.items()
+    }
+    if sort_by is not None:
+        values = ops.gather_rows(stacked_attributes[sort_by], columns.order)
+        columns = sort_columns(columns, values, kinds[columns.order])
+    attributes = {name: ops.gather_rows(values, columns.order) for name, values in stacked_attributes.items()}
+    attributes.setdefault(ORIGINAL_EDGE_ID, ops.gather_rows(own_rows, columns.order))
+    return fused_csc_sampling_graph(
+        columns.indptr,
+        columns.indices,
+        node_type_offset=torch.tensor([*offsets.values(), total]),
+        type_per_edge=kinds[columns.order].to(torch.uint8 if len(edges) <= 256 else torch.int32),
+        node_type_to_id={kind: number for number, kind in enumerate(num_nodes)},
+        edge_type_to_id={kind: number for number, kind in enumerate(edges)},
+        node_attributes={
+            name: stack(f"node_attributes[{name!r}]", by_type, num_nodes) for name, by_type in node_attributes.items()
+        },
+        edge_attributes=attributes,
+    )

@@ -1,0 +1,56 @@
+"""Open a graph that exists already, in a file or in shared memory."""
+
+import os
+from pathlib import Path
+
+from graphfeed.storage.graph.files.graph_file import map_fields
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+
+
+def load_graph(path: str | os.PathLike[str]) -> FusedCSCSamplingGraph:
+    """Map a graph from a file that its `save` wrote; pages are read on demand, and shared by all processes that map it.
+
+    The arrays are checked, which takes a pass over the file; nothing is unpickled. Writes to the graph's tensors stay
+    in this process and never reach the file. Worker processes map the same file, so the graph may be larger than
+    memory. A graph that was written to is copied to shared memory for them. Leave the file as it is while it is in use:
+    the system ends a process that reads a mapped page which has been cut off (SIGBUS). To replace a graph, `save` to
+    the same path, which makes another file.
+
+    Raises:
+        FileNotFoundError: The file doesn't exist.
+        ValueError: The file is not a graph, is incomplete, or has another version of the format.
+
+    Example:
+        >>> import tempfile
+        >>> from graphfeed import from_coo
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     from_coo(([1, 2], [0, 0]), num_nodes=3).save(f"{folder}/graph")
+        ...     load_graph(f"{folder}/graph")
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
+    """
+    graph = FusedCSCSamplingGraph(**map_fields(Path(path)))
+    try:
+        graph.check()
+    except (TypeError, ValueError) as error:
+        error.add_note(f"in {path}, which was changed after it was saved")
+        raise
+    return graph
+
+
+def load_from_shared_memory(name: str) -> FusedCSCSamplingGraph:
+    """Map a graph that another process of the same user and machine put into shared memory.
+
+    This takes a few system calls, whatever the size: `copy_to_shared_memory` wrote a valid graph, so only the header is
+    checked. A write to the arrays is visible to all processes.
+
+    Raises:
+        FileNotFoundError: There is no graph of that name.
+        ValueError: The memory holds no graph of this version.
+
+    Example:
+        >>> from graphfeed import from_coo
+        >>> shared = from_coo(([1, 2], [0, 0]), num_nodes=3).copy_to_shared_memory("doctest")
+        >>> load_from_shared_memory("doctest")
+        FusedCSCSamplingGraph(num_nodes=3, num_edges=2)
+    """
+    return FusedCSCSamplingGraph.open_by_name(name)

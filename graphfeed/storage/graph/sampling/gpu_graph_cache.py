@@ -1,0 +1,126 @@
+"""Copies on a GPU of those columns of a pinned graph that are requested again and again."""
+
+import threading
+import weakref
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.backend import on_gpu
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
+
+
+class GPUGraphCache:
+    """Copies of a graph's columns on a GPU: each is made when it was requested often enough, while there is room.
+
+    Nothing is evicted. The cache takes 8 bytes per node on the GPU, and for each edge that there is room for the size
+    of its values. Which columns it holds depends on the requests and their order alone, and a value is the same
+    wherever it is read. Any thread may use it, on any stream; until it is full, one at a time.
+
+    Args:
+        csc_indptr: Column starts, in memory that the GPU can read.
+        edges: The values of the graph's edges, of integer dtypes, in such memory.
+        num_edges: The number of edges that there is room for.
+        threshold: The number of requests after which a column is copied; 1 is at once.
+        device: The GPU.
+    """
+
+    def __init__(
+        self, csc_indptr: torch.Tensor, edges: EdgeArrays, num_edges: int, threshold: int, device: torch.device
+    ) -> None:
+        self._indptr = csc_indptr
+        self._edges = {name: values for name, values in edges._asdict().items() if values is not None}
+        self._threshold = threshold
+        self._size = min(num_edges, min(map(len, self._edges.values())))
+        self._used = 0
+        self._cached = {name: values.new_empty(self._size, device=device) for name, values in self._edges.items()}
+        # The distance from a column's values to its copy; for a column without a copy, the number of its requests.
+        self._cache_offsets = torch.full((csc_indptr.numel() - 1,), ops.NOT_CACHED, dtype=torch.int64, device=device)
+        self._lock = StreamOrderedLock(self._cache_offsets, *self._cached.values())
+
+    @property
+    def num_edges(self) -> int:
+        """The number of edges that there are copies of."""
+        return self._used
+
+    def holds(self, csc_indptr: torch.Tensor, edges: EdgeArrays) -> bool:
+        """Tell whether the cache is one of these very arrays."""
+        return csc_indptr is self._indptr and all(
+            values is self._edges.get(name) for name, values in edges._asdict().items()
+        )
+
+    def look_up(self, ids: torch.Tensor) -> EdgeArrays:
+        """Return the edges with the copies of the columns of some nodes; copy the columns that are due first.
+
+        Until the cache is full, this waits for the device once, and more often if there are columns to copy.
+
+        Args:
+            ids: Nodes of the graph, on the GPU; a node that occurs twice was requested once.
+        """
+        with self._lock.acquire():
+            if self._used < self._size:
+                self._copy_due_columns(ids)
+            offsets = take_rows(self._cache_offsets, ids).clamp_(min=ops.NOT_CACHED)
+        return EdgeArrays(
+            **{name: ops.CachedEdgeValues(values, self._cached[name], offsets) for name, values in self._edges.items()}
+        )
+
+    def _copy_due_columns(self, ids: torch.Tensor) -> None:
+        """Count requests, and copy the columns that are due and fit, in order of first appearance."""
+        known = take_rows(self._cache_offsets, ids)
+        self._cache_offsets[ids.long()] = torch.where(known <= ops.NOT_CACHED, known - 1, known)
+        asked = ids[known <= ops.NOT_CACHED - self._threshold + 1]
+        if asked.numel() == 0:
+            return
+        due = ops.compact(asked[:0], asked).rows.long()
+        starts, ends = (take_rows(self._indptr, nodes).long() for nodes in (due, due + 1))
+        room = self._size - self._used
+        fitting = ends - starts <= room
+        due, starts, ends = due[fitting], starts[fitting], ends[fitting]
+        last = (ends - starts).cumsum(0)
+        count = int((last <= room).sum())
+        if count == 0:
+            return
+        due, starts, last = due[:count], starts[:count], last[:count]
+        columns = torch.cat([last.new_zeros(1), last])
+        positions = ops.indptr_edge_ids(columns, offset=starts)
+        after = self._used + positions.numel()
+        for name, values in self._edges.items():
+            self._cached[name][self._used : after] = take_rows(values, positions)
+        self._cache_offsets[due] = self._used + columns[:-1] - starts
+        self._used = after
+
+
+CACHES: "weakref.WeakKeyDictionary[GraphArrays, dict[object, GPUGraphCache]]" = weakref.WeakKeyDictionary()
+CACHES_LOCK = threading.Lock()
+
+
+def gpu_cache_for(graph: GraphArrays, seeds: ByType, request: SamplingRequest) -> GPUGraphCache | None:
+    """Return the cache that a request asks for on the seeds' GPU; None where no graph is read over the bus.
+
+    A cache lasts as long as the graph, and as long as that has the same arrays. Requests for the same number of edges,
+    the same threshold and the same weights share it.
+
+    Args:
+        graph: The graph; a graph in GPU memory needs no cache.
+        seeds: Node ids; on the CPU, they need no cache.
+        request: The size of the cache, its threshold, and the weights.
+    """
+    if request.num_gpu_cached_edges == 0 or not graph.indices.is_cpu:
+        return None
+    parts = list(seeds.values()) if isinstance(seeds, dict) else [seeds]
+    if not parts or not all(map(on_gpu, parts)):
+        return None
+    device, edges = parts[0].device, EdgeArrays.of(graph, request.probs_name)
+    limits = (request.num_gpu_cached_edges, request.gpu_cache_threshold)
+    with CACHES_LOCK:
+        caches = CACHES.setdefault(graph, {})
+        key = (device, *limits, request.probs_name)
+        if key not in caches or not caches[key].holds(graph.csc_indptr, edges):
+            caches[key] = GPUGraphCache(graph.csc_indptr, edges, *limits, device)
+        return caches[key]

@@ -1,0 +1,141 @@
+"""Negatives of a graph's edges: pairs of nodes, by edge type."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.sampling.sample_negative_pairs import NO_EDGES, NO_TYPES, NOTHING, KnownEdges, Population
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling_graph import SamplingGraph
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.memory.shared import Shareable
+
+
+class NodeWeights(Shareable):
+    """How likely each node of a type is drawn, relative to the others.
+
+    Raises:
+        ValueError: Weights that are negative, infinite, or all 0.
+
+    Example:
+        >>> len(NodeWeights(torch.tensor([0.0, 1.0, 3.0])))
+        3
+    """
+
+    def __init__(self, weights: Any) -> None:
+        values = as_tensor("weights", weights)
+        if not values.is_floating_point():
+            values = values.to(torch.float64)
+        self.cumulative = ops.cumulate_weights(torch.tensor([0, values.numel()]), values)
+        if values.numel() == 0 or int(self.cumulative[-1]) == 0:
+            raise ValueError("weights of nodes must not all be 0, as nothing could be drawn")
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return self.cumulative.numel()
+
+
+@dataclass(frozen=True, eq=False)
+class NegativeQuery:
+    """Which pairs of nodes are negatives."""
+
+    source_weights: NodeWeights | None = None
+    destination_weights: NodeWeights | None = None
+    strict: bool = False
+    """Whether an edge of the graph is never a negative."""
+    time_name: str | None = None
+    """The node attribute with times: both nodes exist at the time of the pair, or before."""
+
+
+def sample_negative_pairs(
+    graph: SamplingGraph,
+    edge_type: str | None,
+    query: NegativeQuery,
+    wanted: int | torch.Tensor,
+    key: int,
+    limits: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return pairs that stand for missing edges; see `graphfeed.ops.sample_negative_pairs`.
+
+    Args:
+        graph: The graph.
+        edge_type: "source:relation:destination"; None for a graph without types.
+        query: Which pairs.
+        wanted: How many, or the source of each.
+        key: The key of the draws.
+        limits: The time of each pair; None: times don't matter.
+
+    Raises:
+        KeyError: The graph doesn't have the edge type, or the attribute.
+        TypeError: `strict` or times, for a graph whose arrays are not in this process.
+        ValueError: Weights of another number of nodes, or no pair is right.
+    """
+    num_nodes = graph.num_nodes
+    first = sizes = (0, 0)
+    if isinstance(num_nodes, int):
+        if edge_type is not None:
+            raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has no types")
+        sizes = (num_nodes, num_nodes)
+    else:
+        if edge_type not in graph.edge_types:
+            raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {graph.edge_types}")
+        ends = etype_str_to_tuple(str(edge_type))[::2]
+        sizes = (num_nodes[ends[0]], num_nodes[ends[1]])
+        kinds = list(num_nodes)
+        starts = [sum(list(num_nodes.values())[: kinds.index(kind)]) for kind in ends]
+        first = (starts[0], starts[1])
+    timed = limits is not None and query.time_name is not None
+    weights = (query.source_weights, query.destination_weights)
+    sources, destinations = (
+        Population(size, cumulative_of(own, size), times_of(graph, query, start, size) if timed else NOTHING)
+        for size, own, start in zip(sizes, weights, first, strict=True)
+    )
+    fixed = isinstance(wanted, torch.Tensor)
+    return ops.sample_negative_pairs(
+        len(wanted) if isinstance(wanted, torch.Tensor) else wanted,
+        key,
+        wanted.to(torch.int64) if fixed and isinstance(wanted, torch.Tensor) else sources,
+        destinations,
+        limits=ops.as_times("the times of seeds", limits) if timed and limits is not None else NOTHING,
+        edges=edges_of(graph, edge_type, first) if query.strict else NO_EDGES,
+    )
+
+
+def cumulative_of(weights: NodeWeights | None, size: int) -> torch.Tensor:
+    """Return running sums of weights, or nothing."""
+    if weights is None:
+        return NOTHING
+    if len(weights) != size:
+        raise ValueError(f"weights of nodes must have {size} values, one for each node, but have {len(weights)}")
+    return weights.cumulative
+
+
+def in_memory(graph: SamplingGraph, what: str) -> GraphArrays:
+    """Return a graph whose arrays are here, or raise."""
+    if not isinstance(graph, GraphArrays):
+        raise TypeError(f"{what} needs a graph in memory, but this is a {type(graph).__name__}")
+    return graph
+
+
+def times_of(graph: SamplingGraph, query: NegativeQuery, start: int, size: int) -> torch.Tensor:
+    """Return the times of the nodes of a type."""
+    assert query.time_name is not None
+    read: Any = getattr(graph, "node_attribute", None)
+    if read is None:
+        raise TypeError(f"times of negatives need a graph with node_attribute(), but this is a {type(graph).__name__}")
+    times = read(query.time_name)
+    return ops.as_times("the nodes' timestamps", times[start : start + size])
+
+
+def edges_of(graph: SamplingGraph, edge_type: str | None, first: tuple[int, int]) -> KnownEdges:
+    """Return the edges that a pair must not be."""
+    arrays = in_memory(graph, "strict=True")
+    starts, types = kernel_columns(arrays)
+    if arrays.edge_type_to_id is None or edge_type is None:
+        return KnownEdges(starts, arrays.indices)
+    numbers = len(arrays.edge_type_to_id), arrays.edge_type_to_id[edge_type], *first
+    return KnownEdges(starts, arrays.indices, NO_TYPES if types is None else types, *numbers)

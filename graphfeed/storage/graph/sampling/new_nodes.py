@@ -1,0 +1,158 @@
+"""Hops that sample only what the hop before found: each node once, or once in the tree of each seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from graphfeed.ops import expand_indptr
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import ONLY, by_type, merge_sources
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+Draw = TypeVar("Draw")
+Tensors: TypeAlias = dict[str, torch.Tensor]
+SampleNew: TypeAlias = Callable[[ByType, ByType | None, torch.Tensor, Draw], SampledSubgraph]
+"""Samples one hop with the ids of the graph around some nodes, in some trees, by a fan-out and the hop's draw."""
+
+
+def sample_new_hop_by_hop(
+    num_nodes: int | Mapping[str, int],
+    seeds: ByType,
+    request: SamplingRequest,
+    draws: Sequence[Draw],
+    sample: SampleNew[Draw],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from the rows that the one before added, and relabel each.
+
+    The columns of a hop are all rows of the hop before, as always; those that were sampled earlier have no edges.
+
+    Args:
+        num_nodes: Of the graph; by node type if it has types.
+        seeds: Node ids; by node type if the graph has types.
+        request: The fan-outs, and whether each seed has nodes of its own (`disjoint`).
+        draws: What the randomness of each hop comes from, the seeds' own hop first.
+        sample: Samples one hop.
+
+    Returns:
+        One subgraph per hop, the outermost first.
+    """
+    typed = isinstance(seeds, Mapping)
+    sizes = {ONLY: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+    rows = complete(seeds, sizes)
+    trees = number_seeds(rows) if request.disjoint else None
+    known = dict.fromkeys(sizes, 0)
+    hops: list[SampledSubgraph] = []
+    for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
+        new = {kind: ids[known[kind] :] for kind, ids in rows.items()}
+        own_trees = None if trees is None else {kind: part[known[kind] :] for kind, part in trees.items()}
+        hop = sample(plain(new, typed=typed), plain(own_trees, typed=typed), fanout, draw)
+        sampled: Any = hop.sampled_csc
+        columns: Any = hop.original_column_node_ids
+        cscs, found = by_type(sampled, columns)
+        if not hops:
+            rows = {kind: found.get(kind, ids) for kind, ids in rows.items()}  # in the dtype of the graph's ids
+        if trees is None or own_trees is None:
+            after, local = merge_sources(cscs, rows, sizes)
+        else:
+            after, trees, local = merge_in_trees(cscs, own_trees, rows, trees, sizes)
+        padded = {name: pad(csc, known[etype_str_to_tuple(name)[2]]) for name, csc in local.items()}
+        csc: Any = padded if typed else next(iter(padded.values()))
+        before, rows = rows, after
+        hops.append(SampledSubgraph(csc, plain(before, typed=typed), plain(rows, typed=typed), hop.original_edge_ids))
+        known = {kind: len(ids) for kind, ids in before.items()}
+    return hops[::-1]
+
+
+def complete(seeds: ByType, sizes: Mapping[str, int]) -> Tensors:
+    """Return the seeds by type, with every node type, in the order of the types."""
+    given = {ONLY: seeds} if isinstance(seeds, torch.Tensor) else seeds
+    some = next(iter(given.values()), torch.empty(0, dtype=torch.int64))[:0]
+    return {kind: given.get(kind, some) for kind in [*sizes, *(kind for kind in given if kind not in sizes)]}
+
+
+def plain(values: Tensors | None, *, typed: bool) -> Any:
+    """Return values as a graph takes them: by type only if it has types."""
+    return values if typed or values is None else values[ONLY]
+
+
+def number_seeds(seeds: Tensors) -> Tensors:
+    """Return the number of each seed, which run through the types."""
+    counts = [len(ids) for ids in seeds.values()]
+    device = next((ids.device for ids in seeds.values()), None)
+    return dict(zip(seeds, torch.split(torch.arange(sum(counts), device=device), counts), strict=True))
+
+
+def pad(csc: CSCFormatBase, count: int) -> CSCFormatBase:
+    """Return columns behind a number of columns without edges."""
+    if count == 0:
+        return csc
+    return CSCFormatBase(torch.cat([csc.indptr.new_zeros(count), csc.indptr]), csc.indices)
+
+
+def merge_in_trees(
+    cscs: Mapping[str, CSCFormatBase], own_trees: Tensors, rows: Tensors, trees: Tensors, sizes: Mapping[str, int]
+) -> tuple[Tensors, Tensors, dict[str, CSCFormatBase]]:
+    """Do as `merge_sources` inside of each tree; return also the tree of each row.
+
+    Args:
+        cscs: Columns by edge type, with the ids of the graph.
+        own_trees: The tree of each column.
+        rows: The rows so far.
+        trees: Their trees.
+        sizes: The number of nodes of each type.
+    """
+    # A node in a tree is one number, by which nodes of different trees differ.
+    wide = {kind: trees[kind] * max(sizes[kind], 1) + ids.long() for kind, ids in rows.items()}
+    edges = {}
+    for name, csc in cscs.items():
+        source, _, destination = etype_str_to_tuple(name)
+        of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
+        edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
+    found, local = merge_sources(edges, wide)
+    after, after_trees = {}, {}
+    for kind, ids in rows.items():
+        new, size = found[kind][len(ids) :], max(sizes[kind], 1)
+        after[kind] = torch.cat([ids, (new % size).to(ids.dtype)])
+        after_trees[kind] = torch.cat([trees[kind], new // size])
+    dtypes = {name: csc.indices.dtype for name, csc in cscs.items()}
+    positions = {name: CSCFormatBase(csc.indptr, csc.indices.to(dtypes[name])) for name, csc in local.items()}
+    return after, after_trees, positions
+
+
+def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = None) -> ByType:
+    """Return the seed that each row of the outermost hop belongs to, for hops that are disjoint.
+
+    Args:
+        hops: One subgraph per hop, the outermost first; at least one.
+        of_seeds: The tree of each seed, of int64; by default their numbers, which run through the node types.
+
+    Example:
+        >>> csc = CSCFormatBase(torch.tensor([0, 1, 2]), torch.tensor([2, 3]))
+        >>> trees_of_rows([SampledSubgraph(csc, torch.tensor([5, 6]), torch.tensor([5, 6, 7, 7]))])
+        tensor([0, 1, 0, 1])
+    """
+    typed = isinstance(hops[0].sampled_csc, Mapping)
+    seeds: Any = hops[-1].original_column_node_ids
+    given: Any = of_seeds
+    if of_seeds is None:
+        trees = number_seeds(seeds if typed else {ONLY: seeds})
+    else:
+        none = torch.empty(0, dtype=torch.int64)
+        trees = {kind: given.get(kind, none) for kind in seeds} if typed else {ONLY: given}
+    for hop in reversed(hops):
+        sampled: Any = hop.sampled_csc
+        columns: Any = hop.original_column_node_ids
+        ids: Any = hop.original_row_node_ids
+        after = {}
+        for kind, rows in ids.items() if typed else [(ONLY, ids)]:
+            own = trees[kind]
+            after[kind] = torch.cat([own, own.new_empty(len(rows) - len(own))])
+        for name, csc in by_type(sampled, columns)[0].items():
+            source, _, destination = etype_str_to_tuple(name)
+            edges = expand_indptr(csc.indptr, node_ids=trees[destination], output_size=len(csc.indices))
+            # An edge to a row that was there before has the tree of that row, so this writes what is there.
+            after[source][csc.indices.long()] = edges
+        trees = after
+    return plain(trees, typed=typed)  # type: ignore[no-any-return]

@@ -1,0 +1,171 @@
+"""One hop of sampling in a graph's arrays: check the seeds, pick edges, read them, split them by type."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import as_ids, as_tensor, brief
+from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
+from graphfeed.ops.sampling.group_by_type import split_by_type
+from graphfeed.storage.graph.edits import check_edits
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+
+ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
+"""The edge attribute that holds each edge's row in its own type's edge list."""
+
+
+class EdgeArrays(NamedTuple):
+    """What the kernels of one hop read of a graph's edges; of a cached graph, each with the copies on the GPU."""
+
+    indices: EdgeValues
+    types: EdgeValues | None = None
+    weights: EdgeValues | None = None
+    """Fixed-point running sums."""
+    edge_ids: EdgeValues | None = None
+    """None: an edge's id is its position."""
+
+    @classmethod
+    def of(cls, graph: GraphArrays, probs_name: str | None = None) -> "EdgeArrays":
+        """Return the arrays of a graph."""
+        weights = None if probs_name is None else graph.cumulative_weights(probs_name)
+        return cls(graph.indices, kernel_columns(graph)[1], weights, graph.edge_attributes.get(ORIGINAL_EDGE_ID))
+
+
+Pick: TypeAlias = Callable[[torch.Tensor, EdgeArrays, int], ops.Picks]
+"""Picks edges around some ids; gets the arrays to read, and the number of edge types."""
+Draws: TypeAlias = tuple[tuple[int, int], int]
+"""The two keys of a hop, and the share of the second; only LABOR uses more than the first key."""
+ReadFrom: TypeAlias = Callable[[torch.Tensor], EdgeArrays]
+"""Says from which arrays a hop around some ids is read."""
+
+
+def pick_neighbors(graph: GraphArrays, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> Pick:
+    """Return what picks the edges of one hop as a request says."""
+    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
+    checked = graph.node_type_to_id is not None
+    starts, _ = kernel_columns(graph)
+
+    def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
+        if request.strategy == "labor":
+            return ops.labor_sample_neighbors(
+                starts, edges.indices, ids, fanouts, keys, switch_threshold=share, replace=request.replace,
+                cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+            )  # fmt: skip
+        return ops.sample_neighbors(
+            starts, ids, fanouts, keys[0], replace=request.replace,
+            cumulative=edges.weights, types=edges.types, num_types=num_types, checked=checked,
+        )  # fmt: skip
+
+    return pick
+
+
+def sample_one_hop(
+    graph: GraphArrays, seeds: ByType, pick: Pick, read_from: ReadFrom
+) -> tuple[SampledSubgraph, ops.Picks]:
+    """Return one hop with the ids of the graph, and the picks it is made of, in the order of its columns."""
+    if graph.node_type_to_id is not None:
+        return sample_one_hop_by_type(graph, check_typed_seeds(graph, seeds), pick, read_from)
+    ids = check_seeds(graph, seeds)
+    edges = read_from(ids)
+    picks = pick(ids, edges, 1)
+    sources, edge_ids = read(edges, picks)
+    return SampledSubgraph(CSCFormatBase(picks.offsets.to(graph.csc_indptr.dtype), sources), ids, None, edge_ids), picks
+
+
+def sample_one_hop_by_type(
+    graph: GraphArrays, seeds: dict[str, torch.Tensor], pick: Pick, read_from: ReadFrom
+) -> tuple[SampledSubgraph, ops.Picks]:
+    """Do as `sample_one_hop` in a graph with types."""
+    assert graph.node_type_to_id is not None
+    assert graph.edge_type_to_id is not None
+    check_edits(graph)
+    offsets = dict(zip(seeds, graph.first_ids(), strict=False))
+    ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
+    starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)
+    kinds = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
+    ends = torch.tensor([graph.node_type_to_id[kind.split(":")[2]] for kind in kinds])
+    edges = read_from(ids)
+    assert edges.types is not None
+    picks = pick(ids, edges, len(kinds))
+    typed = split_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
+    sources, edge_ids = read(edges, picks, typed)
+    rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
+    cscs, original = {}, {}
+    for kind, number in graph.edge_type_to_id.items():
+        own = slice(bounds[number], bounds[number + 1])
+        indptr, ids = typed.indptr[rows[number] : rows[number + 1]], sources[own]
+        first_id = offsets[kind.split(":")[0]] if len(ids) else 0
+        cscs[kind] = CSCFormatBase.unchecked(indptr, ids - first_id if first_id else ids)
+        original[kind] = edge_ids[own]
+    return SampledSubgraph(cscs, seeds, None, original), picks
+
+
+def read(edges: EdgeArrays, picks: ops.Picks, typed: ops.TypedPicks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and the ids of the edges that were picked, in the order of `typed` if that is given."""
+    if isinstance(edges.indices, torch.Tensor):
+        positions = picks.positions if typed is None else typed.positions
+        ids = positions if edges.edge_ids is None else take_rows(values_of(edges.edge_ids), positions)
+        return take_rows(edges.indices, positions), ids
+    # Copies are found by column: they are read in the order of the columns, and grouped by type after that.
+    sources, ids = (
+        ops.read_edges(part, *picks) if isinstance(part, CachedEdgeValues) else picks.positions
+        for part in (edges.indices, edges.edge_ids)
+    )
+    if typed is None:
+        return sources, ids
+    assert isinstance(edges.types, CachedEdgeValues)
+    order = ops.read_edges(edges.types, *picks).argsort(stable=True)
+    return sources[order], ids[order]
+
+
+def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:
+    """Return the seeds of one type in the dtype of the graph's ids, or say why they are none."""
+    if isinstance(seeds, dict):
+        raise TypeError(f"{name} is a dict by type, but the graph has one type; give a tensor of node ids")
+    ids, dtype = as_ids(name, seeds), graph.indices.dtype
+    check_vector(name, ids)
+    if ids.dtype == dtype:
+        return ids
+    # Before the conversion, in which a wrong id could become a right one.
+    check_ids(name, ids, graph.total_num_nodes)
+    return ids.to(dtype)
+
+
+def check_typed_seeds(graph: GraphArrays, seeds: ByType) -> dict[str, torch.Tensor]:
+    """Return the seeds by type, every node type of the graph present, or say why they are none."""
+    assert graph.node_type_to_id is not None
+    if not isinstance(seeds, dict):
+        raise TypeError(
+            f"seeds must be a dict by node type, for the graph has types {list(graph.node_type_to_id)}, "
+            f"but is a {type(seeds).__name__}; give the item set as HeteroItemSet"
+        )
+    unknown = sorted(set(seeds) - set(graph.node_type_to_id))
+    if unknown:
+        raise KeyError(f"seeds have node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
+    num_nodes = graph.num_nodes
+    assert isinstance(num_nodes, dict)
+    given = {kind: check_seeds(graph, part, f"seeds of type {kind!r}") for kind, part in seeds.items()}
+    device = next((part.device for part in given.values()), graph.indices.device)
+    empty = torch.empty(0, dtype=graph.indices.dtype, device=device)
+    complete = {kind: given.get(kind, empty) for kind in num_nodes}
+    check_ids_of_each(complete, num_nodes, "seeds of type")
+    return complete
+
+
+def subgraphs_of(graph: GraphArrays, layers: Sequence[ops.SampledHop]) -> list[SampledSubgraph]:
+    """Return the hops of a fused op as subgraphs, the outermost first."""
+    edge_ids = graph.edge_attributes.get(ORIGINAL_EDGE_ID)
+    return [
+        SampledSubgraph(
+            CSCFormatBase.unchecked(indptr, indices), columns, rows,
+            positions if edge_ids is None else take_rows(edge_ids, positions),
+        )
+        for columns, rows, indptr, indices, positions in reversed(layers)
+    ]  # fmt: skip

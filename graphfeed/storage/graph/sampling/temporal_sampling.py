@@ -1,0 +1,357 @@
+"""Sampling in time: which edges of a graph's arrays existed before the time of a seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.arguments import as_tensor, brief
+from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import compact_csc_format
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
+from graphfeed.storage.graph.sampling.one_hop import Draws, EdgeArrays, Pick, sample_one_hop
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph.temporal_query import TemporalQuery
+
+SampleInTime: TypeAlias = Callable[
+    [ByType, ByType, torch.Tensor, Draws, SamplingRequest], tuple[SampledSubgraph, ByType | None]
+]
+"""Samples one hop; see `temporal_sample_one_hop`."""
+LAST_TIME = torch.iinfo(torch.int64).max
+
+
+def temporal_sample_hop_by_hop(
+    num_nodes: int | Mapping[str, int],
+    sample: SampleInTime,
+    seeds: ByType,
+    seeds_timestamp: ByType,
+    request: SamplingRequest,
+    keys: Sequence[int],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from all rows found so far; every edge makes a row.
+
+    With `disjoint`, each samples the rows that the one before added, and nodes are merged in the tree of each seed.
+
+    Args:
+        num_nodes: Of the graph; by node type if it has types.
+        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
+        seeds: Node ids; by node type if the graph has types.
+        seeds_timestamp: The time of each seed.
+        request: All else.
+        keys: The key of each hop, the seeds' own hop first.
+    """
+    if request.disjoint:
+        return temporal_sample_trees(num_nodes, sample, seeds, seeds_timestamp, request, keys)
+    layers: list[SampledSubgraph] = []
+    nodes: Any = seeds
+    times: Any = seeds_timestamp
+    query = query_of(request)
+    for fanout, key in zip(reversed(request.fanouts), keys, strict=True):
+        request = replace(request, temporal=query)
+        hop, edge_times = sample(nodes, times, fanout, ((key, key), 0), request)
+        columns: Any = hop.original_column_node_ids
+        sampled: Any = hop.sampled_csc
+        nodes, csc, row_times = compact_csc_format(sampled, columns, times)
+        if edge_times is not None:
+            row_times = times_of_rows(hop, times, edge_times)
+        if query.pre_time_window is not None and not isinstance(query.pre_time_window, int):
+            windows: Any = query.pre_time_window
+            query = replace(query, pre_time_window=compact_csc_format(sampled, columns, windows)[2])
+        times = row_times
+        layers.append(SampledSubgraph(csc, columns, nodes, hop.original_edge_ids))
+    return layers[::-1]
+
+
+def temporal_sample_trees(
+    num_nodes: int | Mapping[str, int],
+    sample: SampleInTime,
+    seeds: ByType,
+    seeds_timestamp: ByType,
+    request: SamplingRequest,
+    keys: Sequence[int],
+) -> list[SampledSubgraph]:
+    """Sample hop after hop, each from the rows that the one before added, all rows of a tree at the time of its seed.
+
+    Args:
+        num_nodes: Of the graph; by node type if it has types.
+        sample: Samples one hop around some nodes at some times, by a fan-out and the hop's draws.
+        seeds: Node ids; by node type if the graph has types.
+        seeds_timestamp: The time of each seed.
+        request: All else.
+        keys: The key of each hop, the seeds' own hop first.
+    """
+    query = query_of(request)
+    kinds = [] if isinstance(num_nodes, int) else list(num_nodes)
+    times = join_by_type(kinds, seeds_timestamp)
+    window = query.pre_time_window
+    windows = None if window is None or isinstance(window, int) else join_by_type(kinds, window)
+
+    def sample_at_time(nodes: ByType, trees: ByType | None, fanout: torch.Tensor, key: int) -> SampledSubgraph:
+        assert trees is not None
+        own = request
+        if windows is not None:
+            own = replace(request, temporal=replace(query, pre_time_window=take_by_type(windows, trees)))
+        return sample(nodes, take_by_type(times, trees), fanout, ((key, key), 0), own)[0]
+
+    return sample_new_hop_by_hop(num_nodes, seeds, request, keys, sample_at_time)
+
+
+def join_by_type(kinds: Sequence[str], values: ByType) -> torch.Tensor:
+    """Return one value per seed, node type after node type."""
+    if isinstance(values, torch.Tensor):
+        return values
+    none = no_times(values)
+    return torch.cat([as_tensor(f"times of {kind!r}", values.get(kind, none)) for kind in kinds])
+
+
+def take_by_type(values: torch.Tensor, places: ByType) -> ByType:
+    """Return the values at some places, by type if the places are."""
+    if isinstance(places, torch.Tensor):
+        return values[places]
+    return {kind: values[part] for kind, part in places.items()}
+
+
+def temporal_sample_one_hop(
+    graph: GraphArrays,
+    seeds: ByType,
+    seeds_timestamp: ByType,
+    fanouts: torch.Tensor,
+    draws: Draws,
+    request: SamplingRequest,
+) -> tuple[SampledSubgraph, ByType | None]:
+    """Sample one hop with the ids of the graph.
+
+    Args:
+        graph: The graph.
+        seeds: Node ids; by node type if the graph has types.
+        seeds_timestamp: The time of each seed.
+        fanouts: The fan-outs of this hop.
+        draws: The two keys of the hop, and the share of the second; only LABOR uses more than the first key.
+        request: All else.
+
+    Returns:
+        The hop and, where the next hop looks at the time of an edge, the time of each edge of the hop.
+    """
+    times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
+    pick = pick_in_time(graph, times, windows, fanouts, draws, request)
+    hop, picks = sample_one_hop(graph, seeds, pick, lambda _: EdgeArrays.of(graph))
+    if query_of(request).hop_time != "edge":
+        return hop, None
+    own = edge_times_of(graph, query_of(request))
+    kinds = None if graph.type_per_edge is None else take_rows(graph.type_per_edge, picks.positions)
+    return hop, group_times(graph, hop, take_rows(own, picks.positions), kinds)
+
+
+def stack_queries(
+    graph: GraphArrays, seeds: ByType, seeds_timestamp: ByType, request: SamplingRequest
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the time of each seed, and its window if there are windows, node type after node type."""
+    times, query = stack_times(graph, "seeds_timestamp", seeds_timestamp, seeds), query_of(request)
+    window, windows = query.pre_time_window, None
+    if isinstance(window, int):
+        windows = torch.full_like(times, window)
+    elif window is not None:
+        windows = stack_times(graph, "seeds_pre_time_window", window, seeds)
+    if query.inclusive:
+        times, windows = later(times), None if windows is None else later(later(windows))
+    return times, windows
+
+
+def later(times: torch.Tensor) -> torch.Tensor:
+    """Return the times by one later, so that what has these times exists; the last one of int64 stays."""
+    return times.clamp(max=LAST_TIME - 1) + 1
+
+
+def pick_in_time(
+    graph: GraphArrays,
+    times: torch.Tensor,
+    windows: torch.Tensor | None,
+    fanouts: torch.Tensor,
+    draws: Draws,
+    request: SamplingRequest,
+) -> Pick:
+    """Return what picks the edges of one hop that existed before the time of each column."""
+    (keys, share), fanouts = draws, as_tensor("fanouts", fanouts)
+    columns = timed_columns(graph, request, by_type=fanouts.numel() > 1)
+
+    def pick(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:
+        assert edges.types is None or isinstance(edges.types, torch.Tensor)
+        wanted = (columns._replace(types=edges.types, num_types=num_types), ids, times, fanouts)
+        if request.strategy == "labor":
+            return ops.temporal_labor_sample_neighbors(
+                *wanted, keys, switch_threshold=share, replace=request.replace, windows=windows
+            )  # fmt: skip
+        latest = request.strategy == "latest"
+        return ops.temporal_sample_neighbors(*wanted, keys[0], replace=request.replace, latest=latest, windows=windows)
+
+    return pick
+
+
+def query_of(request: SamplingRequest) -> TemporalQuery:
+    """Return which neighbours exist at a time, or say that a request does not tell."""
+    if request.temporal is None:
+        raise ValueError("the request has no temporal query; give SamplingRequest(..., temporal=TemporalQuery(...))")
+    return request.temporal
+
+
+def edge_times_of(graph: GraphArrays, query: TemporalQuery) -> torch.Tensor:
+    """Return the time of each edge, int64, in the order of the edges; computed at the first call for an attribute."""
+    name = query.edge_timestamp_attr_name
+    assert name is not None, "TemporalQuery asks for it where hops go by the times of edges"
+    edge = graph.edge_attribute(name)
+    (times,) = graph.derived(f"edge times {name}", (edge,), lambda: (times_of(graph, None, edge),))
+    assert times is not None
+    return times
+
+
+def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool = False) -> ops.TemporalGraph:
+    """Return the graph's arrays in the order of time, computed at the first call for each pair of attributes.
+
+    Timestamps are integers, one per node or per edge, and become int64. The order costs no memory if the edges are in
+    it already, as in a graph made of an edge list that is sorted by time, and only the edges have times, in int64.
+    Otherwise it takes 8 bytes per edge, and 8 more if the edges are not in order. With weights, edges that are not in
+    order take 8 more, and so does a time window where both nodes and edges have times, or an inclusive query whose hops
+    go by the times of edges.
+
+    Args:
+        graph: The graph.
+        request: The attributes with times and weights, and whether there is a window.
+        by_type: Whether the edges of each type are sorted by themselves, for fan-outs per edge type.
+    """
+    query, probs_name = query_of(request), request.probs_name
+    names = (query.node_timestamp_attr_name, query.edge_timestamp_attr_name)
+    node = None if names[0] is None else graph.node_attribute(names[0])
+    edge = None if names[1] is None else graph.edge_attribute(names[1])
+    columns = ops.TemporalGraph(kernel_columns(graph)[0], graph.indices)
+    which = f"by the times {names}{' within edge types' if by_type else ''}"
+    if node is not None or edge is not None:
+        times, kept, links = graph.derived(
+            f"order {which}", (node, edge), lambda: time_order(graph, node, edge, by_type=by_type)
+        )
+        order = kept if links is None else ops.linked_order(links)
+        if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
+            (order,) = graph.derived(
+                f"order of links {which}", (links,), lambda: (ops.linked_order(links).contiguous(),)
+            )
+        columns = columns._replace(times=times, order=order, links=links)
+    sorted_by = columns.order if columns.links is None else columns.links
+    if node is not None and edge is not None and query.pre_time_window is not None:
+        (earliest,) = graph.derived(
+            f"earlier of both times {which}",
+            (node, edge, sorted_by),
+            lambda: (by_rank(graph, times_of(graph, node, edge, torch.minimum), columns.order),),
+        )
+        columns = columns._replace(earliest=earliest)
+    if query.hop_time == "edge":
+        own = edge_times_of(graph, query)
+        made = graph.derived(f"later than {names[1]}", (own,), lambda: (later(own),)) if query.inclusive else (own,)
+        columns = columns._replace(edge_times=made[0])
+    if probs_name is not None and columns.order is None:
+        columns = columns._replace(cumulative=graph.cumulative_weights(probs_name))
+    elif probs_name is not None:
+        weights = graph.edge_attribute(probs_name)
+        (cumulative,) = graph.derived(
+            f"running sums of {probs_name} {which}",
+            (weights, sorted_by),
+            lambda: (ops.cumulate_weights(graph.csc_indptr, by_rank(graph, weights, columns.order)),),
+        )
+        columns = columns._replace(cumulative=cumulative)
+    return columns
+
+
+def times_of(
+    graph: GraphArrays,
+    node: torch.Tensor | None,
+    edge: torch.Tensor | None,
+    choose: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.maximum,
+) -> torch.Tensor:
+    """Return the time of each edge: its own, its source's, or what is chosen of the two."""
+    times = []
+    if edge is not None:
+        times.append(ops.as_times("the edges' timestamps", edge))
+    if node is not None:
+        times.append(ops.gather_rows(ops.as_times("the nodes' timestamps", node), graph.indices))
+    return times[0] if len(times) == 1 else choose(*times)
+
+
+def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, *, by_type: bool) -> Tensors:
+    """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
+    kinds = graph.type_per_edge if by_type else None
+    times, order = ops.order_by_time(graph.csc_indptr, times_of(graph, node, edge), kinds)
+    if order is None or not order.is_cpu or is_page_locked(graph.indices):
+        return times, order, None
+    links = ops.link_sources(graph.csc_indptr, graph.indices, order)
+    return times, order if links is None else None, links
+
+
+def by_rank(graph: GraphArrays, values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Return values of edges in the order of time."""
+    return values if order is None else ops.gather_rows(values, ops.places_in_order(graph.csc_indptr, order))
+
+
+def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByType) -> torch.Tensor:
+    """Return one number per seed, node type after node type; ids are not checked."""
+    if values is None:
+        raise ValueError(f"{name} must be provided for temporal neighbor sampling; name an item 'timestamp'")
+    if graph.node_type_to_id is None or not isinstance(seeds, Mapping):
+        parts = [(name, values, len(seeds))]
+    else:
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{name} must be a dict by node type, as seeds is, but is {brief(values)}")
+        unknown = sorted(set(values) - set(graph.node_type_to_id))
+        if unknown:
+            raise KeyError(f"{name} has node type {brief(unknown[0])}, but the graph has {list(graph.node_type_to_id)}")
+        none = no_times(values)
+        by_id = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
+        parts = [(f"{name}[{kind!r}]", values.get(kind, none), len(seeds.get(kind, none))) for kind in by_id]
+    stacked = []
+    for label, part, count in parts:
+        stacked.append(ops.as_times(label, as_tensor(label, part)))
+        if stacked[-1].numel() != count:
+            raise ValueError(f"{label} must have {count} values, one per seed, but has {stacked[-1].numel()}")
+    return stacked[0] if len(stacked) == 1 else torch.cat(stacked)
+
+
+def group_times(graph: GraphArrays, hop: SampledSubgraph, times: torch.Tensor, kinds: torch.Tensor | None) -> ByType:
+    """Return the times of a hop's edges in the order of the hop, by edge type if the graph has types.
+
+    Args:
+        graph: The graph.
+        hop: The hop.
+        times: The time of each edge, column by column.
+        kinds: The type of each edge, if there are types.
+    """
+    if not isinstance(hop.sampled_csc, dict):
+        return times
+    assert kinds is not None
+    assert graph.edge_type_to_id is not None
+    # The edges of a type are in the order in which a hop groups them: column by column, then by position.
+    grouped = times[kinds.argsort(stable=True)]
+    by_id = sorted(graph.edge_type_to_id, key=graph.edge_type_to_id.__getitem__)
+    counts = [len(hop.sampled_csc[kind].indices) for kind in by_id]
+    return dict(zip(by_id, torch.split(grouped, counts), strict=True))
+
+
+def times_of_rows(hop: SampledSubgraph, times: Any, edge_times: ByType) -> ByType:
+    """Return the time of each row: the seeds' own, then for each edge its own, in the order of a hop's rows."""
+    if not isinstance(edge_times, dict):
+        return torch.cat([ops.as_times("seeds_timestamp", times), edge_times])
+    columns: Any = hop.original_column_node_ids
+    cscs: Any = hop.sampled_csc
+    none = no_times(times)
+    rows = {kind: [ops.as_times("seeds_timestamp", times.get(kind, none))] for kind in columns}
+    for edge_type in cscs:
+        rows[edge_type.split(":")[0]].append(edge_times[edge_type])
+    return {kind: torch.cat(parts) for kind, parts in rows.items()}
+
+
+def no_times(values: Mapping[str, object]) -> torch.Tensor:
+    """Return the times of a node type without seeds, on the device of the others."""
+    device = next((part.device for part in values.values() if isinstance(part, torch.Tensor)), None)
+    return torch.empty(0, dtype=torch.int64, device=device)

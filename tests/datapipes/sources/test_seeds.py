@@ -1,0 +1,154 @@
+import pytest
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
+from tests.digests import assert_same
+
+NONE = torch.tensor([], dtype=torch.int64)
+
+
+def test_node_seeds_stay_as_they_are() -> None:
+    seeds = torch.tensor([3, 0, 3])
+    nodes, compacted = node_seeds(seeds)
+    assert nodes is seeds
+    assert compacted is None
+    typed = {"user": seeds, "item": NONE}
+    nodes, compacted = node_seeds(typed)
+    assert nodes is typed
+    assert compacted is None
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ends_of_edges_are_taken_once_row_by_row(dtype: torch.dtype) -> None:
+    nodes, compacted = node_seeds(torch.tensor([[5, 2], [2, 9], [5, 5]], dtype=dtype))
+    assert_same(nodes, torch.tensor([5, 2, 9], dtype=dtype))
+    assert_same(compacted, torch.tensor([[0, 1], [1, 2], [0, 0]], dtype=dtype))
+
+
+def test_hyperlinks_have_any_number_of_ends() -> None:
+    nodes, compacted = node_seeds(torch.tensor([[4, 3, 4], [1, 3, 0]]))
+    assert_same(nodes, torch.tensor([4, 3, 1, 0]))
+    assert_same(compacted, torch.tensor([[0, 1, 0], [2, 1, 3]]))
+
+
+def test_typed_edges_give_first_all_sources_then_all_destinations() -> None:
+    nodes, compacted = node_seeds({"user:knows:user": torch.tensor([[5, 2], [7, 5]])})
+    assert_same(nodes, {"user": torch.tensor([5, 7, 2])})
+    assert_same(compacted, {"user:knows:user": torch.tensor([[0, 2], [1, 0]])})
+
+
+def test_edge_types_are_gone_through_in_turn() -> None:
+    seeds = {
+        "user:likes:item": torch.tensor([[1, 8], [2, 9]]),
+        "item:liked_by:user": torch.tensor([[9, 3], [7, 1]]),
+    }
+    nodes, compacted = node_seeds(seeds)
+    assert_same(nodes, {"user": torch.tensor([1, 2, 3]), "item": torch.tensor([8, 9, 7])})
+    assert_same(
+        compacted,
+        {
+            "user:likes:item": torch.tensor([[0, 0], [1, 1]]),
+            "item:liked_by:user": torch.tensor([[1, 2], [2, 0]]),
+        },
+    )
+
+
+def test_typed_hyperlinks_name_the_type_of_each_end() -> None:
+    nodes, compacted = node_seeds({"user:item:user:shop": torch.tensor([[1, 8, 2, 0], [2, 8, 1, 0]])})
+    assert_same(nodes, {"user": torch.tensor([1, 2]), "item": torch.tensor([8]), "shop": torch.tensor([0])})
+    assert_same(compacted, {"user:item:user:shop": torch.tensor([[0, 0, 1, 0], [1, 0, 0, 0]])})
+
+
+def test_positions_lead_back_to_the_seeds() -> None:
+    seeds = {"a:x:b": torch.randint(0, 9, (40, 2)), "b:y:a": torch.randint(0, 9, (30, 2))}
+    nodes, compacted = node_seeds(seeds)
+    assert isinstance(nodes, dict)
+    assert isinstance(compacted, dict)
+    for kind, pairs in seeds.items():
+        ends = [nodes[end][column] for end, column in zip((kind[0], kind[-1]), compacted[kind].unbind(1), strict=True)]
+        assert_same(torch.stack(ends, 1), pairs)
+
+
+def test_there_may_be_no_seeds() -> None:
+    assert_same(node_seeds({}), ({}, None))
+    assert_same(node_seeds(NONE.reshape(0, 2)), (NONE, NONE.reshape(0, 2)))
+    typed = {"user:likes:item": NONE.reshape(0, 2)}
+    assert_same(node_seeds(typed), ({"user": NONE, "item": NONE}, typed))
+
+
+@pytest.mark.parametrize(("kind", "size"), [("user", 2), ("a:b:c", 4), ("a:b:c:d", 2)])
+def test_a_type_that_names_another_number_of_ends_is_refused(kind: str, size: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"seeds of type '{kind}' have {size} columns; name an edge 'source:relation:d"
+    ):
+        node_seeds({kind: torch.zeros(1, size, dtype=torch.int64)})
+
+
+def times(*values: int) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+def test_timed_nodes_stay_as_they_are() -> None:
+    seeds = torch.tensor([3, 0, 3])
+    nodes, compacted, own = timed_node_seeds(seeds, times(7, 8, 9))
+    assert nodes is seeds
+    assert compacted is None
+    assert_same(own, times(7, 8, 9))
+    by_type = {"user": seeds}
+    assert timed_node_seeds(by_type, {"user": times(7, 8, 9)})[:2] == (by_type, None)
+
+
+def test_both_ends_of_a_timed_edge_have_its_time_and_no_two_are_merged() -> None:
+    nodes, compacted, own = timed_node_seeds(torch.tensor([[0, 1], [0, 3]]), times(100, 200))
+    assert_same(nodes, torch.tensor([0, 1, 0, 3]))
+    assert_same(compacted, torch.tensor([[0, 1], [2, 3]]))
+    assert_same(own, times(100, 100, 200, 200))
+
+
+def test_negatives_have_the_time_of_their_edge() -> None:
+    seeds = torch.tensor([[0, 1], [2, 3], [0, 7], [0, 8], [2, 5], [2, 6]])
+    nodes, _, own = timed_node_seeds(seeds, times(100, 200))
+    assert_same(nodes, seeds.reshape(-1))
+    assert_same(own, times(100, 200, 100, 100, 200, 200).repeat_interleave(2))
+
+
+def test_timed_edges_of_several_types() -> None:
+    seeds = {"a:r:b": torch.tensor([[0, 1], [2, 3]]), "a:s:a": torch.tensor([[0, 5]])}
+    nodes, compacted, own = timed_node_seeds(seeds, {"a:r:b": times(10, 20), "a:s:a": times(30)})
+    assert_same(nodes, {"a": torch.tensor([0, 2, 0, 5]), "b": torch.tensor([1, 3])})
+    assert_same(compacted, {"a:r:b": torch.tensor([[0, 0], [1, 1]]), "a:s:a": torch.tensor([[2, 3]])})
+    assert_same(own, {"a": times(10, 20, 30, 30), "b": times(10, 20)})
+
+
+def test_times_that_do_not_belong_to_the_seeds_are_refused() -> None:
+    edges = torch.zeros(3, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"^seeds has 3 rows, but 2 timestamps; give one per seed"):
+        timed_node_seeds(edges, times(1, 2))
+    with pytest.raises(ValueError, match=r"^seeds has 4 rows, but 2 timestamps"):
+        timed_node_seeds(torch.arange(4), times(1, 2))
+    with pytest.raises(ValueError, match=r"^seeds\['a:r:b'\] has 3 rows, but 0 timestamps"):
+        timed_node_seeds({"a:r:b": edges}, {"a:r:b": times()[:0].long()})
+    with pytest.raises(TypeError, match=r"^timestamp is a dict, but seeds is a tensor"):
+        timed_node_seeds(edges, {"a:r:b": times(1)})
+    with pytest.raises(TypeError, match=r"^timestamp must be a dict with the types of seeds"):
+        timed_node_seeds({"a:r:b": edges}, {"a:r:c": times(1, 2, 3)})
+
+
+def test_a_mini_batch_without_seeds_is_named() -> None:
+    seeds = torch.arange(3)
+    assert given_seeds(MiniBatch(seeds=seeds)) is seeds
+    with pytest.raises(ValueError, match=r"^the mini-batch has no seeds; name them in the item set: names='seeds'$"):
+        given_seeds(MiniBatch())
+
+
+def test_each_end_of_an_edge_may_have_a_time_of_its_own() -> None:
+    seeds, own = torch.tensor([[0, 1], [2, 3], [0, 7], [2, 8]]), torch.tensor([[10, 11], [20, 21]])
+    nodes, compacted, found = timed_node_seeds(seeds, own)
+    assert_same(nodes, seeds.reshape(-1))
+    assert_same(compacted, torch.arange(8).reshape(4, 2))
+    assert_same(found, times(10, 11, 20, 21, 10, 11, 20, 21))
+    typed = timed_node_seeds({"a:r:b": seeds}, {"a:r:b": own})
+    assert_same(typed[2], {"a": times(10, 20, 10, 20), "b": times(11, 21, 11, 21)})
+    with pytest.raises(ValueError, match=r"seeds has shape \(4, 2\), but its timestamps \(2, 3\); give one per row"):
+        timed_node_seeds(seeds, torch.zeros(2, 3, dtype=torch.int64))

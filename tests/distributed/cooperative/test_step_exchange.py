@@ -1,0 +1,122 @@
+import threading
+import time
+
+import pytest
+import torch
+
+from graphfeed.distributed import Peers
+from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
+from tests.distributed.joint import in_threads
+
+
+def part(number: int) -> dict[str, torch.Tensor]:
+    return {"number": torch.tensor([number])}
+
+
+def test_steps_may_be_traded_in_any_order() -> None:
+    def work(rank: int, peers: Peers) -> list[list[int]]:
+        box, found = Mailbox(peers, "test"), {}
+
+        def trade(tag: Tag) -> None:
+            arrived = box.trade(tag, [part(100 * tag[1] + 10 * rank + other) for other in range(3)])
+            found[tag] = [int(tensors["number"]) for tensors in arrived]
+
+        tags = [(1, index, 0) for index in range(3)]
+        threads = [threading.Thread(target=trade, args=(tag,)) for tag in (tags if rank else tags[::-1])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        return [found[tag] for tag in tags]
+
+    for rank, found in enumerate(in_threads(3, work)):
+        assert found == [[100 * index + 10 * other + rank for other in range(3)] for index in range(3)]
+
+
+def test_who_waits_for_a_rank_that_left_is_told() -> None:
+    def work(rank: int, peers: Peers) -> str:
+        box = Mailbox(peers, "test")
+        if rank == 0:
+            with pytest.raises(RuntimeError) as error:
+                box.trade((1, 0, 0), [part(0)] * 2)
+        box.trade((2, 0, 0), [part(rank)] * 2)
+        return str(error.value) if rank == 0 else ""
+
+    assert "ranks [1] have left this epoch" in in_threads(2, work)[0]
+
+
+def test_who_waits_for_a_rank_that_says_it_left_is_told_and_nothing_is_kept() -> None:
+    def work(rank: int, peers: Peers) -> list[str]:
+        box, ends = Mailbox(peers, "test"), []
+
+        def trade() -> None:
+            with pytest.raises(RuntimeError) as error:
+                box.trade((1, 0, 0), [part(0)] * 2)
+            ends.append(str(error.value))
+
+        if rank == 1:
+            box.leave(1)
+        waiting = threading.Thread(target=trade)
+        waiting.start()
+        waiting.join(20)
+        box.leave(1)
+        box.trade((2, 0, 0), [part(rank)] * 2)
+        return [*ends, str(box._given)]
+
+    found = in_threads(2, work)
+    assert all("ranks [1] have left this epoch" in told for told, _ in found)
+    assert [kept for _, kept in found] == ["{}"] * 2
+
+
+def test_a_thread_that_waits_ends_once_its_own_rank_leaves() -> None:
+    ready = threading.Barrier(2)
+
+    def work(rank: int, peers: Peers) -> str:
+        box, ends = Mailbox(peers, "test"), []
+
+        def trade() -> None:
+            with pytest.raises(RuntimeError) as error:
+                box.trade((1, 0, 0), [part(0)] * 2)
+            ends.append(str(error.value))
+
+        waiting = threading.Thread(target=trade)
+        if rank == 0:
+            waiting.start()
+            while (1, 0, 0) not in box._given:
+                time.sleep(0.01)
+            box.leave(1)
+            waiting.join(20)
+        ready.wait(30)
+        return "".join(ends)
+
+    assert "ranks [0] have left this epoch" in in_threads(2, work)[0]
+
+
+def test_who_waits_for_a_rank_that_ended_is_told() -> None:
+    def work(rank: int, peers: Peers) -> str:
+        box = Mailbox(peers, "test")
+        if rank == 1:
+            return ""  # and its peers are closed
+        with pytest.raises(RuntimeError) as error:
+            box.trade((1, 4, 0), [part(0)] * 2)
+        return str(error.value)
+
+    assert "ranks [1] have ended before joint mini-batch 4; all ranks must" in in_threads(2, work)[0]
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    ready = threading.Barrier(2)
+
+    def work(rank: int, peers: Peers) -> str:
+        box = Mailbox(peers, "test")
+        peers.ranks_here()  # until both have begun
+        peers.start_timeout = peers.timeout = 0.2
+        if rank == 1:
+            ready.wait(30)
+            return ""
+        with pytest.raises(TimeoutError) as error:
+            box.trade((1, 7, 0), [part(0)] * 2)
+        ready.wait(30)
+        return str(error.value)
+
+    assert "ranks [1] did not come to joint mini-batch 7 for 0.4 s" in in_threads(2, work)[0]

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.__main__ import main
+from graphfeed.distributed import assign_nodes, open_part, report_partition
+from graphfeed.distributed.partition.command import Stored
+from graphfeed.storage.memory.mapped_file import find_places
+from tests.digests import assert_same
+from tests.distributed import graphs
+
+METADATA = """
+dataset_name: small
+graph:
+  nodes: [{num: 6}]
+  edges: [{format: csv, path: edges.csv}]
+feature_data: [{domain: node, name: feat, format: numpy, path: feat.npy}]
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    graphs.plain().save(tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def partition(*arguments: object) -> int:
+    return main(["partition", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("method", ["hash", "range", "ldg"])
+def test_a_saved_graph_is_partitioned(
+    source: Path, tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 3, "--method", method, "--seed", 5) == 0
+    graph = graphs.plain()
+    assignment = assign_nodes(graph, 3, method, seed=5)
+    assert isinstance(assignment, torch.Tensor)
+    for part in range(3):
+        stored = open_part(tmp_path / "parts", part, check=True)
+        assert_same(stored.graph.book.ids_of(part), torch.nonzero(assignment == part).flatten())
+    text = capsys.readouterr().out
+    assert str(report_partition(graph, assignment, 3)) in text
+    assert ("takes at most" in text) == (method == "ldg")
+
+
+def test_a_data_set_is_partitioned_with_its_features(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "metadata.yaml").write_text(METADATA)
+    (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n")
+    np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
+    assert partition(folder, tmp_path / "parts", "--parts", 2, "--method", "range") == 0
+    found = open_part(tmp_path / "parts", 1).features.read("node", None, "feat")
+    assert found.tolist() == [[6, 7], [8, 9], [10, 11]]
+
+
+@pytest.mark.parametrize("topology", ["", "graph_topology: {in_memory: true}\n"])
+def test_the_edges_and_rows_of_a_data_set_stay_in_their_files(tmp_path: Path, topology: str) -> None:
+    (tmp_path / "metadata.yaml").write_text(METADATA + topology)
+    (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
+    np.save(tmp_path / "feat.npy", np.zeros((6, 2)))
+    for _ in range(2):  # once the files were prepared, too
+        stored = Stored(tmp_path)
+        assert None not in find_places([stored.graph.csc_indptr, stored.graph.indices])
+        assert stored.feature is not None
+        assert isinstance(stored.feature["node", None, "feat"], gf.DiskBasedFeature)
+
+
+def test_rows_of_other_parts_may_be_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "metadata.yaml").write_text(METADATA)
+    (folder / "edges.csv").write_text("0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n5,1\n")
+    np.save(folder / "feat.npy", np.arange(12.0).reshape(6, 2))
+    options = ["--parts", 2, "--method", "range", "--halo-features", "1k"]
+    assert partition(folder, tmp_path / "parts", *options) == 0
+    assert open_part(tmp_path / "parts", 0).halo[gf.FeatureKey("node", None, "feat")].rows.tolist() == [[10, 11]]
+    assert " all            2   48 B                         3         3  100.0%" in capsys.readouterr().out
+    assert partition(folder, tmp_path / "other", *options, "--layout", "pyg") == 1
+    assert "--halo-features needs --layout graphfeed" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
+    assert partition(source, tmp_path / "parts", "--parts", 2, "--layout", "pyg") == 0
+    assert (tmp_path / "parts" / "META.json").is_file()
+    found = [open_part(tmp_path / "parts", part).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID) for part in range(2)]
+    assert torch.cat(found).sort().values.tolist() == list(range(700))
+
+
+def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert partition(source, tmp_path, "--parts", 2) == 1
+    found = capsys.readouterr()
+    assert "there is something at" in found.err
+    assert found.out == "", "before anything is read"
+    assert partition(source, tmp_path / "parts", "--parts", 0) == 1
+    assert "num_parts must be 1 or more, but is 0" in capsys.readouterr().err
+    assert partition(source, tmp_path / "parts", "--parts", 10**9) == 1
+    assert "num_parts must be at most 65,536" in capsys.readouterr().err
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "metadata.yaml").write_text("dataset_name: small\n")
+    assert partition(tmp_path / "small", tmp_path / "parts", "--parts", 2) == 1
+    assert "metadata.yaml does not contain graph field" in capsys.readouterr().err
+    assert not (tmp_path / "parts").exists()

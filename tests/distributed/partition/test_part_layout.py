@@ -1,0 +1,185 @@
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import Partitioner, plan_halo, report_partition, write_partition
+from graphfeed.distributed.partition.part_layout import (
+    FILE_NAME,
+    ArrayEntry,
+    PartitionMetadata,
+    file_dtype,
+    map_entry,
+    parse_entry,
+    read_metadata,
+    to_numpy,
+)
+from tests.digests import assert_same
+from tests.distributed import graphs
+
+ENTRY: dict[str, Any] = {"path": "a.npy", "role": "indices", "key": [], "dtype": "int64", "shape": [3]}
+
+
+def metadata() -> PartitionMetadata:
+    shared = [ArrayEntry("node_parts.npy", "node_parts", (), "uint8", (3,))]
+    feature = ArrayEntry("part_0/feature_0.npy", "feature", ("node", "user", "feat"), "float32", (2, 4))
+    return PartitionMetadata(
+        {"user": 2, "item": 1}, {"user:likes:item": 5}, {"user:likes:item": 0}, shared, [[feature], []]
+    )
+
+
+def test_metadata_is_read_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(metadata().to_json())
+    assert read_metadata(tmp_path) == metadata()
+    assert metadata().total_num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"version": 2}, "of version 2"),
+        ({"format": "other"}, "it is 'other'"),
+        ({"num_nodes": -1}, "num_nodes is -1"),
+        ({"num_edges": {"a:b:c": "many"}}, "num_edges is"),
+        ({"edge_type_to_id": [1]}, "edge_type_to_id is"),
+        ({"parts": [[{"path": "x"}]]}, "role"),
+        ({"shared": 3}, "not iterable"),
+    ],
+)
+def test_other_metadata_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_text(json.dumps(json.loads(metadata().to_json()) | changed))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_metadata(tmp_path)
+    assert str(path) in str(caught.value)
+    assert "write the partition again" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "graphfeed partition"}'])
+def test_what_is_no_metadata_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(ValueError, match="can't be read"):
+        read_metadata(tmp_path)
+
+
+def test_a_folder_without_metadata_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=FILE_NAME):
+        read_metadata(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"role": "node_type_to_id"},
+        {"dtype": "load"},
+        {"dtype": None},
+        {"shape": [-1]},
+        {"shape": []},
+        {"shape": [2.0]},
+        {"key": [3]},
+        {"key": ["name"]},
+        {"role": "feature"},
+        {"path": 5},
+    ],
+)
+def test_entries_that_describe_no_array_are_refused(wrong: dict[str, Any]) -> None:
+    assert parse_entry(ENTRY).shape == (3,)
+    with pytest.raises((ValueError, TypeError)):
+        parse_entry(ENTRY | wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_arrays_of_all_dtypes_come_back(tmp_path: Path, dtype: torch.dtype, rows: int) -> None:
+    values = torch.arange(2 * rows).view(rows, 2).to(dtype)
+    np.save(tmp_path / "a.npy", to_numpy(values))
+    assert file_dtype(dtype) == to_numpy(values).dtype
+    entry = ArrayEntry("a.npy", "edge_attributes", ("a",), str(dtype).removeprefix("torch."), (rows, 2))
+    assert_same(map_entry(tmp_path, entry), values)
+
+
+def test_a_write_does_not_reach_the_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(3))
+    map_entry(tmp_path, parse_entry(ENTRY))[0] = 7
+    assert map_entry(tmp_path, parse_entry(ENTRY)).tolist() == [0, 1, 2]
+
+
+def test_no_two_threads_parse_headers_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may fail then, before Python 3.11.8."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    load, parsing, found = np.load, threading.Semaphore(1), []
+
+    def load_slowly(*args: Any, **options: Any) -> Any:
+        found.append(parsing.acquire(blocking=False))
+        time.sleep(0.005)
+        parsing.release()
+        return load(*args, **options)
+
+    monkeypatch.setattr(np, "load", load_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        arrays = list(pool.map(lambda _: map_entry(tmp_path, parse_entry(ENTRY)), range(8)))
+    assert all(torch.equal(array, torch.arange(3)) for array in arrays)
+    assert found == [True] * 8
+
+
+def test_a_file_that_is_not_as_described_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    entry = parse_entry(ENTRY)
+    with pytest.raises(FileNotFoundError, match=r"a\.npy"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(4))
+    with pytest.raises(ValueError, match=r"holds int64 of shape \(4,\), but .* says int64 of shape \(3,\)"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(3, dtype=np.int32))
+    with pytest.raises(ValueError, match="holds int32"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.array([{}, 1, 2], dtype=object))
+    with pytest.raises(ValueError, match="can't be mapped"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.arange(3))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="can't be mapped"):
+        map_entry(tmp_path, entry)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="can't be mapped"):
+        map_entry(tmp_path, entry)
+    with path.open("wb") as file:
+        np.savez(file, a=np.arange(3))
+    with pytest.raises(ValueError, match="holds no array"):
+        map_entry(tmp_path, entry)
+    np.save(path, np.asfortranarray(np.ones((3, 2))))
+    with pytest.raises(ValueError, match="Fortran order"):
+        map_entry(tmp_path, ArrayEntry("a.npy", "indices", (), "float64", (3, 2)))
+
+
+@pytest.mark.parametrize("path", ["../a.npy", "{outside}/a.npy", "link.npy"])
+def test_no_path_leads_out_of_the_folder(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    np.save(tmp_path / "a.npy", np.arange(3))
+    (root / "link.npy").symlink_to(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="out of the folder"):
+        map_entry(root, parse_entry(ENTRY | {"path": path.format(outside=tmp_path)}))
+
+
+def test_more_parts_than_there_can_be_folders_are_refused_before_the_work_begins(tmp_path: Path) -> None:
+    graph, parts = graphs.plain(), torch.zeros(100, dtype=torch.int64)
+    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(100, 1))})
+    uses: list[Callable[[int], object]] = [
+        lambda count: write_partition(tmp_path / "parts", graph, parts, count),
+        lambda count: Partitioner(graph, count, tmp_path / "parts", method=parts),
+        lambda count: report_partition(graph, parts, count),
+        lambda count: plan_halo(graph, parts, count, features, 40),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match=r"at most 65,536, for each part has a folder.*but is 1,000,000,000"):
+            use(10**9)
+    assert list(tmp_path.iterdir()) == []

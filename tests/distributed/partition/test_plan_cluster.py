@@ -1,0 +1,125 @@
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.__main__ import main
+from graphfeed.distributed import ClusterPlan
+from graphfeed.distributed.partition.plan_cluster import MESSAGE_BYTES
+from tests.distributed.rank_processes import run_ranks
+
+PLAN: dict[str, Any] = {"num_nodes": 20_000, "num_edges": 200_000, "machines": 3, "fanouts": [10, 10]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_bytes", [8, 4])
+def test_what_is_planned_is_what_ranks_hold_and_send(tmp_path: Path, start_bytes: int) -> None:
+    """Column starts of four bytes are there once more in eight."""
+    given: dict[str, Any] = {"share_memory": False, "start_bytes": start_bytes}
+    ranks = run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, **given)
+    plan = ClusterPlan(**PLAN, batch_size=512, row_bytes=128, start_bytes=start_bytes)
+    batches = sum(rank["batches"] for rank in ranks)
+    assert [rank["exchanges"] for rank in ranks] == [len(plan.traffic) * rank["batches"] for rank in ranks]
+    for name, planned in {
+        "sent": sum(plan.traffic.values()) * batches,
+        "edges": sum(edges for _, edges in plan.hops) * batches,
+        "graph_bytes": plan.memory["graph"] * 3,
+        "feature_bytes": plan.memory["features"] * 3,
+    }.items():
+        assert sum(rank[name] for rank in ranks) == pytest.approx(planned, rel=0.02), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_bytes", [8, 4])
+def test_processes_of_a_machine_take_the_memory_that_is_planned(tmp_path: Path, start_bytes: int) -> None:
+    given: dict[str, Any] = {"share_memory": True, "start_bytes": start_bytes}
+    plan = ClusterPlan(**{**PLAN, "machines": 1}, row_bytes=128, ranks_per_machine=3, start_bytes=start_bytes)
+    copies_of_others = 2 * 8 * 20_001 if start_bytes == 4 else 0
+    for rank in run_ranks("tests.distributed.real_graphs:count_traffic", 3, tmp_path, **given):
+        assert rank["merged_bytes"] + copies_of_others == pytest.approx(plan.memory["shared columns"], rel=0.02)
+        assert rank["graph_bytes"] == pytest.approx(plan.memory["graph"] / 3, rel=0.02)
+
+
+def test_processes_of_other_machines_are_asked_each() -> None:
+    alone, four = (ClusterPlan(**PLAN, ranks_per_machine=count) for count in (1, 4))
+    assert four.traffic["hop 1"] - alone.traffic["hop 1"] == pytest.approx(6 * MESSAGE_BYTES)
+
+
+def test_hops_grow_by_fan_outs_and_degrees_up_to_the_whole_graph() -> None:
+    plan = ClusterPlan(**{**PLAN, "fanouts": [-1, -1, 4]}, batch_size=10)
+    assert plan.hops[0] == (10, 40)
+    assert plan.hops[1][1] == pytest.approx(10 * plan.hops[1][0])
+    assert ClusterPlan(**{**PLAN, "fanouts": [-1] * 9}).input_nodes == pytest.approx(20_000)
+    assert ClusterPlan(**PLAN, batch_size=30_000).hops[0][0] == 20_000
+
+
+def test_types_ids_and_column_starts_change_the_memory_of_a_part() -> None:
+    plain = ClusterPlan(**PLAN).memory["graph"]
+    assert ClusterPlan(**PLAN, id_bytes=4).memory["graph"] == pytest.approx(plain - 4 * 200_000 / 3)
+    assert ClusterPlan(**PLAN, type_bytes=1).memory["graph"] == pytest.approx(plain + 200_000 / 3)
+    assert ClusterPlan(**PLAN, start_bytes=4).memory["graph"] == pytest.approx(plain + 4 * 20_001)
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "edge"),
+    [
+        ({}, 8, 8),
+        ({"num_edges": (1 << 31) + 1, "type_bytes": 1}, 8, 13),
+        ({"num_nodes": (1 << 31) + 1}, 12, 12),
+    ],
+)
+def test_ids_below_two_to_the_31_take_four_bytes_on_the_network_and_others_eight(
+    change: dict[str, int], column: int, edge: int
+) -> None:
+    plan = ClusterPlan(**{**PLAN, **change, "fanouts": [10]})
+    columns, edges = plan.hops[0]
+    assert plan.traffic["hop 1"] - 2 * MESSAGE_BYTES == pytest.approx((columns * column + edges * edge) * 2 / 3)
+
+
+def test_one_machine_sends_nothing() -> None:
+    plan = ClusterPlan(**{**PLAN, "machines": 1}, row_bytes=16)
+    assert (plan.traffic, plan.batches_per_second) == ({}, inf)
+    assert plan.memory["features"] == 20_000 * 16
+
+
+def test_the_rate_is_that_of_the_network() -> None:
+    plan = ClusterPlan(**PLAN, row_bytes=32, gbit_per_second=8)
+    assert plan.batches_per_second * sum(plan.traffic.values()) == pytest.approx(1e9)
+    assert list(ClusterPlan(**PLAN).traffic) == ["hop 1", "hop 2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_nodes": 0}, "num_nodes must be 1 or more, but is 0"),
+        ({"machines": 0}, "machines must be 1 or more, but is 0"),
+        ({"fanouts": []}, "fanouts must have one number per hop, but is empty"),
+        ({"fanouts": [5, -2]}, "a fan-out must be -1 or more, but is -2"),
+        ({"row_bytes": -1}, "row_bytes must be 0 or more, but is -1"),
+        ({"gbit_per_second": 0}, "gbit_per_second must be a positive number, but is 0"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClusterPlan(**{**PLAN, **change})
+
+
+def test_the_command_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "--nodes 20000 --edges 200000 --machines 3 --fanouts 10,5 --batch-size 512 --row-bytes 64 --id-bytes 4"
+    more = "--start-bytes 4 --type-bytes 1 --gbit 25 --ranks-per-machine 2"
+    assert main(["plan-cluster", *given.split(), *more.split()]) == 0
+    plan = ClusterPlan(20_000, 200_000, 3, [10, 5], 512, 64, 4, 4, 1, 2, 25.0)
+    text = capsys.readouterr().out
+    assert text == f"{plan}\n"
+    assert [line.split("  ")[1] for line in text.splitlines() if line.startswith("  ")] == [
+        *("graph", "shared columns", "features", "together"),
+        *("hop 1", "hop 2", "features", "together"),
+    ]
+    assert f"each machine makes at most {plan.batches_per_second:,.1f} mini-batches/s" in text
+
+
+def test_the_command_refuses_what_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan-cluster", "--nodes", "3", "--edges", "3", "--machines", "2", "--fanouts", "3,x"])
+    assert "argument --fanouts: invalid fanouts value: '3,x'" in capsys.readouterr().err

@@ -1,0 +1,213 @@
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed.graph_part import cut_graph
+from graphfeed.distributed.part_book import PartBook
+from graphfeed.distributed.partition.part_layout import FILE_NAME, read_metadata
+from graphfeed.distributed.partition.reader import StoredPart, open_part
+from graphfeed.distributed.partition.writer import write_partition
+from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
+from tests.digests import assert_same
+from tests.distributed import graphs
+from tests.distributed.rank_processes import run_ranks
+from tests.distributed.stored_parts import digests_of
+
+LIKES = "user:likes:item"
+each_graph = pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
+
+
+def features_of(graph: gf.FusedCSCSamplingGraph) -> gf.BasicFeatureStore:
+    """Return features that encode the ids that they belong to."""
+    node, edge = ("user", LIKES) if graph.node_type_to_id else (None, None)
+    nodes, edges = (90, 300) if graph.node_type_to_id else (100, 700)
+    return gf.BasicFeatureStore(
+        {
+            ("node", node, "feat"): gf.TorchBasedFeature(torch.arange(nodes, dtype=torch.bfloat16)[:, None]),
+            ("edge", edge, "feat"): gf.TorchBasedFeature(torch.arange(edges).view(-1, 1, 1) * torch.ones(1, 2, 3)),
+            ("edge", edge, "other"): gf.TorchBasedFeature(torch.arange(edges, dtype=torch.int32)[:, None]),
+            ("graph", None, "mean"): gf.TorchBasedFeature(torch.tensor([[1.5, 2.5]])),
+        }
+    )
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def write(graph: gf.FusedCSCSamplingGraph, num_parts: int, empty: int = 0) -> Path:
+        parts = assign_nodes(graph, num_parts, "hash")
+        return write_partition(tmp_path / "parts", graph, parts, num_parts + empty, features_of(graph))
+
+    return write
+
+
+@each_graph
+@pytest.mark.parametrize("num_parts", [1, 2, 3])
+def test_a_part_is_the_one_cut_in_memory(
+    make: Callable[[], gf.FusedCSCSamplingGraph], num_parts: int, write: Callable[..., Path]
+) -> None:
+    graph, root = make(), write(make(), num_parts, empty=1)
+    parts = stacked_assignment(graph, assign_nodes(graph, num_parts, "hash"), num_parts)
+    book = PartBook.from_assignment(parts, num_parts + 1)
+    for part in range(num_parts + 1):
+        found, expected = open_part(root, part, check=True).graph, cut_graph(graph, book, part)
+        assert_same(found.columns.fields(), expected.columns.fields())
+        assert (found.number, found.num_edges) == (part, graph.num_edges)
+        assert found.book.num_parts == num_parts + 1
+        assert_same(found.book.ids_of(part), torch.nonzero(parts == part).flatten())
+
+
+@each_graph
+def test_rows_of_features_are_those_of_the_parts_nodes_and_edges(
+    make: Callable[[], gf.FusedCSCSamplingGraph], write: Callable[..., Path]
+) -> None:
+    graph = make()
+    whole = features_of(graph)
+    root = write(graph, 3)
+    keys = whole.keys()
+    for key in keys:
+        owned = []
+        for part in range(3):
+            stored = open_part(root, part)
+            rows = stored.features[key].read()
+            if key[0] == "graph":
+                assert_same(rows, whole[key].read())
+                continue
+            ids = stored.books[gf.FeatureKey(*key)].ids_of(part)
+            assert_same(rows, whole[key].read(ids))
+            owned += ids.tolist()
+            if key[0] == "edge":
+                assert set(ids.tolist()) == own_edges(stored, key[1])
+        assert sorted(owned) == list(range(whole[key].count() if key[0] != "graph" else 0))
+
+
+def own_edges(stored: StoredPart, kind: str | None) -> set[int]:
+    """Return the ids of the edges that a part holds."""
+    columns = stored.graph.columns
+    ids = columns.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    if kind is not None:
+        assert columns.type_per_edge is not None
+        assert columns.edge_type_to_id is not None
+        ids = ids[columns.type_per_edge == columns.edge_type_to_id[kind]]
+    return set(ids.tolist())
+
+
+@each_graph
+def test_a_parts_own_nodes_are_sampled_as_in_the_whole_graph(
+    make: Callable[[], gf.FusedCSCSamplingGraph], write: Callable[..., Path]
+) -> None:
+    graph, root = make(), write(make(), 3)
+    for part in range(3):
+        stored = open_part(root, part).graph
+        kinds = list(graph.node_type_to_id or {})
+        seeds = {kind: stored.book_of(kind).ids_of(part) for kind in kinds} if kinds else stored.book.ids_of(part)
+        for replace in (False, True):
+            expected = graph.sample_neighbors(seeds, torch.tensor([3]), replace, key=5)
+            assert_same(stored.columns.sample_neighbors(seeds, torch.tensor([3]), replace, key=5), expected)
+
+
+def test_a_single_rank_reads_all_rows_by_their_ids(write: Callable[..., Path]) -> None:
+    graph = graphs.typed()
+    whole, store = features_of(graph), open_part(write(graph, 1), 0).partitioned_features()
+    keys = whole.keys()
+    assert list(store.keys()) == [("graph", None, "mean"), *(key for key in keys if key[0] != "graph")]
+    ids = torch.tensor([5, 0])
+    assert_same(store.read("node", "user", "feat", ids), whole.read("node", "user", "feat", ids))
+    assert_same(store.read("graph", None, "mean"), whole.read("graph", None, "mean"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [2])
+def test_mini_batches_from_files_are_those_of_the_whole_graph(tmp_path: Path, world_size: int) -> None:
+    for name, make in (("plain", graphs.plain), ("typed", graphs.typed)):
+        graph = make()
+        parts = assign_nodes(graph, world_size, "ldg")
+        write_partition(tmp_path / name, graph, parts, world_size, features_of(graph))
+        found = run_ranks("tests.distributed.stored_parts:digests", world_size, tmp_path, root=str(tmp_path / name))
+        assert found == [digests_of(graph, features_of(graph))] * world_size
+
+
+def test_edges_without_ids_get_their_positions(tmp_path: Path) -> None:
+    graph = gf.fused_csc_sampling_graph(torch.tensor([0, 1, 3, 3]), torch.tensor([1, 2, 0]))
+    root = write_partition(tmp_path / "parts", graph, torch.tensor([0, 1, 1]), 2)
+    assert open_part(root, 1).graph.columns.edge_attribute(gf.ORIGINAL_EDGE_ID).tolist() == [1, 2]
+
+
+def test_a_graph_without_nodes_has_parts(tmp_path: Path) -> None:
+    graph = gf.from_coo(torch.empty(2, 0, dtype=torch.int64), 0)
+    root = write_partition(tmp_path / "parts", graph, torch.empty(0, dtype=torch.int64), 2)
+    assert open_part(root, 1, check=True).graph.columns.total_num_nodes == 0
+
+
+def test_a_part_opens_in_milliseconds_however_large(tmp_path: Path) -> None:
+    graph = graphs.plain(200_000, 3_000_000)
+    store = gf.BasicFeatureStore({("node", None, "feat"): gf.TorchBasedFeature(torch.zeros(200_000, 100))})
+    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "range"), 2, store)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        open_part(root, 0)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.02
+
+
+def test_writes_stay_in_the_process(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    before = open_part(root, 0).graph.columns.indices.clone()
+    open_part(root, 0).graph.columns.indices[:] = 0
+    assert_same(open_part(root, 0).graph.columns.indices, before)
+
+
+def test_there_are_no_other_parts(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    for part in (-1, 2):
+        with pytest.raises(ValueError, match=rf"part must lie in 0 \.\. 1, but is {part}"):
+            open_part(root, part)
+
+
+def change(root: Path, name: str, edit: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Write an array again, with other values."""
+    np.save(root / name, edit(np.load(root / name)))
+
+
+def test_columns_that_end_elsewhere_are_noticed(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    change(root, "part_0/csc_indptr.npy", lambda values: values + 1)
+    with pytest.raises(ValueError, match="csc_indptr must go from 0 to") as caught:
+        open_part(root, 0)
+    assert "changed after it was written" in caught.value.__notes__[0]
+
+
+def test_ids_out_of_range_are_noticed_if_asked(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    change(root, "part_0/indices.npy", lambda values: values + 1000)
+    open_part(root, 0)
+    with pytest.raises(ValueError, match="indices"):
+        open_part(root, 0, check=True)
+
+
+def test_parts_out_of_range_are_noticed(write: Callable[..., Path]) -> None:
+    root = write(graphs.plain(), 2)
+    change(root, "node_parts.npy", lambda values: values + 2)
+    with pytest.raises(ValueError, match=r"0 \.\. 1"):
+        open_part(root, 0)
+
+
+@pytest.mark.parametrize("role", ["csc_indptr", "indices", "node_parts", "node_attributes", "type_per_edge"])
+def test_an_array_that_is_missing_from_the_metadata_is_noticed(role: str, write: Callable[..., Path]) -> None:
+    root = write(graphs.typed(), 2)
+    content = json.loads((root / FILE_NAME).read_text())
+    for entries in (content["shared"], *content["parts"]):
+        entries[:] = [entry for entry in entries if entry["role"] != role]
+    (root / FILE_NAME).write_text(json.dumps(content))
+    if role == "node_attributes":
+        assert read_metadata(root).shared != []
+        assert open_part(root, 0).graph.columns.node_attributes == {}
+        return
+    with pytest.raises((KeyError, ValueError)):
+        open_part(root, 0)

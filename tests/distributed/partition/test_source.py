@@ -1,0 +1,65 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed.partition.source import source_of
+from tests.digests import assert_same
+from tests.distributed import graphs
+from tests.distributed.pyg_data import LIKES, hetero_data, plain_data
+
+
+def test_a_graph_is_its_own_source() -> None:
+    graph = graphs.typed()
+    source = source_of(graph)
+    assert list(source.nodes) == list(graphs.COUNTS)
+    assert_same(source.nodes["item"]["time"](torch.tensor([3])), torch.tensor([30]))
+    ids = graph.edge_attribute(gf.ORIGINAL_EDGE_ID)
+    assert_same(source.edges[LIKES]["weight"](torch.tensor([7]), ids[7:8]), ids[7:8] / 2)
+
+
+def test_the_time_of_edges_has_one_name() -> None:
+    edges = torch.tensor([[0, 1], [1, 0]])
+    graph = gf.from_coo(edges, 2, edge_attributes={"time": torch.tensor([5, 6])})
+    assert list(source_of(graph).edges[None]) == ["edge_time"]
+
+
+def test_a_data_set_has_features_too() -> None:
+    graph = graphs.plain()
+    store = gf.BasicFeatureStore(
+        {
+            ("node", None, "feat"): gf.TorchBasedFeature(torch.arange(100)[:, None]),
+            ("edge", None, "row"): gf.TorchBasedFeature(torch.arange(700)[:, None]),
+        }
+    )
+    source = source_of(SimpleNamespace(graph=graph, feature=store))
+    assert_same(source.nodes[None]["feat"](torch.tensor([4])), torch.tensor([[4]]))
+    assert_same(source.edges[None]["row"](torch.tensor([0]), torch.tensor([9])), torch.tensor([[9]]))
+
+
+def test_all_rows_of_data_are_read_by_id() -> None:
+    data = plain_data()
+    source = source_of(data)
+    assert set(source.nodes[None]) == {"x", "y", "train_mask", "time"}
+    assert set(source.edges[None]) == {"edge_attr", "edge_weight"}
+    ids = torch.tensor([7, 3])
+    for name, read in source.nodes[None].items():
+        assert_same(read(ids), data.to_dict()[name][ids])
+    for name, read_edges in source.edges[None].items():
+        assert_same(read_edges(torch.tensor([0, 0]), ids), data.to_dict()[name][ids])
+
+
+def test_all_rows_of_data_with_types_are_read_by_id() -> None:
+    data = hetero_data()
+    source = source_of(data)
+    assert {kind: set(own) for kind, own in source.nodes.items()} == {"user": {"x", "y"}, "item": {"x"}}
+    assert set(source.edges[LIKES]) == {"edge_attr", "edge_time"}
+    assert_same(source.nodes["item"]["x"](torch.tensor([3])), data["item"].x[3:4])
+
+
+@pytest.mark.parametrize("data", [None, 3, SimpleNamespace(edge_index=None, num_nodes=3), torch.zeros(2, 3)])
+def test_other_data_is_refused(data: Any) -> None:
+    with pytest.raises(TypeError, match="data must be a FusedCSCSamplingGraph, a data set with one, or PyG's"):
+        source_of(data)

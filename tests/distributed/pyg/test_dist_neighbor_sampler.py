@@ -1,0 +1,191 @@
+"""The graph with ten nodes is that of the predecessor's own tests, in two parts that overlap."""
+
+import queue
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
+from graphfeed.distributed.ranks.peers import find_place
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from tests.digests import assert_same
+from tests.distributed.dist_loaders import context
+from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.distributed.rank_processes import run_ranks
+
+PARTS = (
+    torch.tensor([[1, 2, 3, 4, 5, 0, 0], [0, 1, 2, 3, 4, 4, 9]]),
+    torch.tensor([[5, 6, 7, 8, 9, 5, 0], [4, 5, 6, 7, 8, 9, 9]]),
+)
+LIKES = ("user", "likes", "item")
+
+
+def inputs(name: str) -> Any:
+    """Return a class of PyG's samplers."""
+    return getattr(import_pyg("torch_geometric.sampler", "a test"), name)
+
+
+def whole_sampler(make: Any = plain_data, *args: Any, **options: Any) -> tuple[Any, DistNeighborSampler]:
+    """Return data, and a sampler of a single part that has all of them."""
+    data = make()
+    if make is plain_data:
+        features = LocalFeatureStore.from_data(torch.arange(60), data.x, data.y, torch.arange(400), data.edge_attr)
+        graph = LocalGraphStore.from_data(torch.arange(400), data.edge_index, 60)
+        features.put_tensor(data.time, None, "time")
+    else:
+        edges = {kind: data[kind].edge_index for kind in data.edge_types}
+        ids = {kind: torch.arange(index.shape[1]) for kind, index in edges.items()}
+        sizes = {"user": 50, "item": 20}
+        features = LocalFeatureStore.from_hetero_data(
+            {kind: torch.arange(size) for kind, size in sizes.items()}, {kind: data[kind].x for kind in sizes}, None,
+            ids, {kind: data[kind].edge_attr for kind in edges},
+        )  # fmt: skip
+        for kind in edges:
+            features.put_tensor(data[kind].edge_time, kind, "edge_time")
+        graph = LocalGraphStore.from_hetero_data(ids, edges, sizes)
+    return data, DistNeighborSampler(DistContext(0, 0, 1, 1, "test"), (features, graph), *args, **options)
+
+
+def run(sampler: DistNeighborSampler, coro: Any) -> Any:
+    """Return what a coroutine returns."""
+    sampler.init_sampler_instance()
+    sampler.register_sampler_rpc()
+    sampler.init_event_loop()
+    assert sampler.event_loop is not None
+    return sampler.event_loop.run_task(coro)
+
+
+def test_edges_join_the_nodes_that_they_name() -> None:
+    data, sampler = whole_sampler(plain_data, [3, 2])
+    seeds = torch.tensor([5, 1])
+    out = run(sampler, sampler.node_sample(inputs("NodeSamplerInput")(None, seeds)))
+    assert_same(out.node[:2], seeds)
+    assert_same(torch.stack([out.node[out.row], out.node[out.col]]), data.edge_index[:, out.edge])
+    assert out.metadata == (None, None, 2)
+    assert (sum(out.num_sampled_nodes), sum(out.num_sampled_edges)) == (len(out.node), len(out.edge))
+    assert len(set(out.node.tolist())) == len(out.node)
+
+
+def test_features_labels_and_ids_are_in_the_metadata() -> None:
+    data, sampler = whole_sampler(plain_data, [3])
+    sampler.feature_store.labels = data.y
+    ids = torch.tensor([8, 9])
+    out = sampler.sample_from_nodes((ids, torch.tensor([5, 1]), torch.tensor([99, 99])))
+    expected = (ids, torch.tensor([99, 99]), 2, data.x[out.node], data.y[out.node], data.edge_attr[out.edge])
+    assert_same(out.metadata, expected)
+
+
+def test_types_have_outputs_by_type() -> None:
+    data, sampler = whole_sampler(hetero_data, [2, 2])
+    sampler.feature_store.labels = data["user"].y
+    out = sampler.sample_from_nodes((None, torch.tensor([3, 4]), None, "user"))
+    for kind, edge in out.edge.items():
+        ends = torch.stack([out.node[kind[0]][out.row[kind]], out.node[kind[2]][out.col[kind]]])
+        assert_same(ends, data[kind].edge_index[:, edge])
+        assert_same(out.metadata[-1][kind], data[kind].edge_attr[edge])
+    assert_same(out.metadata[3], {kind: data[kind].x[ids] for kind, ids in out.node.items()})
+    assert_same(out.metadata[4], {"user": data["user"].y[out.node["user"]]})
+    both = SimpleNamespace(
+        node_dict={"user": torch.tensor([3]), "item": torch.tensor([4])}, time_dict=None, input_type=LIKES
+    )
+    out = run(sampler, sampler.node_sample(both))
+    assert [out.node[kind][0].item() for kind in ("user", "item")] == [3, 4]
+    with pytest.raises(ValueError, match="input_type must be a node type"):
+        sampler.sample_from_nodes((None, torch.tensor([3])))
+
+
+def test_seeds_have_times_of_their_own_or_need_them() -> None:
+    data, sampler = whole_sampler(plain_data, [-1, -1], time_attr="time")
+    seeds = torch.tensor([5, 40])
+    for given in (None, torch.tensor([20, 10])):
+        out = sampler.sample_from_nodes((None, seeds, given))
+        latest = (data.time[seeds] if given is None else given)[out.batch]
+        sources = torch.arange(len(out.node)) >= 2
+        assert bool((data.time[out.node] <= latest)[sources].all())
+    _, sampler = whole_sampler(hetero_data, [2], time_attr="edge_time")
+    with pytest.raises(ValueError, match="the seeds have no 'edge_time' of their own; give time"):
+        sampler.sample_from_nodes((None, seeds, None, "user"))
+
+
+def test_edges_get_labels_and_negatives() -> None:
+    data, sampler = whole_sampler(plain_data, [2])
+    row, col = data.edge_index[:, :6]
+    given = inputs("EdgeSamplerInput")(torch.arange(6), row, col)
+    out = run(sampler, sampler.edge_sample(given, None, 60, False))
+    ids, index, labels, times = out.metadata
+    assert_same([ids, out.node[index], labels, times], [torch.arange(6), data.edge_index[:, :6], None, None])
+    out = sampler.sample_from_edges(given, neg_sampling=inputs("NegativeSampling")("binary", 2))
+    assert out.metadata[1].shape == (2, 18)
+    assert out.metadata[2].tolist() == [1.0] * 6 + [0.0] * 12
+    assert_same(out.metadata[4], data.x[out.node])
+    out = run(sampler, sampler.edge_sample(given, neg_sampling=("triplet", 2)))
+    sources, positives, negatives = out.metadata[1:4]
+    assert_same([out.node[sources], out.node[positives]], [row, col])
+    assert negatives.shape == (6, 2)
+
+
+def test_one_hop_has_the_neighbours_of_each_node() -> None:
+    data, sampler = whole_sampler(plain_data, [2])
+    seeds, trees = torch.tensor([5, 1, 5]), torch.tensor([0, 1, 2])
+    out = run(sampler, sampler.sample_one_hop(seeds, -1, src_batch=trees))
+    ends = seeds.repeat_interleave(torch.tensor(out.metadata[0]))
+    assert_same(torch.stack([out.node, ends]), data.edge_index[:, out.edge])
+    assert out.metadata[0] == [int((data.edge_index[1] == seed).sum()) for seed in seeds]
+    assert_same(out.batch, trees.repeat_interleave(torch.tensor(out.metadata[0])))
+    data, sampler = whole_sampler(hetero_data, [2], time_attr="edge_time")
+    out = run(sampler, sampler.sample_one_hop(torch.tensor([3, 7]), -1, torch.tensor([50, 101]), None, LIKES))
+    ends = torch.tensor([3, 7]).repeat_interleave(torch.tensor(out.metadata[0]))
+    assert_same(torch.stack([out.node, ends]), data[LIKES].edge_index[:, out.edge])
+    times = data[LIKES].edge_time[out.edge]
+    assert bool((times <= torch.tensor([50, 101])[(ends == 7).long()]).all())
+    index = data[LIKES].edge_index
+    wanted = ((index[1] == 3) & (data[LIKES].edge_time <= 50)) | (index[1] == 7)
+    assert sorted(out.edge.tolist()) == wanted.nonzero().squeeze(1).tolist()
+
+
+def test_a_channel_gets_results_and_errors() -> None:
+    channel: queue.Queue[Any] = queue.Queue()
+    _, sampler = whole_sampler(plain_data, [2], channel=channel, concurrency=3)
+    calls: queue.Queue[Any] = queue.Queue()
+    assert sampler.sample_from_nodes((None, torch.tensor([5])), callback=calls.put) is None
+    assert channel.get(timeout=60) is calls.get(timeout=60)
+    sampler.sample_from_nodes((None, torch.tensor([500])))
+    assert isinstance(channel.get(timeout=60), Exception)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    data = (LocalFeatureStore(), LocalGraphStore())
+    with pytest.raises(ValueError, match="current_ctx is rank 1 of 2, but the stores hold part 0 of 1"):
+        DistNeighborSampler(DistContext(1, 1, 2, 2, "test"), data, [2])
+    with pytest.raises(ValueError, match="concurrency"):
+        DistNeighborSampler(DistContext(0, 0, 1, 1, "test"), data, [2], concurrency=0)
+    wrong: Any = (1, 2)
+    with pytest.raises(TypeError, match="data must be a LocalFeatureStore and a LocalGraphStore"):
+        DistNeighborSampler(DistContext(0, 0, 1, 1, "test"), wrong, [2])
+
+
+def overlapping() -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return this rank's part of the graph with ten nodes, as the predecessor's tests make it."""
+    rank = find_place()[0]
+    graph = LocalGraphStore.from_data(edge_id=None, edge_index=PARTS[rank], num_nodes=10, is_sorted=True)
+    graph.node_pb = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    assert graph.meta is not None
+    graph.meta.update({"num_parts": 2})
+    graph.partition_idx, graph.num_partitions = rank, 2
+    return LocalFeatureStore.from_data(torch.arange(10)), graph
+
+
+def sample_overlapping() -> list[Any]:
+    """Return what is sampled around two nodes, of different parts."""
+    sampler = DistNeighborSampler(data=overlapping(), current_ctx=context(), num_neighbors=[-1, -1], shuffle=False)
+    out = run(sampler, sampler.node_sample(inputs("NodeSamplerInput")(None, torch.tensor([1, 6]))))
+    return [out.node.tolist(), out.row.tolist(), out.col.tolist(), out.edge, out.num_sampled_nodes]
+
+
+@pytest.mark.slow
+def test_two_ranks_sample_the_predecessors_graph(tmp_path: Path) -> None:
+    expected = [[1, 6, 2, 7, 3, 8], [2, 3, 4, 5], [0, 1, 2, 3], None, [2, 2, 2]]
+    assert run_ranks(f"{__name__}:sample_overlapping", 2, tmp_path) == [expected] * 2

@@ -1,0 +1,167 @@
+"""The first two tests have the values of the predecessor's own tests."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import LocalFeatureStore, Partitioner, Peers, assign_nodes, open_part, write_partition
+from tests.digests import assert_same
+from tests.distributed import graphs
+from tests.distributed.joint import in_threads
+from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.distributed.rank_processes import run_ranks
+
+IDS = torch.tensor([1, 2, 3, 5, 8, 4])
+VALUES = torch.arange(27.0).view(9, 3)
+
+
+def papers() -> LocalFeatureStore:
+    store = LocalFeatureStore()
+    store.put_global_id(IDS, group_name="paper")
+    store.put_tensor(VALUES[IDS], group_name="paper", attr_name="feat")
+    return store
+
+
+def test_rows_are_found_by_global_ids() -> None:
+    index = torch.tensor([3, 8, 4])
+    found = papers().get_tensor_from_global_id(group_name="paper", attr_name="feat", index=index)
+    assert_same(found, VALUES[index])
+
+
+def test_tensors_are_set_listed_measured_and_removed() -> None:
+    store = papers()
+    (attr,) = store.get_all_tensor_attrs()
+    assert (attr.group_name, attr.attr_name, attr.index) == ("paper", "feat", None)
+    assert store.get_tensor_size(attr) == (6, 3)
+    assert_same(store.get_tensor("paper", "feat", torch.tensor([1])), VALUES[IDS[1:2]])
+    assert store.update_tensor(VALUES, attr)
+    assert_same(store.multi_get_tensor([attr]), [VALUES])
+    assert [store.remove_tensor(attr) for _ in range(2)] == [True, False]
+    assert [store.remove_global_id("paper") for _ in range(2)] == [True, False]
+    assert store.get_global_id("paper") is None
+    with pytest.raises(KeyError, match="there is no tensor 'feat' of 'paper'"):
+        store.get_tensor(attr)
+
+
+def test_copies_of_other_parts_rows_are_read_until_a_tensor_is_set(tmp_path: Path) -> None:
+    graph, rows = graphs.plain(), torch.arange(300.0).view(100, 3)
+    features = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
+    root = write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "hash"), 2, features, 1 << 20)
+
+    def work(rank: int, peers: Peers) -> int:
+        store = LocalFeatureStore.from_partition(root, rank)
+        sources = open_part(root, rank).graph.columns.indices
+        assert_same(store.partitioned_features(peers)["node", None, "x"].read(sources), rows[sources])
+        copied = peers.traffic.exchanges
+        store.put_tensor(store.get_tensor(None, "x") + 1, None, "x")
+        assert_same(store.partitioned_features(peers)["node", None, "x"].read(), rows + 1)
+        return copied
+
+    assert in_threads(2, work, share_memory=False) == [0, 0]
+
+
+def test_what_is_not_here_is_an_error() -> None:
+    store = papers()
+    for ids in ([0], [6], [9], [1, 7]):
+        with pytest.raises(IndexError, match=f"part 0 has no row of 'paper' with id {ids[-1]}"):
+            store.get_tensor_from_global_id("paper", "feat", torch.tensor(ids))
+    with pytest.raises(ValueError, match="index must be global ids, but is None"):
+        store.get_tensor_from_global_id("paper", "feat")
+    with pytest.raises(ValueError, match="index must be left out"):
+        store.put_tensor(VALUES, "paper", "feat", torch.tensor([1]))
+    with pytest.raises(ValueError, match="'author' has no global ids"):
+        store.rows_of("author", torch.tensor([0]))
+    with pytest.raises(ValueError, match="rpc_router must be"):
+        store.set_rpc_router(None)
+
+
+def test_a_store_is_made_of_tensors() -> None:
+    nodes, edges = torch.randperm(6), torch.randperm(12)
+    x, y, attr = torch.randn(6, 4), torch.arange(6), torch.randn(12, 2)
+    store = LocalFeatureStore.from_data(nodes, x, y, edges, attr)
+    named = [(own.group_name, own.attr_name) for own in store.get_all_tensor_attrs()]
+    assert named == [(None, "x"), (None, "y"), ((None, None), "edge_attr")]
+    assert_same([store.get_global_id(None), store.get_global_id((None, None))], [nodes, edges])
+    assert store.has_edge_attr()
+    assert not LocalFeatureStore.from_data(nodes, x).has_edge_attr()
+    with pytest.raises(ValueError, match="edge_id needs to be given together with edge_attr"):
+        LocalFeatureStore.from_data(nodes, edge_attr=attr)
+    kind = ("a", "to", "b")
+    typed = LocalFeatureStore.from_hetero_data({"a": nodes}, {"a": x}, {"a": y}, {kind: edges}, {kind: attr})
+    assert_same(typed.get_tensor(kind, "edge_attr"), attr)
+    assert_same(typed.lookup_features(nodes, input_type="a").wait(), x)
+    assert_same(typed.lookup_features(edges, is_node_feat=False, input_type=kind).wait(), attr)
+
+
+def test_a_single_part_needs_no_ranks() -> None:
+    ids = torch.tensor([2, 0, 1])
+    store = LocalFeatureStore.from_data(ids, x=ids[:, None] * 1.0)
+    found = store.lookup_features(torch.tensor([1, 1, 2]))
+    assert found.wait().tolist() == [[1.0], [1.0], [2.0]]
+    with pytest.raises(IndexError, match="3"):
+        store.lookup_features(torch.tensor([3])).wait()
+    with pytest.raises(KeyError, match="there is no tensor 'edge_attr'"):
+        store.lookup_features(ids, is_node_feat=False)
+
+
+def test_values_become_rows_of_one_and_all_times_stay() -> None:
+    ids = torch.tensor([2, 0, 1])
+    store = LocalFeatureStore.from_data(ids, y=ids * 10)
+    store.node_feat_pb = torch.zeros(3, dtype=torch.int64)
+    store.put_tensor(torch.tensor([5, 6, 7]), None, "time")
+    features = store.partitioned_features(Peers())
+    assert features["node", None, "y"].read(torch.tensor([1, 2])).tolist() == [[10], [20]]
+    assert features["node", None, "time"].read(torch.tensor([1, 2])).tolist() == [[6], [7]]
+
+
+def test_parts_of_others_are_needed() -> None:
+    store = papers()
+    store.num_partitions = 2
+    with pytest.raises(ValueError, match="the parts of 'paper' are unknown; set node_feat_pb"):
+        store.partitioned_features(Peers())
+
+
+@pytest.mark.parametrize("make", [plain_data, hetero_data])
+def test_a_part_of_pygs_layout_has_its_rows(tmp_path: Path, make: Any) -> None:
+    data = make()
+    Partitioner(data, 2, tmp_path / "parts", method="hash").generate_partition()
+    for part in range(2):
+        store = LocalFeatureStore.from_partition(str(tmp_path / "parts"), part)
+        assert (store.num_partitions, store.partition_idx, store.has_edge_attr()) == (2, part, True)
+        for group, name in store._feat:
+            ids = store.get_global_id(group)
+            own = data.to_dict() if group in (None, (None, None)) else data[group]
+            rows = own["edge_time" if name == "edge_time" else name]
+            assert_same(store.get_tensor(group, name), rows if name == "time" else rows[ids])
+
+
+def test_a_part_of_our_layout_has_its_rows(tmp_path: Path) -> None:
+    graph = graphs.plain()
+    rows = {("node", None, "x"): torch.arange(100.0)[:, None], ("edge", None, "w"): torch.arange(700)[:, None]}
+    features = gf.BasicFeatureStore({key: gf.TorchBasedFeature(values) for key, values in rows.items()})
+    write_partition(tmp_path / "parts", graph, assign_nodes(graph, 2, "hash"), num_parts=2, features=features)
+    store = LocalFeatureStore.from_partition(tmp_path / "parts", 1)
+    assert_same(store.get_tensor(None, "x")[:, 0].long(), store.get_global_id(None))
+    assert_same(store.get_tensor((None, None), "w")[:, 0], store.get_global_id((None, None)))
+
+
+def look_up(root: str) -> list[bool]:
+    """Look up rows of all ranks, and tell which are right."""
+    rank, data = torch.distributed.get_rank(), plain_data()
+    store = LocalFeatureStore.from_partition(root, rank)
+    store.set_rpc_router(Peers())
+    nodes, edges = torch.randint(0, 60, (40,)), torch.randint(0, 400, (40,))
+    return [
+        torch.equal(store.lookup_features(nodes).wait(), data.x[nodes]),
+        torch.equal(store.lookup_features(edges, is_node_feat=False).wait(), data.edge_attr[edges]),
+    ]
+
+
+@pytest.mark.slow
+def test_rows_of_all_ranks_are_looked_up_in_the_order_of_the_ids(tmp_path: Path) -> None:
+    Partitioner(plain_data(), 3, tmp_path / "parts", method="hash").generate_partition()
+    found = run_ranks(f"{__name__}:look_up", 3, tmp_path, root=str(tmp_path / "parts"))
+    assert found == [[True, True]] * 3

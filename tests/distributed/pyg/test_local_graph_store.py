@@ -1,0 +1,221 @@
+"""The first two tests have the values of the predecessor's own tests."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import (
+    LocalFeatureStore,
+    LocalGraphStore,
+    PartitionedGraph,
+    Partitioner,
+    assign_nodes,
+    cut_graph,
+    write_partition,
+)
+from graphfeed.distributed.pyg.store_attributes import LocalEdgeAttr
+from graphfeed.pyg.data.data_graph import ALWAYS
+from tests.digests import assert_same
+from tests.distributed import graphs
+from tests.distributed.pyg.test_partition_pyg_layout import through_all_types
+from tests.distributed.pyg_data import hetero_data, plain_data
+from tests.pipelines import random_edges
+
+
+def test_edges_are_set_listed_and_removed() -> None:
+    store = LocalGraphStore()
+    index, ids = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.tensor([1, 2, 3, 5])
+    attr = LocalEdgeAttr(None, "coo", False, (3, 3))
+    assert store.put_edge_index(index, edge_type=None, layout="coo", size=(3, 3))
+    assert store.put_edge_id(ids, edge_type=None, layout="coo", size=(3, 3))
+    assert store.get_all_edge_attrs() == [attr]
+    assert_same([store.get_edge_index(attr), store.get_edge_id(attr)], [index, ids])
+    assert [store.remove_edge_index(attr), store.remove_edge_index(attr)] == [True, False]
+    assert [store.remove_edge_id(attr), store.remove_edge_id(attr)] == [True, False]
+    assert store.get_all_edge_attrs() == []
+    assert store.get_edge_id(attr) is None
+    with pytest.raises(KeyError, match="there are no edges"):
+        store.get_edge_index(attr)
+
+
+def test_edges_are_sorted_by_destination_and_source() -> None:
+    ids, index = torch.randperm(300), random_edges(100, 100, 300, 0)
+    store = LocalGraphStore.from_data(ids, index, num_nodes=100)
+    (attr,) = store.get_all_edge_attrs()
+    assert (attr.edge_type, attr.layout.value, attr.is_sorted, attr.size) == (None, "coo", True, (100, 100))
+    expected = sorted(zip(index[1].tolist(), index[0].tolist(), strict=True))
+    found = store.get_edge_index(attr)
+    assert list(zip(found[1].tolist(), found[0].tolist(), strict=True)) == expected
+    assert_same(index[:, ids.argsort()[store.get_edge_id(attr)]], found)
+    assert_same(LocalGraphStore.from_data(ids, index, 100, is_sorted=True).get_edge_index(attr), index)
+
+
+def test_a_typed_store_has_edges_by_type() -> None:
+    kinds: dict[Any, Any] = {("a", "to", "b"): random_edges(5, 4, 9, 0), ("b", "of", "a"): random_edges(4, 5, 8, 1)}
+    ids = {kind: torch.arange(index.shape[1]) for kind, index in kinds.items()}
+    store = LocalGraphStore.from_hetero_data(ids, kinds, {"a": 5, "b": 4})
+    assert store.is_hetero
+    assert [attr.size for attr in store.get_all_edge_attrs()] == [(5, 4), (4, 5)]
+    whole = gf.from_coo(kinds, {"a": 5, "b": 4})
+    assert_same(store.graph_part().columns.fields(), whole.fields())
+
+
+def test_parts_are_found_by_ids() -> None:
+    store = LocalGraphStore()
+    with pytest.raises(ValueError, match="the parts are unknown"):
+        store.get_partition_ids_from_nids(torch.tensor([0]))
+    store.node_pb, store.edge_pb = torch.tensor([0, 1, 1], dtype=torch.uint8), {("a", "to", "a"): torch.tensor([1, 0])}
+    found = store.get_partition_ids_from_nids(torch.tensor([2, 0]))
+    assert (found.tolist(), found.dtype) == ([1, 0], torch.int64)
+    assert store.get_partition_ids_from_eids(torch.tensor([1]), ("a", "to", "a")).tolist() == [0]
+
+
+def test_edges_to_nodes_of_other_parts_are_left_out() -> None:
+    """As in the predecessor's tests of its sampler, whose parts overlap and have no ids of edges."""
+    index = torch.tensor([[1, 2, 3, 4, 5, 0, 0], [0, 1, 2, 3, 4, 4, 9]])
+    store = LocalGraphStore.from_data(None, index, num_nodes=10, is_sorted=True)
+    store.num_partitions = 2
+    with pytest.raises(ValueError, match="the parts of nodes are unknown"):
+        store.graph_part()
+    store.node_pb = torch.tensor([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    part = store.graph_part()
+    assert part.columns.csc_indptr.tolist() == [0, 1, 2, 3, 4, 6, 6, 6, 6, 6, 6]
+    assert part.columns.indices.tolist() == [1, 2, 3, 4, 5, 0]
+    assert (part.number, part.num_edges, part.book.num_parts) == (0, 6, 2)
+
+
+def ids_of(store: LocalGraphStore, attr: LocalEdgeAttr) -> torch.Tensor:
+    ids = store.get_edge_id(attr)
+    assert ids is not None
+    return ids
+
+
+def check_parts(root: Path, whole: gf.FusedCSCSamplingGraph, parts: Any, time_attr: str | None = None) -> None:
+    """Fail unless the parts in a folder are those of the whole graph in memory."""
+    for number in range(2):
+        store, features = LocalGraphStore.from_partition(root, number), LocalFeatureStore.from_partition(root, number)
+        found, expected = store.graph_part(features, time_attr), cut_graph(whole, parts, number)
+        names = {gf.ORIGINAL_EDGE_ID} | ({time_attr} if time_attr else set())
+        for name in ("csc_indptr", "indices", "type_per_edge"):
+            assert_same(getattr(found.columns, name), getattr(expected.columns, name))
+        for own, wanted in (
+            (found.columns.edge_attributes, expected.columns.edge_attributes),
+            (found.columns.node_attributes, expected.columns.node_attributes),
+        ):
+            for name in names & set(wanted):
+                assert_same(own[name], wanted[name])
+        assert found.num_edges == expected.num_edges
+        assert_same(found.book.ids_of(number), expected.book.ids_of(number))
+
+
+@pytest.mark.parametrize("make", [graphs.plain, graphs.typed])
+@pytest.mark.parametrize("time_attr", [None, "time"])
+def test_both_layouts_give_the_parts_of_the_whole_graph(tmp_path: Path, make: Any, time_attr: str | None) -> None:
+    graph = make()
+    parts = assign_nodes(graph, 2, "hash")
+    Partitioner(graph, 2, tmp_path / "pyg", method=parts).generate_partition()
+    write_partition(tmp_path / "own", graph, parts, num_parts=2)
+    check_parts(tmp_path / "pyg", graph, parts, time_attr)
+    check_parts(tmp_path / "own", graph, parts, time_attr)
+
+
+def test_times_of_edges_follow_their_ids(tmp_path: Path) -> None:
+    data = hetero_data()
+    edges = {kind: data[kind].edge_index for kind in data.edge_types}
+    times = {kind: data[kind].edge_time for kind in data.edge_types}
+    graph = gf.from_coo(edges, {"user": 50, "item": 20}, edge_attributes={"edge_time": times})
+    parts = assign_nodes(graph, 2, "hash")
+    Partitioner(data, 2, tmp_path / "parts", method=parts).generate_partition()
+    check_parts(tmp_path / "parts", graph, parts, "edge_time")
+    for number in range(2):
+        store = LocalGraphStore.from_partition(tmp_path / "parts", number)
+        for attr in store.get_all_edge_attrs():
+            ids = ids_of(store, attr)
+            assert_same(store.get_edge_index(attr), data[attr.edge_type].edge_index[:, ids])
+            assert_same(store.get_partition_ids_from_eids(ids, attr.edge_type), torch.full_like(ids, number))
+
+
+def test_what_pygs_class_wrote_gives_the_parts_of_the_whole_graph(tmp_path: Path) -> None:
+    """It numbers edges through all types, and has in-edges in the order of their times."""
+    data = hetero_data()
+    graph = gf.from_coo({kind: data[kind].edge_index for kind in data.edge_types}, {"user": 50, "item": 20})
+    parts = assign_nodes(graph, 2, "hash")
+    Partitioner(data, 2, tmp_path / "parts", method=parts).generate_partition()
+    through_all_types(tmp_path / "parts")
+    check_parts(tmp_path / "parts", graph, parts)
+
+
+def test_edges_of_our_layout_are_listed_and_changed(tmp_path: Path) -> None:
+    graph = graphs.typed()
+    write_partition(tmp_path / "own", graph, assign_nodes(graph, 2, "hash"), num_parts=2)
+    Partitioner(graph, 2, tmp_path / "pyg", method="hash").generate_partition()
+    own, pyg = (LocalGraphStore.from_partition(tmp_path / name, 1) for name in ("own", "pyg"))
+    for attr in own.get_all_edge_attrs():
+        (found, ids), (expected, known) = ((each.get_edge_index(attr), ids_of(each, attr)) for each in (own, pyg))
+        assert_same(found[:, ids.argsort()], expected[:, known.argsort()])
+    first = own.get_all_edge_attrs()[0]
+    own.put_edge_index(torch.empty(2, 0, dtype=torch.int64), first)
+    own.put_edge_id(torch.empty(0, dtype=torch.int64), first)
+    left = [count for kind, count in edge_counts(own.graph_part().columns).items() if kind != "user:likes:item"]
+    assert edge_counts(own.graph_part().columns)["user:likes:item"] == 0
+    assert sum(left) > 0
+
+
+def edge_counts(graph: gf.FusedCSCSamplingGraph) -> dict[str, int]:
+    assert isinstance(graph.num_edges, dict)
+    return defaultdict(int, graph.num_edges)
+
+
+def test_what_can_t_be_sampled_is_refused() -> None:
+    with pytest.raises(ValueError, match="the graph store has no edges"):
+        LocalGraphStore().graph_part()
+    store = LocalGraphStore()
+    store.put_edge_index((torch.tensor([0, 1]), torch.tensor([0])), edge_type=None, layout="csc", size=(1, 1))
+    with pytest.raises(ValueError, match="edges must have the layout 'coo'"):
+        store.graph_part()
+    store = LocalGraphStore.from_data(torch.arange(1), torch.tensor([[0], [1]]), 2)
+    features = LocalFeatureStore.from_data(torch.arange(2))
+    with pytest.raises(ValueError, match="time_attr is 'time', which neither nodes have nor edges"):
+        store.graph_part(features, "time")
+    features.put_tensor(torch.arange(1), None, "time")
+    with pytest.raises(ValueError, match="must have the times of all 2 nodes, not 1"):
+        store.graph_part(features, "time")
+
+
+def in_time(**values: torch.Tensor) -> tuple[LocalFeatureStore, LocalGraphStore]:
+    """Return stores of two node types and two edge types, with some times."""
+    ends = {("user", "likes", "item"): torch.tensor([[0], [1]]), ("item", "liked_by", "user"): torch.tensor([[1], [0]])}
+    graph = LocalGraphStore.from_hetero_data(dict.fromkeys(ends, torch.arange(1)), ends, {"user": 2, "item": 2})
+    features = LocalFeatureStore.from_hetero_data({"user": torch.arange(2), "item": torch.arange(2)})
+    for group, times in values.items():
+        features.put_tensor(times, next((kind for kind in ends if kind[1] == group), group), "time")
+    return features, graph
+
+
+def test_types_without_times_exist_at_all_times() -> None:
+    features, graph = in_time(user=torch.tensor([[3], [4]], dtype=torch.int32))
+    times = graph.graph_part(features, "time").columns.node_attribute("time")
+    assert times.tolist() == [3, 4, ALWAYS, ALWAYS]
+    features, graph = in_time(likes=torch.tensor([7]))
+    assert sorted(graph.graph_part(features, "time").columns.edge_attribute("time").tolist()) == [ALWAYS, 7]
+
+
+def test_times_that_are_none_or_not_clear_are_refused() -> None:
+    for group in ("user", "likes"):
+        features, graph = in_time(**{group: torch.tensor([0.5, 1.5][: 1 + (group == "user")])})
+        with pytest.raises(TypeError, match=r"time_attr 'time' must be torch\.int64, but is torch\.float32"):
+            graph.graph_part(features, "time")
+    features, graph = in_time(user=torch.arange(2), likes=torch.arange(1))
+    with pytest.raises(ValueError, match="time_attr 'time' is there for nodes and for edges; rename one of them"):
+        graph.graph_part(features, "time")
+
+
+def test_a_single_part_is_sampled_without_ranks() -> None:
+    data = plain_data()
+    store = LocalGraphStore.from_data(torch.arange(400), data.edge_index, num_nodes=60)
+    found = PartitionedGraph(store.graph_part()).in_subgraph(torch.tensor([3]))
+    assert_same(found, gf.from_coo(data.edge_index, 60).in_subgraph(torch.tensor([3])))

@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.distributed.ranks.exchange import ask_owners, merge_columns, merge_rows
+from graphfeed.distributed.ranks.peers import Peers
+
+DTYPES = {"sources": torch.int64}
+
+
+def answer(places: list[int], counts: list[int], sources: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    tensors = {"counts": torch.tensor(counts, dtype=torch.int32), "sources": torch.tensor(sources, dtype=torch.int32)}
+    return torch.tensor(places), tensors
+
+
+def test_columns_of_any_length_come_back_in_the_order_of_the_questions() -> None:
+    answers = [answer([1, 4], [2, 0], [10, 11]), answer([0, 2, 3], [1, 0, 3], [20, 21, 22, 23])]
+    offsets, columns = merge_columns(answers, DTYPES)
+    assert offsets.tolist() == [0, 1, 3, 3, 6, 6]
+    assert columns["sources"].tolist() == [20, 10, 11, 21, 22, 23]
+    assert columns["sources"].dtype == torch.int64
+    assert merge_columns(answers[:1], DTYPES)[1]["sources"].dtype == torch.int64
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    offsets, columns = merge_columns([], DTYPES)
+    assert offsets.tolist() == [0]
+    assert columns["sources"].shape == (0,)
+    assert merge_rows([], "rows", torch.empty(0, 3)).shape == (0, 3)
+
+
+def test_rows_come_back_in_the_order_of_the_questions() -> None:
+    answers = [
+        (torch.tensor([2]), {"rows": torch.tensor([[2.0]])}),
+        (torch.tensor([0, 1]), {"rows": torch.zeros(2, 1)}),
+    ]
+    assert merge_rows(answers, "rows", torch.empty(0, 1)).tolist() == [[0], [0], [2]]
+
+
+def test_a_single_rank_answers_by_itself() -> None:
+    ids = torch.tensor([3, 1])
+    [(places, tensors)] = ask_owners(
+        Peers(), "feature 0", lambda options, questions: {"rows": questions["ids"] * options["factor"]},
+        torch.zeros(2, dtype=torch.uint8), {"factor": 2}, {"ids": ids},
+    )  # fmt: skip
+    assert (places.tolist(), tensors["rows"].tolist()) == ([0, 1], [6, 2])
+
+
+@pytest.mark.parametrize(
+    ("counts", "sources", "text"),
+    [
+        ([2, 1], [5, 6], r"asked for 2 columns sent 2 counts, which add up to 3, and values of shape \[\(2,\)\]"),
+        ([2], [5, 6], "asked for 2 columns sent 1 counts"),
+        ([3, -1], [5, 6], "running sum of the counts that a rank sent must not fall, but goes from 3 to 2"),
+        ([[1], [1]], [5, 6], "counts must have 1 dimension"),
+        ([1, 1], [[5], [6]], r"values of shape \[\(2, 1\)\]"),
+    ],
+)
+def test_columns_of_a_single_rank_that_do_not_fit_together_are_refused(counts: Any, sources: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        merge_columns([answer([0, 1], counts, sources)], DTYPES)
+
+
+@pytest.mark.parametrize("others", [[], [(torch.tensor([2]), {"rows": torch.zeros(1, 1)})]], ids=["alone", "others"])
+@pytest.mark.parametrize("rows", [torch.zeros(1, 1), torch.zeros(3, 1), torch.zeros(2, 2), torch.zeros(2, 1).int()])
+def test_rows_other_than_those_that_a_rank_was_asked_for_are_refused(rows: torch.Tensor, others: Any) -> None:
+    with pytest.raises(ValueError, match=r"was asked for rows float32\[2, 1\] sent .*; all ranks must make the same"):
+        merge_rows([(torch.tensor([0, 1]), {"rows": rows}), *others], "rows", torch.empty(0, 1))

@@ -1,0 +1,307 @@
+"""What servers and readers say to each other."""
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed.servers import flight
+from graphfeed.distributed.servers.flight import (
+    FAILED,
+    FORMAT,
+    LARGEST_TICKET,
+    MADE,
+    REFUSED,
+    Cut,
+    check_token,
+    describe_cut,
+    from_batch,
+    pack_cuts,
+    read_cut,
+    read_question,
+    read_ticket,
+    to_batch,
+    unpack_cuts,
+    write_question,
+    write_ticket,
+)
+from graphfeed.ops.buffers import POOL
+from graphfeed.storage.memory.memory_map import align
+from tests import pipelines
+
+arrow = pytest.importorskip("pyarrow")
+
+
+def understand(ticket: bytes) -> tuple[Cut, tuple[int, int, int]]:
+    text, task = read_ticket(ticket)
+    return read_cut(text), task
+
+
+def test_a_ticket_says_the_same_to_the_server() -> None:
+    cut = describe_cut(pipelines.homogeneous())
+    assert understand(write_ticket(cut, (1, 2, 3))) == (cut, (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "ticket",
+    [
+        *[b"", b"\xff", b"[]", b"{}", b"null", json.dumps({"fingerprint": {}, "streams": [], "rank": None}).encode()],
+        *[b"%b\n[0, 0, 0]" % text for text in (b"", b"\xff", b"[]", b"{}", b"null", b"[" * 100_000)],
+        *[b"\n[0, 0]", b"\n[0, 0, 0, 0]", b"\n{}", b"\n" + b"[" * 100_000],
+    ],
+)
+def test_what_is_no_ticket_is_refused(ticket: bytes) -> None:
+    with pytest.raises(ValueError, match="not a ticket"):
+        understand(ticket)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fingerprint": {"1 ItemSampler": 3}},
+        {"fingerprint": {"1 ItemSampler": {"batch_size": [2]}}},
+        {"streams": None},
+        {"rank": ["0", 2]},
+        {"rank": [0]},
+        {"rank": [2, 2]},
+        {"rank": [-1, 2]},
+        {"rank": {"0": 1}},
+        {"rank": [False, True]},
+        {"task": [0, 0, float("inf")]},
+        {"task": [0, 0, -1]},
+        {"task": [0, -1, 0]},
+        {"task": ["0", 0, 0]},
+        {"more": 1},
+    ],
+)
+def test_a_field_of_another_type_or_out_of_range_is_refused(wrong: dict[str, object]) -> None:
+    fields = {"fingerprint": {"1 ItemSampler": {}}, "streams": [], "rank": [0, 2], "task": [-1, 0, 0]}
+
+    def write(given: dict[str, object]) -> bytes:
+        task = given.pop("task")
+        return f"{json.dumps(given)}\n{json.dumps(task)}".encode()
+
+    assert understand(write({**fields}))[1] == (-1, 0, 0)
+    with pytest.raises(ValueError, match="not a ticket"):
+        understand(write({**fields, **wrong}))
+
+
+def test_a_long_ticket_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(ValueError, match="may have 1048576 bytes, but this one has 1048577"):
+        read_ticket(b" " * (LARGEST_TICKET + 1))
+
+
+@pytest.mark.parametrize("token", [None, "", " a", "a\n", "ä"])
+def test_a_token_must_fit_into_a_header(token: str | None) -> None:
+    with pytest.raises(ValueError, match="token must be a text of printable ASCII"):
+        check_token(token)
+
+
+def test_an_answer_without_what_a_server_adds_is_refused() -> None:
+    batch = arrow.record_batch([arrow.array([1])], names=["a"])
+    with pytest.raises(ValueError, match="no answer of a sampling server"):
+        from_batch(batch)
+
+
+def test_a_question_about_the_pipeline_says_the_same_to_the_server() -> None:
+    assert read_question(write_question((1, 3))) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[1, 1]", "[0, true]", "{", "[" * 99, "[" * 100_000, "[0, 1" + "0" * 99 + "]"]
+)
+def test_what_is_no_question_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a question about the pipeline"):
+        read_question(b"about " + text.encode())
+
+
+def test_the_cuts_of_a_server_arrive_as_they_are() -> None:
+    cuts = [(describe_cut(pipelines.homogeneous()), 10)]
+    assert unpack_cuts(json.loads(json.dumps(pack_cuts(cuts)))) == cuts
+
+
+@pytest.mark.parametrize("packed", [None, [1], [[{}, 1]], [[{"fingerprint": 1, "streams": [], "rank": None}, 1]]])
+def test_an_answer_that_names_no_cuts_is_refused(packed: list[object]) -> None:
+    with pytest.raises(ValueError, match="no answer of a sampling server"):
+        unpack_cuts(packed)
+
+
+def test_the_tensors_of_an_answer_are_sent_from_where_they_lie_and_copied_on_receipt() -> None:
+    seeds = torch.arange(100_000)
+    batch = to_batch(MADE, gf.MiniBatch(seeds=seeds, labels=torch.empty(0)))
+    assert seeds.data_ptr() in [buffer.address for buffer in batch.column(0).buffers()[1:]]
+    sent = through_the_wire(batch)
+    kind, minibatch = from_batch(sent)
+    assert kind == MADE
+    assert minibatch.seeds.tolist() == list(range(100_000))
+    minibatch.seeds += 1  # tensors are this process's own
+    assert from_batch(sent)[1].seeds[0] == 0
+
+
+def test_tensors_of_every_kind_arrive_at_cache_lines_and_can_be_written_to() -> None:
+    value = {
+        "turned": torch.arange(6).reshape(2, 3).t(),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "negative": torch.tensor([1 + 2j]).conj().imag,
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False]),
+        "one": torch.tensor(2.5),
+        "none": torch.empty(0, 4),
+        "apart": torch.arange(10)[::5][:1],
+        "of 32 kB": torch.arange(8192, dtype=torch.int32),
+        "of 1 MB": torch.arange(1 << 18, dtype=torch.int32),
+        "of more": torch.arange((1 << 18) + 1, dtype=torch.int32),
+        **{f"of {count} bytes": torch.arange(count, dtype=torch.uint8) for count in range(1, 130)},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = from_batch(through_the_wire(to_batch(MADE, value)))[1]
+        assert found.keys() == value.keys()
+        for name, tensor in value.items():
+            assert torch.equal(found[name], tensor)
+            assert found[name].dtype == tensor.dtype
+            assert found[name].data_ptr() % 64 == 0
+            found[name].zero_()
+    assert all(torch.equal(part, torch.zeros_like(part)) for part in found.values())
+
+
+def test_a_tensor_that_is_kept_keeps_no_larger_ones() -> None:
+    value = {name: torch.ones(size) for name, size in (("labels", 100), ("ids", 10_000), ("features", 1_000_000))}
+    for kept, others in (("labels", 4_040_000), ("ids", 4_000_000), ("features", 40_000)):
+        found = from_batch(through_the_wire(to_batch(MADE, value)))[1]
+        before, mine = POOL.idle, found[kept]
+        del found
+        assert POOL.idle - before >= others
+        assert torch.equal(mine, value[kept])
+
+
+def through_the_wire(batch: Any, compression: str | None = None) -> Any:
+    options = arrow.ipc.IpcWriteOptions(compression=compression)
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return arrow.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def answer_of(head: Any, table: Any, *parts: bytes) -> Any:
+    """Return an answer whose parts take up whole cache lines, as if it had been sent."""
+    texts = [part if isinstance(part, bytes) else json.dumps(part).encode() for part in (head, table)]
+    lines = [text.ljust(align(len(text))) for text in texts] + [part.ljust(align(len(part)), b"\0") for part in parts]
+    buffers = [None, *map(arrow.py_buffer, (bytes(16), *lines))]
+    return through_the_wire(column_of(arrow.Array.from_buffers(arrow.binary_view(), 1, buffers)))
+
+
+def column_of(*columns: Any) -> Any:
+    return arrow.record_batch(list(columns), names=[str(number) for number in range(len(columns))])
+
+
+HEAD = [FORMAT, MADE, ["list", ["tensor", "0"], ["tensor", "1"]]]
+TABLE = [["0", "int32", [2]], ["1", "uint8", [4]]]
+
+
+def test_an_answer_by_hand_is_read() -> None:
+    kind, (one, other) = from_batch(answer_of(HEAD, TABLE, bytes(8), b"1234"))
+    assert kind == MADE
+    assert one.tolist() == [0, 0]
+    assert other.tolist() == [49, 50, 51, 52]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        column_of(arrow.array([1])),
+        arrow.record_batch([arrow.nulls(1)] * 1000, names=["a" * 1000] * 1000),
+        column_of(arrow.array([b"1"])),
+        column_of(arrow.array([b"1"], arrow.binary_view())),
+        column_of(*2 * [answer_of(HEAD, TABLE, bytes(8), bytes(4)).column(0)]),
+        answer_of(b"", b""),
+        answer_of(b"", TABLE, bytes(8), bytes(4)),
+        answer_of(b"\xff", TABLE, bytes(8), bytes(4)),
+        answer_of(b"[" * 100_000, TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, MADE], TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, "else", None], []),
+        answer_of([FORMAT, [MADE], None], []),
+        answer_of([FORMAT, REFUSED, None], []),
+        answer_of([FORMAT, FAILED, None], []),
+        answer_of([FORMAT, FAILED, ["list", "error", "note", "text"]], []),
+        answer_of([FORMAT, FAILED, ["list", "error", ["list", 1], "text"]], []),
+        answer_of([FORMAT, FAILED, ["list", "error", ["list"]]], []),
+        None,
+        answer_of([FORMAT, MADE, ["tensor", "2"]], TABLE, bytes(8), bytes(4)),
+        answer_of([FORMAT, MADE, ["tensor", []]], TABLE, bytes(8), bytes(4)),
+        answer_of(HEAD, b"", bytes(8), bytes(4)),
+        answer_of(HEAD, b"[" * 100_000, bytes(8), bytes(4)),
+        answer_of(HEAD, 3, bytes(8), bytes(4)),
+        answer_of(HEAD, TABLE, bytes(8)),
+        answer_of(HEAD, TABLE, bytes(8), bytes(65)),
+        answer_of(HEAD, TABLE, bytes(8), bytes(4), bytes(4)),
+        answer_of(HEAD, [["0", "uint8", [1 << 60]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "object", [2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [-2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [-1, -2]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [1 << 62]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [float("inf")]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", ["x"]], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", 2], TABLE[1]], bytes(8), bytes(4)),
+        answer_of(HEAD, [["0", "int32", [0, 1 << 80]], TABLE[1]], b"", bytes(4)),
+        answer_of(HEAD, [["0", "int32", [2] + [1] * 200], TABLE[1]], bytes(8), bytes(4)),
+        *[through_the_wire(answer_of(HEAD, TABLE, bytes(8), bytes(999)), codec) for codec in ("zstd", "lz4")],
+    ],
+)
+def test_an_answer_that_does_not_fit_together_is_refused(batch: Any) -> None:
+    with pytest.raises(ValueError, match="what came is no") as caught:
+        from_batch(batch)
+    assert len(str(caught.value)) < 500
+
+
+def test_texts_that_would_take_gigabytes_when_they_are_read_are_refused_and_not_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flight, "LARGEST_HEADER", 1 << 16)
+    long = b"[]," * (1 << 15) + b"[]]"
+    for batch in (answer_of(b'[2, "made", [' + long + b"]", []), answer_of([FORMAT, MADE, None], b"[" + long)):
+        with pytest.raises(ValueError, match=r"what came is no answer .* together more than 65536$"):
+            from_batch(batch)
+    with pytest.raises(ValueError, match="may take 65536 bytes as JSON, but takes 65600; make tensors of its lists"):
+        to_batch(MADE, "x" * ((1 << 16) - 20))
+
+
+def test_tensors_of_each_dtype_are_read_and_quantized_ones_refused() -> None:
+    known = {
+        str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)
+    }
+    assert len(known) > 20
+    for name, dtype in known.items():
+        batch = answer_of(HEAD, [["0", name, [2]], TABLE[1]], bytes(2 * dtype.itemsize), bytes(4))
+        if name.startswith("q"):
+            with pytest.raises(ValueError, match="its header describes no tensors"):
+                from_batch(batch)
+        else:
+            found = from_batch(batch)[1][0]
+            assert (found.dtype, found.shape) == (dtype, (2,))
+
+
+def test_an_answer_in_another_format_is_refused_by_its_format() -> None:
+    first = column_of(arrow.nulls(1)).replace_schema_metadata({"kind": MADE, "tree": "null", "tensors": "[]"})
+    for batch, there in ((first, 1), (answer_of([3, MADE, "anything"], [], b""), 3)):
+        with pytest.raises(ValueError, match=rf"in format {there}, and this one in format {FORMAT}; install the same"):
+            from_batch(batch)
+
+
+def test_broken_bytes_are_an_error_or_a_value_and_no_crash() -> None:
+    batch = to_batch(MADE, next(iter(pipelines.homogeneous())))
+    sent = np.frombuffer(batch.serialize(), np.uint8)
+    generator = np.random.default_rng(0)
+    refused = 0
+    for _ in range(500):
+        broken = sent.copy()
+        broken[generator.integers(sent.size, size=3)] ^= generator.integers(1, 256, size=3, dtype=np.uint8)
+        try:
+            from_batch(arrow.ipc.read_record_batch(arrow.py_buffer(broken), batch.schema))
+        except (ValueError, OSError):
+            refused += 1
+    assert refused > 20

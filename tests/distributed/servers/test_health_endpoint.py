@@ -1,0 +1,170 @@
+"""Health and metrics over HTTP: answers, the token, TLS, and what callers may do to it."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import SamplingServer
+from graphfeed.distributed.servers import health_endpoint
+from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
+from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from tests import pipelines
+from tests.digests import digests
+from tests.distributed.served import TOKEN, loader, make_certificate, servers
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def endpoint(no_leaks: None) -> Iterator[HealthEndpoint]:
+    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, None, None)
+    yield endpoint
+    endpoint.close()
+    endpoint.close()
+
+
+def call(endpoint: HealthEndpoint, request: bytes, seconds: float = 10.0) -> bytes:
+    """Send some bytes and return what comes until the end."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", endpoint.port), timeout=seconds) as sock:
+        sock.sendall(request)
+        while part := sock.recv(65536):
+            found += part
+    return found
+
+
+def status(endpoint: HealthEndpoint, request: str) -> int:
+    return int(call(endpoint, request.encode()).split()[1])
+
+
+def test_health_is_200_or_503_with_the_reason(endpoint: HealthEndpoint) -> None:
+    assert call(endpoint, b"GET /health HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\nok\n")
+    endpoint.metrics.is_closed = True
+    assert status(endpoint, "GET /health HTTP/1.1\r\n\r\n") == 503
+    assert call(endpoint, b"GET /health HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\nthe server is closing\n")
+
+
+def test_metrics_have_the_length_that_is_announced(endpoint: HealthEndpoint) -> None:
+    head, _, body = call(endpoint, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert b'graphfeed_pipeline_info{fingerprint="abc"} 1\n' in body
+    assert call(endpoint, b"HEAD /metrics HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "expected"),
+    [
+        ("GET /other HTTP/1.1", 404),
+        ("POST /metrics HTTP/1.1", 405),
+        ("GET /metrics", 400),
+        ("\x16\x03\x01 something else", 400),
+        ("GET /metrics?" + "x" * 10_000 + " HTTP/1.1", 431),
+    ],
+)
+def test_what_is_no_request_gets_the_status_that_says_so(
+    endpoint: HealthEndpoint, request_line: str, expected: int
+) -> None:
+    assert status(endpoint, request_line + "\r\n\r\n") == expected
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Authorization: Bearer", "Authorization: Bearer wrong", "Authorization: secret"]
+)
+def test_without_the_token_nothing_is_told(header: str) -> None:
+    endpoint = HealthEndpoint(ServerMetrics("abc", 2), "127.0.0.1", 0, "secret", None)
+    try:
+        assert status(endpoint, f"GET /metrics HTTP/1.1\r\n{header}\r\n\r\n") == 401
+        assert status(endpoint, "GET /metrics HTTP/1.1\r\nauthorization:  bearer secret \r\n\r\n") == 200
+    finally:
+        endpoint.close()
+
+
+def test_callers_that_say_nothing_are_hung_up_on_and_others_are_answered(
+    endpoint: HealthEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_endpoint, "REQUEST_SECONDS", 0.3)
+    silent = [socket.create_connection(("127.0.0.1", endpoint.port)) for _ in range(100)]
+    for sock in silent[::2]:
+        sock.sendall(b"GET /he")
+    assert status(endpoint, "GET /health HTTP/1.1\r\n\r\n") == 200
+    for sock in silent:
+        sock.settimeout(10)
+        assert sock.recv(1) == b""
+        sock.close()
+
+
+def test_a_server_tells_what_it_did() -> None:
+    pytest.importorskip("pyarrow")
+    pipe = pipelines.shuffled()
+    with SamplingServer(pipe, token=TOKEN) as server:
+        address = server.serve_health()
+        with loader(pipe, [server.address]) as own:
+            list(own)
+        with loader(pipelines.homogeneous(), [server.address]) as other, pytest.raises(ValueError, match="drop_last"):
+            list(other)
+        wrong = gf.DataLoader(pipe, 1, servers=[server.address], token="wrong")
+        with wrong, pytest.raises(PermissionError, match="token"):
+            list(wrong)
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+    counts = {line.partition(" ")[0]: float(line.split()[1]) for line in lines if line[0] != "#"}
+    assert counts["graphfeed_minibatches_total"] == 9
+    assert counts["graphfeed_sent_bytes_total"] > 9 * 1000
+    assert counts['graphfeed_errors_total{kind="refused"}'] >= 1
+    assert counts['graphfeed_errors_total{kind="unauthenticated"}'] >= 1
+    assert counts["graphfeed_requests_in_flight"] == 0
+
+
+def test_other_machines_need_tls_and_the_token(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    tls = make_certificate(tmp_path)
+    with SamplingServer(pipelines.shuffled(), token=TOKEN) as plain, pytest.raises(ValueError, match="without TLS"):
+        plain.serve_health("0.0.0.0")
+    with SamplingServer(pipelines.shuffled(), "0.0.0.0", token=TOKEN, tls=tls) as server:
+        port = server.serve_health("0.0.0.0").rpartition(":")[2]
+        trusted = ssl.create_default_context(cadata=tls[0].decode())
+        request = urllib.request.Request(f"https://localhost:{port}/health")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request, context=trusted, timeout=10)
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        with urllib.request.urlopen(request, context=trusted, timeout=10) as answer:
+            assert answer.read() == b"ok\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
+def test_curl_reads_it_and_a_flood_of_garbage_hurts_neither_it_nor_the_server(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pipe = pipelines.homogeneous()
+    generator = torch.Generator().manual_seed(0)
+    with servers(tmp_path, 1) as (server,):
+        ports = [int(address.rpartition(":")[2]) for address in (server.health, server.address)]
+        memory = Path(f"/proc/{server.process.pid}/status")
+        held = [socket.create_connection(("127.0.0.1", ports[0])) for _ in range(40)]
+        for number in range(2000):
+            garbage = torch.randint(0, 256, (1 + number * 13 % 30_000,), generator=generator, dtype=torch.uint8)
+            start = [b"", b"GET /health HTTP/1.1\r\n"][number // 2 % 2]
+            # It may have hung up meanwhile.
+            with socket.create_connection(("127.0.0.1", ports[number % 2]), timeout=10) as sock, suppress(OSError):
+                sock.sendall(start + garbage.numpy().tobytes())
+        with loader(pipe, [server.address]) as own:
+            assert digests(own) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+        for sock in held:
+            sock.close()
+
+        def is_well() -> bool:
+            command = ["curl", "--silent", "--max-time", "5", f"http://{server.health}/health"]
+            return subprocess.run(command, capture_output=True, check=False).stdout == b"ok\n"
+
+        wait_until(is_well, 30)
+        assert int(memory.read_text().split("VmHWM:")[1].split()[0]) < 2_000_000
+        assert server.process.poll() is None

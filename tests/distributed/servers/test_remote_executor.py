@@ -1,0 +1,196 @@
+"""Servers in processes of their own, which are killed and stopped while a loader reads from them."""
+
+import os
+import re
+import signal
+import socket
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.distributed.servers import remote_executor
+from graphfeed.distributed.servers.flight import MADE, Cut
+from graphfeed.distributed.servers.remote_executor import LostServerError, RemoteExecutor
+from tests import pipelines
+from tests.digests import digest, digests
+from tests.distributed.served import TOKEN, compressing_server, forked_servers, loader, servers
+from tests.scripts import run_body
+
+pytest.importorskip("pyarrow")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TIMEOUT = 3.0
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    return digests(gf.DataLoader(pipelines.homogeneous(), num_workers=0, seed=3))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_any_number_of_servers_gives_the_mini_batches_of_one_machine(
+    tmp_path: Path, count: int, expected: list[str]
+) -> None:
+    with forked_servers(tmp_path, count) as started:
+        with loader(pipelines.homogeneous(), [server.address for server in started]) as own:
+            assert digests(own) == expected
+        ends = [server.end()[-1] for server in started]
+        assert sum(int(line.split()[2]) for line in ends) == len(expected)
+
+
+@pytest.mark.parametrize(("number", "at"), [(signal.SIGKILL, 1), (signal.SIGSTOP, 4), (signal.SIGKILL, 6)])
+def test_a_lost_server_costs_no_mini_batch(tmp_path: Path, number: int, at: int, expected: list[str]) -> None:
+    with forked_servers(tmp_path, 2) as started:
+        found, gaps = [], []
+        # Two are asked for at once, so that some are left to ask for when a server is lost.
+        with loader(pipelines.homogeneous(), [server.address for server in started], TIMEOUT, num_workers=2) as own:
+            before = time.monotonic()
+            for index, minibatch in enumerate(own):
+                gaps.append(time.monotonic() - before)
+                found.append(digest(minibatch))
+                if index + 1 == at:
+                    os.kill(started[0].process.pid, number)  # where all are idle, the first one is asked
+                before = time.monotonic()
+            assert isinstance(own._pool, RemoteExecutor)
+            assert [server.num_losses > 0 for server in own._pool.servers] == [True, False]
+        assert found == expected
+        assert max(gaps[at:]) < TIMEOUT + 1
+        assert number == signal.SIGKILL or max(gaps[at:]) > TIMEOUT / 2
+
+
+def test_a_loader_whose_servers_are_all_lost_says_which(tmp_path: Path) -> None:
+    with forked_servers(tmp_path, 2) as started:
+        addresses = [server.address for server in started]
+        with loader(pipelines.homogeneous(), addresses, TIMEOUT, num_workers=2) as own:
+            left = iter(own)
+            next(left)
+            started[0].process.kill()
+            os.kill(started[1].process.pid, signal.SIGSTOP)
+            with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
+                list(left)
+    assert all(address in str(caught.value) for address in addresses)
+    assert f"no answer for {TIMEOUT:g} s" in str(caught.value)
+
+
+def test_a_server_that_is_back_is_asked_again(tmp_path: Path, expected: list[str]) -> None:
+    with forked_servers(tmp_path, 1) as started, loader(pipelines.homogeneous(), [started[0].address], TIMEOUT) as own:
+        os.kill(started[0].process.pid, signal.SIGSTOP)
+        with pytest.raises(ConnectionError):
+            list(own)
+        os.kill(started[0].process.pid, signal.SIGCONT)
+        own.set_epoch(0)
+        assert digests(own) == expected
+
+
+def test_nothing_is_left_behind(tmp_path: Path, no_leaks: None) -> None:
+    with servers(tmp_path, 1) as started, loader(pipelines.homogeneous(), [started[0].address]) as own:
+        next(iter(own))
+
+
+def test_a_forked_process_is_told_rather_than_hanging() -> None:
+    run = run_body(
+        """
+        import warnings
+        from graphfeed.distributed import SamplingServer
+        pipe = pipelines.homogeneous()
+        server = SamplingServer(pipe, token="t")
+        with gf.DataLoader(pipe, servers=[server.address], token="t") as loader:
+            list(loader)
+        warnings.simplefilter("ignore")
+        if os.fork() == 0:
+            try:
+                next(iter(gf.DataLoader(pipe, servers=[server.address], token="t")))
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.wait()
+        server.close()
+        """
+    )
+    assert "start processes by 'spawn' or 'forkserver'" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "error"),
+    [
+        ("10.0.0.2:5", "others on the way to 10.0.0.2:5 could read and change what is sent"),
+        ("node7:5", "write 'grpc://node7:5' where nobody else"),
+        ("[fe80::1]:5", "give tls_root_certs=..., or write 'grpc://[fe80::1]:5'"),
+        ("grpc://10.0.0.2", "an address must be as"),
+        ("grpc+tls://10.0.0.2:5", "an address must be 'host:port', or 'grpc://host:port' without TLS"),
+    ],
+)
+def test_the_token_is_not_sent_in_clear_to_other_machines(address: str, error: str) -> None:
+    with (
+        gf.DataLoader(pipelines.homogeneous(), servers=[address], token=TOKEN, timeout=1.0) as own,
+        pytest.raises(ValueError, match=re.escape(error)),
+    ):
+        next(iter(own))
+
+
+def test_addresses_without_tls_are_of_this_machine_or_named_so() -> None:
+    addresses = ["localhost:1", "[::1]:1", "grpc://10.0.0.2:1", "grpc://node7:1", "grpc://localhost:1"]
+    executor = RemoteExecutor(addresses, TOKEN, None, 1, 1.0)
+    assert [server.address for server in executor.servers] == ["localhost:1", "[::1]:1", "10.0.0.2:1", "node7:1"]
+    with pytest.raises(ValueError, match="asks for no TLS, but tls_root_certs asks for it"):
+        RemoteExecutor(addresses[2:], TOKEN, b"PEM", 1, 1.0)
+
+
+def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_rests_longer_than_it_was_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_executor, "REST_SECONDS", (0.001, 0.02))
+    executor = RemoteExecutor(["localhost:1", "localhost:2"], TOKEN, None, 4, 0.2)
+    hanging, good = executor.servers
+    begun: list[float] = []
+
+    def hang(_: bytes) -> tuple[bytes, Any]:
+        begun.append(time.monotonic())
+        time.sleep(0.2)
+        raise LostServerError("no answer")
+
+    monkeypatch.setattr(hanging, "ask", hang)
+    monkeypatch.setattr(good, "ask", lambda _: (MADE, 1))
+    end, cut = time.monotonic() + 2.5, Cut({}, [], None)
+    while time.monotonic() < end:
+        for future in [executor.submit(executor.fetch, cut, (0, 0, index)) for index in range(8)]:
+            assert future.result() == 1
+    executor.shutdown()
+    later = [moment for moment in begun if moment > begun[0] + 0.4]
+    assert 1 <= len(later) <= 3
+    assert all(after - before > 0.9 for before, after in pairwise(later))
+
+
+def test_closing_waits_for_no_server_that_hangs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        executor = RemoteExecutor([f"127.0.0.1:{listener.getsockname()[1]}"], TOKEN, None, 1, 60.0)
+        future = executor.submit(executor.fetch, Cut({}, [], None), (0, 0, 0))
+        connection, _ = listener.accept()
+        begin = time.monotonic()
+        with connection, pytest.warns(RuntimeWarning, match="abandoned 1 thread still at work: graphfeed-server_0"):
+            executor.shutdown(cancel_futures=True)
+        assert time.monotonic() - begin < 10
+    assert isinstance(future.exception(30), ConnectionError)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_compressed_answer_is_refused_before_it_takes_up_memory(coding: str) -> None:
+    with compressing_server(coding) as address, pytest.raises(ValueError, match=f"algorithm '{coding}' is disabled"):
+        RemoteExecutor([address], TOKEN, None, 1, 20.0).ask(b"any ticket", "a mini-batch")
+
+
+def test_the_token_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHFEED_TOKEN", raising=False)
+    with pytest.raises(ValueError, match="token must be a text"):
+        RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0)
+    monkeypatch.setenv("GRAPHFEED_TOKEN", TOKEN)
+    RemoteExecutor(["127.0.0.1:1"], None, None, 1, 1.0).shutdown()
+
+
+def test_an_address_must_have_a_port() -> None:
+    with pytest.raises(ValueError, match="an address must be as"):
+        RemoteExecutor(["localhost"], TOKEN, None, 1, 1.0)

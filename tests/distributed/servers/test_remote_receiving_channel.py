@@ -1,0 +1,218 @@
+"""A channel that reads from servers in this process; those in other processes are killed and stopped."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.distributed import RemoteReceivingChannel, SamplingServer
+from tests import pipelines
+from tests.digests import digest, digests
+from tests.distributed.served import TOKEN, forked_servers
+
+pytest.importorskip("pyarrow")
+
+SEED = 3
+
+
+class Fails(gf.Transform):
+    """Fails at the third mini-batch."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.index == 2:
+            raise ValueError("there is no such node")
+        return minibatch
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[list[SamplingServer]]:
+    with (
+        SamplingServer(pipelines.shuffled(), token=TOKEN) as first,
+        SamplingServer(pipelines.shuffled(), token=TOKEN) as second,
+    ):
+        yield [first, second]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[str]]:
+    """Return the mini-batches of two epochs."""
+    loader = gf.DataLoader(pipelines.shuffled(), num_workers=0, seed=SEED)
+    return [digests(loader), digests(loader)]
+
+
+def channel(server_rank: Any, producer_id: Any, *counts: int, **options: Any) -> RemoteReceivingChannel:
+    return RemoteReceivingChannel(server_rank, producer_id, *counts, **{"token": TOKEN, "seed": SEED, **options})
+
+
+def received(channel: RemoteReceivingChannel) -> list[str]:
+    """Receive as GraphLearn-for-PyTorch's loader does."""
+    found = []
+    while True:
+        try:
+            found.append(digest(channel.recv()))
+        except StopIteration:
+            return found
+
+
+def test_several_servers_share_an_epoch_without_loss_or_doubles(
+    own: list[SamplingServer], expected: list[list[str]], no_leaks: None
+) -> None:
+    before = [server.num_made for server in own]
+    with channel([server.address for server in own], [0, 0], 3) as both:
+        for epoch in expected:
+            both.reset()
+            assert received(both) == epoch
+            with pytest.raises(StopIteration):
+                both.recv()
+    made = [server.num_made - count for server, count in zip(own, before, strict=True)]
+    assert sum(made) == sum(map(len, expected))
+    assert min(made) > 0
+
+
+def test_the_published_signature_counts_the_mini_batches(own: list[SamplingServer], expected: list[list[str]]) -> None:
+    addresses = [server.address for server in own]
+    with channel(1, 0, 9, servers=addresses) as one:
+        assert one._window == 4
+        assert received(one) == expected[0]
+        assert len(one) == 9
+    with (
+        channel(addresses[0], 0, 10) as wrong,
+        pytest.raises(ValueError, match="num_expected is 10, but an epoch has 9 mini-batches"),
+    ):
+        wrong.recv()
+
+
+def test_a_loop_yields_an_epoch_and_then_the_next(own: list[SamplingServer], expected: list[list[str]]) -> None:
+    with channel(own[0].address, 0) as one:
+        assert one._window == 2
+        assert [digests(one), digests(one)] == expected
+
+
+def test_what_was_asked_for_before_a_reset_never_comes(own: list[SamplingServer], expected: list[list[str]]) -> None:
+    with channel([own[0].address], [0], prefetch_size=5) as one:
+        one.recv()
+        one.reset()
+        assert one.epoch == 1
+        assert received(one) == expected[1]
+
+
+def test_the_failure_of_a_stage_takes_the_place_of_its_mini_batch() -> None:
+    pipe = Fails(pipelines.homogeneous())
+    with SamplingServer(pipe, token=TOKEN) as server, channel(server.address, 0) as one:
+        first = [one.recv(), one.recv()]
+        with pytest.raises(RuntimeError, match="ValueError: there is no such node"):
+            one.recv()
+        found = [minibatch.key.index for minibatch in [*first, *one]]
+    assert found == [index for index in range(10) if index != 2]
+
+
+def test_sending_is_refused(own: list[SamplingServer]) -> None:
+    with channel(own[0].address, 0) as one, pytest.raises(RuntimeError, match="only receives"):
+        one.send({"x": torch.ones(1)})
+
+
+def test_a_closed_channel_says_so(own: list[SamplingServer], no_leaks: None) -> None:
+    one = channel(own[0].address, 0)
+    one.recv()
+    one.close()
+    one.close()
+    with pytest.raises(RuntimeError, match="the channel is closed"):
+        one.recv()
+
+
+def test_servers_with_different_pipelines_are_told_apart(own: list[SamplingServer]) -> None:
+    with SamplingServer(pipelines.homogeneous(), token=TOKEN) as other:
+        addresses = [own[0].address, other.address]
+        with (
+            channel(addresses, [0, 0]) as both,
+            pytest.raises(ValueError, match=f"{other.address} refused: the loader's pipeline is another one"),
+        ):
+            list(both)
+
+
+def test_each_rank_of_a_process_group_reads_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = gf.ItemSet(torch.arange(100), names="seeds")
+    with SamplingServer(gf.DistributedItemSampler(items, 8, shuffle=True).transform(), token=TOKEN) as server:
+        for rank in range(3):
+            pipe = gf.DistributedItemSampler(items, 8, shuffle=True, rank=rank, world_size=3).transform()
+            place = (rank, 3)
+            monkeypatch.setattr(
+                "graphfeed.distributed.servers.remote_receiving_channel.find_rank", lambda place=place: place
+            )
+            with channel(server.address, 0) as one:
+                assert digests(one) == digests(gf.DataLoader(pipe, num_workers=0, seed=SEED))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (([], []), "server_rank must name a server"),
+        ((0, 0), "server_rank is 0, but servers has 0 addresses"),
+        ((["localhost:1"], 0), "two lists of the same length"),
+        (("localhost:1", [0]), "two lists of the same length"),
+        ((["localhost:1", "localhost:2"], [0]), "but producer_id is [0] for 2 servers"),
+        ((["localhost:1", "localhost:2"], [0, 1]), "producer_id must be the same for all servers"),
+        (("localhost:1", 0, 0), "num_expected must be 1 or more"),
+        ((["localhost:1"], [0], 0), "prefetch_size must be 1 or more"),
+        (("10.0.0.2:1", 0), "others on the way to 10.0.0.2:1 could read and change what is sent"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[Any, ...], error: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(error)):
+        channel(*arguments)
+
+
+def test_counts_fit_one_signature() -> None:
+    with pytest.raises(TypeError, match="at most prefetch_size may come after producer_id"):
+        channel(["localhost:1"], [0], 1, 2)
+    with pytest.raises(TypeError, match="num_expected is given twice: 1 by position, and 2 by name"):
+        channel("localhost:1", 0, 1, num_expected=2)
+
+
+def test_a_producer_that_is_not_there_is_named(own: list[SamplingServer]) -> None:
+    with channel(own[0].address, 1) as one, pytest.raises(ValueError, match="producer_id is 1, but the servers' pipel"):
+        len(one)
+
+
+def test_it_is_found_among_the_channels_too() -> None:
+    assert gf.channels.RemoteReceivingChannel is RemoteReceivingChannel  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="has no attribute 'RemoteChannel'"):
+        gf.channels.RemoteChannel  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_lost_server_costs_no_mini_batch_and_the_last_one_is_named(
+    tmp_path: Path, number: int, expected: list[list[str]]
+) -> None:
+    timeout, found, gaps = 2.0, list[str](), list[float]()
+    with forked_servers(tmp_path, 2, "shuffled") as started:
+        addresses = [server.address for server in started]
+        with channel(addresses, [0, 0], prefetch_size=1, timeout=timeout) as both:
+
+            def receive(count: int) -> None:
+                for _ in range(count):
+                    before = time.monotonic()
+                    found.append(digest(both.recv()))
+                    gaps.append(time.monotonic() - before)
+
+            receive(2)
+            os.kill(started[0].process.pid, number)
+            receive(4)
+            assert max(gaps) < timeout + 1
+            os.kill(started[1].process.pid, number)
+            with pytest.raises(ConnectionError, match="no sampling server is left for mini-batch") as caught:
+                receive(3)
+            assert all(address in str(caught.value) for address in addresses)
+            if number == signal.SIGSTOP:  # what nobody sent is asked for again
+                os.kill(started[1].process.pid, signal.SIGCONT)
+                found += received(both)
+                assert found == expected[0]

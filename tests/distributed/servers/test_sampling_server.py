@@ -1,0 +1,329 @@
+"""A server in this process: who is answered, what is refused, and what errors say."""
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.channels.addresses import listen
+from graphfeed.distributed import SamplingServer
+from graphfeed.distributed.servers import sampling_server
+from graphfeed.distributed.servers.flight import import_flight, to_batch, write_question
+from graphfeed.ops.optional import import_optional
+from tests import pipelines
+from tests.digests import digests
+from tests.distributed.served import make_certificate
+from tests.scripts import run_body
+
+pytest.importorskip("pyarrow")
+
+TOKEN = "secret"
+
+
+class Fails(gf.Transform):
+    """Fails at the third mini-batch."""
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert minibatch.key is not None
+        if minibatch.key.index == 2:
+            error = ValueError("there is no " + "x" * 20_000)
+            error.__notes__ = ["a note", 3]  # type: ignore[list-item]  # as programs may
+            raise error
+        return minibatch
+
+
+class Held(gf.Transform):
+    """Makes nothing until it is let go."""
+
+    go = threading.Event()
+
+    def __call__(self, minibatch: gf.MiniBatch) -> gf.MiniBatch:
+        assert self.go.wait(60)
+        return minibatch
+
+
+@pytest.fixture
+def held() -> Iterator[gf.Datapipe]:
+    Held.go.clear()
+    yield Held(pipelines.shuffled())
+    Held.go.set()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SamplingServer]:
+    with SamplingServer(pipelines.shuffled(), token=TOKEN) as server:
+        yield server
+
+
+def read(pipe: gf.Datapipe, server: SamplingServer, token: str = TOKEN) -> list[str]:
+    with gf.DataLoader(pipe, servers=[server.address], token=token, seed=3) as loader:
+        return digests(loader)
+
+
+@pytest.mark.parametrize("build", pipelines.ALL)
+def test_mini_batches_are_those_of_one_machine(build: Callable[[], gf.Datapipe]) -> None:
+    pipe = build()
+    with SamplingServer(pipe, token=TOKEN) as server:
+        assert read(pipe, server) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+
+
+def test_each_rank_gets_its_own(no_leaks: None) -> None:
+    items = gf.ItemSet(torch.arange(100), names="seeds")
+    with SamplingServer(gf.DistributedItemSampler(items, 8, shuffle=True).transform(), token=TOKEN) as server:
+        for rank in range(3):
+            pipe = gf.DistributedItemSampler(items, 8, shuffle=True, rank=rank, world_size=3).transform()
+            assert read(pipe, server) == digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+
+
+def test_an_epoch_is_resumed_where_it_was_left(server: SamplingServer) -> None:
+    pipe = pipelines.shuffled()
+    expected = digests(gf.DataLoader(pipe, num_workers=0, seed=3))
+    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3) as loader:
+        left = iter(loader)
+        first = digests(next(left) for _ in range(4))
+        state = loader.state_dict()
+    with gf.DataLoader(pipe, servers=[server.address], token=TOKEN) as loader:
+        loader.load_state_dict(state)
+        assert first + digests(loader) == expected
+
+
+@pytest.mark.parametrize("token", ["", "Secret", "secret2"])
+def test_a_wrong_token_is_refused(server: SamplingServer, token: str) -> None:
+    error = ValueError if token == "" else PermissionError
+    with pytest.raises(error, match="token"):
+        read(pipelines.shuffled(), server, token)
+
+
+@pytest.mark.parametrize("headers", [[], [(b"graphfeed-format", b"3")]], ids=["first format", "later format"])
+def test_readers_of_another_format_are_told_so(server: SamplingServer, headers: list[tuple[bytes, bytes]]) -> None:
+    flight = import_flight()
+    there = 3 if headers else 1
+    options = flight.FlightCallOptions(timeout=10, headers=[(b"authorization", f"Bearer {TOKEN}".encode()), *headers])
+    with flight.FlightClient(f"grpc://{server.address}") as client:
+        error = rf"in format {there}, and this one in format 2; install the same release"
+        with pytest.raises(flight.FlightError, match=error):
+            client.do_get(flight.Ticket(write_question((0, 1))), options).read_chunk()
+
+
+def test_the_server_whose_answer_cannot_be_read_is_named(
+    server: SamplingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = import_optional("pyarrow", "", "").record_batch({"a": [1]})
+    monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
+    error = f"the answer of the sampling server {server.address} can't be read: what came is no answer"
+    with pytest.raises(ValueError, match=re.escape(error)):
+        read(pipelines.shuffled(), server)
+
+
+def test_the_bytes_of_whole_answers_are_counted(server: SamplingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def make(kind: str, value: Any) -> Any:
+        sent.append(to_batch(kind, value))
+        return sent[-1]
+
+    monkeypatch.setattr(sampling_server, "to_batch", make)
+    before = server.metrics.sent_bytes
+    read(pipelines.shuffled(), server)
+    sizes = [sum(buffer.size for buffer in batch.column(0).buffers()[2:]) for batch in sent]
+    assert sum(sizes) <= server.metrics.sent_bytes - before <= sum(sizes) + 100 * len(sizes)
+
+
+def test_caches_that_it_reads_through_are_in_its_metrics() -> None:
+    cached = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.zeros(4, 1)), 1000)
+    store = gf.BasicFeatureStore({("node", None, "x"): cached})
+    pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).fetch_feature(store, ["x"])
+    with SamplingServer(pipe, token=TOKEN) as server:
+        list(gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=0))
+        found = [line for line in server.metrics.text().splitlines() if "cache_misses_total{" in line]
+    assert found == ['graphfeed_cache_misses_total{of="node x",kind="rows in memory, sieve"} 4']
+
+
+def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
+    events: list[str] = []
+    server.on_event = events.append
+    with pytest.raises(ValueError, match="than the server's: drop_last of stage 1 ItemSampler is False in it"):
+        read(pipelines.homogeneous(), server)
+    assert events
+    assert events[0].startswith("refused: the loader's pipeline is another one")
+
+
+def test_the_error_of_a_stage_is_raised_in_the_place_of_its_mini_batch() -> None:
+    pipe = Fails(pipelines.homogeneous())
+    made: list[str] = []
+    with SamplingServer(pipe, token=TOKEN) as server:
+        loader = gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=3)
+        with loader, pytest.raises(RuntimeError, match="ValueError: there is no xxx") as caught:
+            made.extend(digests(loader))
+    notes = " ".join(caught.value.__notes__)
+    assert "in Fails, stage 4, mini-batch 2 of epoch 0" in notes
+    assert "a note" in notes
+    assert f"on the sampling server {server.address}" in notes
+    assert "Traceback" in str(caught.value.__cause__)
+
+
+def test_garbage_on_the_port_changes_nothing(server: SamplingServer) -> None:
+    generator = torch.Generator().manual_seed(0)
+    host, port = server.address.rsplit(":", 1)
+    for number in range(300):
+        garbage = torch.randint(0, 256, (1 + number * 7,), generator=generator, dtype=torch.uint8)
+        prefix = [b"", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"][number % 3]
+        with socket.create_connection((host, int(port)), timeout=10) as sock:
+            sock.sendall(prefix + garbage.numpy().tobytes())
+    assert len(read(pipelines.shuffled(), server)) == 9
+
+
+def test_a_slow_reader_holds_a_window_of_mini_batches(server: SamplingServer) -> None:
+    before = server.num_made
+    pipe = pipelines.shuffled()
+    with gf.DataLoader(pipe, 1, servers=[server.address], token=TOKEN, seed=3, prefetch_factor=2) as loader:
+        left = iter(loader)
+        next(left)
+        threading.Event().wait(1.0)
+        assert 1 <= server.num_made - before <= 3
+        assert len(list(left)) == 8
+
+
+def test_requests_whose_reader_has_given_up_are_not_made(held: gf.Datapipe) -> None:
+    with SamplingServer(held, token=TOKEN, num_workers=1) as server:
+        loader = gf.DataLoader(held, 4, servers=[server.address], token=TOKEN, seed=3, timeout=0.5)
+        with loader, pytest.raises(ConnectionError, match=r"no answer for 0\.5 s"):
+            list(loader)
+        Held.go.set()
+        assert len(read(held, server)) == 9
+        assert server.num_made == 1 + 9
+
+
+def test_no_more_than_some_requests_wait(held: gf.Datapipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_server, "MOST_WAITING", 2)
+    events: list[str] = []
+
+    def note(event: str) -> None:
+        events.append(event)
+        Held.go.set()
+
+    with SamplingServer(held, token=TOKEN, num_workers=1) as server:
+        server.on_event = note
+        loader = gf.DataLoader(held, 8, servers=[server.address], token=TOKEN, seed=3)
+        with loader, pytest.raises(ConnectionError, match="2 requests wait already"):
+            list(loader)
+    assert events[0] == "refused: 2 requests wait already"
+
+
+def test_an_event_handler_that_raises_changes_no_answer(
+    server: SamplingServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(event: str) -> None:
+        raise OSError(f"no disk for {event}")
+
+    monkeypatch.setattr(server, "on_event", fail)
+    with pytest.raises(ValueError, match="drop_last of stage 1"):
+        read(pipelines.homogeneous(), server)
+    with pytest.raises(PermissionError, match="does not accept the token"):
+        read(pipelines.shuffled(), server, "wrong")
+    assert "OSError: no disk for refused: the loader's pipeline" in capfd.readouterr().err
+
+
+def test_what_readers_write_is_told_in_one_line_that_prints(server: SamplingServer) -> None:
+    events: list[str] = []
+    server.on_event = events.append
+    fields: dict[str, object] = {
+        "fingerprint": {"1 \x1b[2J\nrefused: " + "x" * 5000: {}},
+        "streams": [],
+        "rank": None,
+    }
+    server.answer(json.dumps(fields).encode() + b"\n[0, 0, 0]", lambda: False)
+    server.answer(b"[" * 100_000, lambda: False)
+    assert len(events[0]) < 1010
+    assert "1 \\x1b[2J refused: xxx" in events[0]
+    assert events[1] == f"refused: not a ticket for a mini-batch: {b'[' * 80!r}"
+
+
+@pytest.mark.slow
+def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None:
+    run = run_body(
+        """
+        from graphfeed.distributed.servers import sampling_server
+        from tests.distributed.served import open_call
+        sampling_server.SECONDS_TO_END = 1.0
+        server = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
+        unclosed = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
+        calls = open_call(server.port), open_call(unclosed.port)
+        time.sleep(0.5)
+        begin = time.monotonic()
+        server.close()
+        server.close()
+        print("closed", time.monotonic() - begin < 5)
+        """
+    )
+    assert (run.stdout, run.returncode) == ("closed True\n", 0), run.stderr
+
+
+def test_others_are_let_in_by_tls_or_by_name() -> None:
+    pipe = pipelines.shuffled()
+    with pytest.raises(ValueError, match=r"others can reach host '0\.0\.0\.0', and without TLS"):
+        SamplingServer(pipe, "0.0.0.0", token=TOKEN)
+    with SamplingServer(pipe, "0.0.0.0", token=TOKEN, allow_plaintext=True) as server:
+        assert server.port > 0
+
+
+def test_tls_checks_the_certificate(tmp_path: Path) -> None:
+    pipe, tls = pipelines.shuffled(), make_certificate(tmp_path)
+    with SamplingServer(pipe, "0.0.0.0", token=TOKEN, tls=tls) as server:
+        address = f"localhost:{server.port}"
+        with gf.DataLoader(pipe, servers=[address], token=TOKEN, tls_root_certs=tls[0], seed=3) as loader:
+            assert len(list(loader)) == 9
+        plain = gf.DataLoader(pipe, servers=[address], token=TOKEN, timeout=5, seed=3)
+        with plain, pytest.raises(ConnectionError, match=r"no sampling server is left.*\(asked without TLS\)"):
+            list(plain)
+
+
+@pytest.mark.parametrize("pipe", [gf.ItemSampler(gf.ItemSet(4, names="seeds"), 2)], ids=["items alone"])
+def test_a_pipeline_that_servers_cannot_make_is_refused_on_both_sides(pipe: gf.Datapipe) -> None:
+    with pytest.raises(ValueError, match="by their index"):
+        SamplingServer(pipe, token=TOKEN)
+    with pytest.raises(ValueError, match="by their index"):
+        gf.DataLoader(pipe, servers=["127.0.0.1:1"], token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ({"host": None}, TypeError, "host must be a text"),
+        ({"host": ""}, ValueError, "an address must be as"),
+        ({"host": "[::1]"}, ValueError, "an address must be as"),
+        ({"port": "7"}, TypeError, "port must be a whole number"),
+        ({"port": -1}, ValueError, "port must be 0 or more, but is -1"),
+        ({"port": 70000}, ValueError, "an address must be as"),
+        ({"host": "192.0.2.1", "allow_plaintext": True}, OSError, r"nobody can listen on 192\.0\.2\.1:0: "),
+    ],
+)
+def test_where_nobody_can_listen_is_named(place: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SamplingServer(pipelines.shuffled(), token=TOKEN, **place)
+
+
+def test_a_server_of_its_own_may_listen_on_ipv6(no_leaks: None) -> None:
+    try:
+        listen("::1", 0).close()
+    except OSError:
+        pytest.skip("no IPv6")
+    with SamplingServer(pipelines.shuffled(), "::1", token=TOKEN) as server:
+        assert server.address == f"[::1]:{server.port}"
+        with pytest.raises(OSError, match=rf"nobody can listen on \[::1\]:{server.port}: .*in use"):
+            SamplingServer(pipelines.shuffled(), "::1", server.port, token=TOKEN)
+        assert len(read(pipelines.shuffled(), server)) == 9
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(TypeError, match="pipe must be a pipeline of stages, but is a list"):
+        SamplingServer([], token=TOKEN)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_workers"):
+        SamplingServer(pipelines.shuffled(), token=TOKEN, num_workers=0)

@@ -1,0 +1,211 @@
+"""Tables in, a data set out: what is in it, on disk and in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import graphfeed as gf
+from graphfeed.__main__ import main
+from graphfeed.distributed import open_part
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.storage.datasets.array_files import checksum
+from tests.ingest.example_tables import LIKES, SUFFIXES, USERS, edges_of, likes, write
+from tests.on_disk import listing
+
+LIKED = sorted(zip(LIKES["user"], LIKES["item"], strict=True))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_gives_the_same_data_set(tmp_path: Path, suffix: str) -> None:
+    dataset = build_dataset(likes(tmp_path, suffix), tmp_path / "out").load()
+    assert edges_of(dataset, "user:likes:item") == LIKED
+    assert dataset.graph is not None
+    assert dataset.graph.num_nodes == {"item": 3, "user": 4}
+    assert dataset.ids("item")[:] == [5, 7, 9]
+    assert dataset.ids("user").find(["cem"]).tolist() == [2]
+    assert dataset.feature.read("node", "user", "age").tolist() == [[31], [27], [45], [60]]
+    order = dataset.graph.edge_attributes["time"].tolist()
+    assert order == [2, 5, 1, 3, 4]  # by destination, and then as in the table
+    assert "skipped" in dataset.yaml_data
+
+
+def test_files_of_all_formats_give_the_same_bytes_whatever_the_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    edges = {"a": rng.integers(0, 50, 3000), "b": rng.integers(0, 40, 3000), "w": rng.random(3000).astype(np.float32)}
+    found = []
+    for number, (suffix, memory) in enumerate([(".parquet", None), (".npz", 1 << 24), (".arrow", 1 << 24)]):
+        write(tmp_path / f"e{suffix}", edges)
+        spec = Spec(
+            {"x:to:y": EdgeTable(f"e{suffix}", source="a", destination="b", weight="w", features={"w": "w"})},
+            {"x": NodeTable(count=50), "y": NodeTable(count=40)},
+            folder=tmp_path,
+        )
+        out = tmp_path / str(number)
+        build_dataset(spec, out, memory=memory)
+        found.append({str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.*")})
+    assert found[0] == found[1] == found[2]
+    assert "graphfeed/graph/indices.npy" in found[0]
+
+
+def test_the_graph_is_that_of_from_coo(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    pairs = {kind: rng.integers(0, 30, (2, 200)) for kind in ("a:r:b", "b:s:a", "a:t:a")}
+    tables = {
+        kind: EdgeTable({"s": ends[0], "d": ends[1], "time": np.arange(200)}, source="s", destination="d", time="time")
+        for kind, ends in pairs.items()
+    }
+    counts = {"a": 30, "b": 30}
+    own = build_dataset(Spec(tables, {kind: NodeTable(count=count) for kind, count in counts.items()})).graph
+    edges = {kind: torch.from_numpy(pairs[kind]) for kind in sorted(pairs)}
+    theirs = gf.from_coo(edges, counts, edge_attributes={"time": {kind: np.arange(200) for kind in sorted(pairs)}})
+    assert own is not None
+    assert own.edge_type_to_id == theirs.edge_type_to_id
+    for name in ("csc_indptr", "indices", "type_per_edge", "node_type_offset"):
+        assert getattr(own, name).tolist() == getattr(theirs, name).tolist(), name
+    assert own.edge_attributes["time"].tolist() == theirs.edge_attributes["time"].tolist()
+
+
+def test_edge_features_are_those_of_the_sampled_edges(tmp_path: Path) -> None:
+    source, destination = np.array([0, 1, 2, 3, 0]), np.array([3, 0, 0, 1, 2])
+    table = {"s": source, "d": destination, "code": 10 * source + destination}
+    spec = Spec({"edge": EdgeTable(table, source="s", destination="d", features={"code": "code"})})
+    dataset = build_dataset(spec, tmp_path / "out").load()
+    graph = dataset.graph
+    assert graph is not None
+    assert graph.num_nodes == 4
+    assert dataset.all_nodes_set is not None
+    pipe: gf.Datapipe = gf.ItemSampler(dataset.all_nodes_set, batch_size=4).sample_neighbor(graph, fanouts=[-1])
+    pipe = pipe.fetch_feature(dataset.feature, edge_feature_keys=["code"])
+    (batch,) = pipe
+    layer = batch.sampled_subgraphs[0]
+    columns = torch.arange(4).repeat_interleave(layer.sampled_csc.indptr.diff())
+    ends = layer.original_row_node_ids[layer.sampled_csc.indices] * 10 + layer.original_column_node_ids[columns]
+    assert batch.edge_features[0]["code"][:, 0].tolist() == ends.tolist()
+
+
+def test_labels_splits_and_times_are_items_of_tasks(tmp_path: Path) -> None:
+    users = {**USERS, "kind": ["z", None, "b", "z"], "since": [4, 3, 2, 1]}
+    split = Split("split", train="0", validation="1", test="2")
+    edges = {**LIKES, "for_training": [True, False, True, True, False]}
+    spec = Spec(
+        {
+            "user:likes:item": EdgeTable(
+                edges, source="user", destination="item", split=Split(train="for_training"), label="at"
+            )
+        },
+        {
+            "user": NodeTable(users, id="name", label="kind", time="since"),
+            "item": NodeTable(count=10, time=0),
+        },
+    )
+    nodes, links = build_dataset(spec).tasks
+    assert nodes.metadata == {"name": "node_classification", "num_classes": 2, "class_names": ["b", "z"]}
+    items: Any = nodes.train_set
+    (train,) = items._itemsets.values()
+    assert [part.tolist() for part in train[:]] == [[0, 2, 3], [4, 2, 1], [1, 0, 1]]
+    assert links.metadata["name"] == "link_prediction"
+    links_set: Any = links.train_set
+    (pairs,) = links_set._itemsets.values()
+    assert [part.tolist() for part in pairs[:]] == [[[3, 7], [1, 7], [3, 9]], [1, 3, 4]]
+    table = NodeTable(users, id="name", label="kind", split=split)
+    with pytest.raises(ValueError, match=r"frame 0, row 1: kind is 'missing', but the row is for train"):
+        build_dataset(Spec({"user:knows:user": EdgeTable(LIKES, source="user", destination="user")}, {"user": table}))
+
+
+class Frame:
+    """What pandas and Polars offer: their columns by Arrow's interface for C."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.table = pa.table(columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+class OlderFrame:
+    """What older releases of data frames offer."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.table = pa.table(columns)
+
+    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
+        return self.table.__dataframe__(nan_as_null, allow_copy)
+
+
+@pytest.mark.parametrize("make", [Frame, OlderFrame, pa.table, dict])
+def test_frames_give_a_data_set_in_memory_and_no_files(make: Any, tmp_path: Path) -> None:
+    users = NodeTable(make({key: np.array(part) for key, part in USERS.items()}), id="name", features={"age": "age"})
+    edges = EdgeTable(make({key: np.array(part) for key, part in LIKES.items()}), source="user", destination="item")
+    dataset = build_dataset(Spec({"user:likes:item": edges}, {"user": users}))
+    assert edges_of(dataset, "user:likes:item") == LIKED
+    assert not Path(str(dataset)[len("OnDiskDataset('") : -2]).exists()
+    assert isinstance(dataset.feature[("node", "user", "age")], gf.TorchBasedFeature)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_of_libraries(library: str) -> None:
+    frames = pytest.importorskip(library)
+    edges = EdgeTable(frames.DataFrame(LIKES), source="user", destination="item")
+    users = NodeTable(frames.DataFrame(USERS), id="name")
+    assert edges_of(build_dataset(Spec({"user:likes:item": edges}, {"user": users})), "user:likes:item") == LIKED
+
+
+def test_what_lies_on_disk_is_mapped_or_read_as_asked(tmp_path: Path) -> None:
+    build_dataset(likes(tmp_path), tmp_path / "out")
+    mapped = gf.OnDiskDataset(tmp_path / "out").load()
+    assert isinstance(mapped.feature[("node", "user", "age")], gf.DiskBasedFeature)
+    assert mapped.graph is not None
+    assert any("indices.npy" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    mapped.graph.indices[0] = 4
+    del mapped
+    whole = gf.OnDiskDataset(tmp_path / "out")
+    for entry in [*whole.yaml_data["feature_data"], whole.yaml_data["graph_topology"]]:
+        entry["in_memory"] = True
+    whole.load()
+    assert isinstance(whole.feature[("node", "user", "age")], gf.TorchBasedFeature)
+    assert edges_of(whole, "user:likes:item") == LIKED
+    assert not any("indices.npy" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_the_result_can_be_partitioned_and_has_checksums(tmp_path: Path) -> None:
+    dataset = build_dataset(likes(tmp_path), tmp_path / "out")
+    made = tmp_path / "out" / "graphfeed"
+    assert dataset.yaml_data["checksums"] == {
+        str(path.relative_to(made)): checksum(path) for path in sorted(made.rglob("*.npy"))
+    }
+    assert main(["partition", str(tmp_path / "out"), str(tmp_path / "parts"), "--parts", "2"]) == 0
+    assert open_part(tmp_path / "parts", 1).graph.book.num_parts == 2
+
+
+def test_the_folder_must_be_new(tmp_path: Path) -> None:
+    spec = likes(tmp_path)
+    with pytest.raises(FileExistsError, match="is not an empty folder"):
+        build_dataset(spec, tmp_path)
+    (tmp_path / "out").mkdir()
+    build_dataset(spec, tmp_path / "out")
+    assert listing(tmp_path) == ["likes.parquet", "out", "users.parquet"]
+
+
+def test_an_attribute_of_some_types_only_is_refused(tmp_path: Path) -> None:
+    table = {"s": np.array([0]), "d": np.array([0]), "w": np.array([1.0])}
+    edges = {
+        "a:r:a": EdgeTable(table, source="s", destination="d", weight="w"),
+        "a:q:a": EdgeTable(table, source="s", destination="d"),
+    }
+    with pytest.raises(ValueError, match=r"weight is given for some types, but not for \['a:q:a'\]"):
+        build_dataset(Spec(edges))
+    edges["a:q:a"] = EdgeTable(table, source="s", destination="d", weight=2)
+    graph = build_dataset(Spec(edges)).graph
+    assert graph is not None
+    assert graph.edge_attributes["weight"].tolist() == [2, 1]
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="memory must be at least 16777216 bytes, but is 5"):
+        build_dataset(likes(tmp_path), memory=5)
+    with pytest.raises(ValueError, match="on_error must be 'raise' or 'skip', but is 'no'"):
+        build_dataset(likes(tmp_path), on_error="no")  # type: ignore[arg-type]

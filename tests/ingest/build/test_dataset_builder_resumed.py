@@ -1,0 +1,88 @@
+"""A run that was interrupted and goes on with the same specification, or with another one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build.journal import Journal
+from tests.on_disk import arrays
+
+TABLES: dict[str, Any] = {
+    "a": np.array([0, 1, 2, 2]),
+    "b": np.array([1, 2, 0, 1]),
+    "y": np.array(["z", "m", "a", "z"]),
+    "w": np.array([0.5, 1.5, 2.5, 3.5]),
+}
+
+
+class Stopped(Exception):
+    """What stands for the end of the process."""
+
+
+def spec_of(folder: Path, edges: dict[str, dict[str, Any]], count: int = 3) -> Spec:
+    np.savez(folder / "edges.npz", **TABLES) if not (folder / "edges.npz").exists() else None
+    tables = {kind: EdgeTable("edges.npz", source="a", destination="b", **own) for kind, own in edges.items()}
+    ends = {end for kind in edges for end in kind.split(":")[::2]}
+    return Spec(tables, {end: NodeTable(count=count) for end in ends}, folder=folder)
+
+
+def stop_before(monkeypatch: pytest.MonkeyPatch, spec: Spec, folder: Path, step: str) -> None:
+    """Build until a step is to be noted as done, and end there."""
+    note = Journal.note
+
+    def stop(journal: Journal, name: str, key: str, **state: Any) -> None:
+        if name == step and state.get("done"):
+            raise Stopped
+        note(journal, name, key, **state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "note", stop)
+        with pytest.raises(Stopped):
+            build_dataset(spec, folder)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"n:r:n": {"label": "y"}}, {"n:r:n": {"label": "y"}}),
+        ({"n:r:n": {}, "n:s:n": {}}, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}}),
+        ({"n:r:n": {}}, {"n:r:n": {"weight": "w"}}),
+        ({"n:r:n": {"features": {"w": "w", "a": "a"}, "label": "y"}}, {"n:r:n": {}}),
+        ({"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}}, {"n:r:n": {}}),
+        ({"m:r:m": {}, "n:r:m": {}}, {"m:r:m": {}, "m:r:n": {}}),
+        ({"n:r:n": {}}, {"edge": {}}),
+    ],
+    ids=["same", "more features", "a weight", "fewer features", "fewer types", "other ends", "no types"],
+)
+@pytest.mark.parametrize("step", ["edges 0", "sort"])
+def test_a_run_that_goes_on_gives_what_a_new_one_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Any, after: Any, step: str
+) -> None:
+    stop_before(monkeypatch, spec_of(tmp_path, before), tmp_path / "out", step)
+    spec = spec_of(tmp_path, after)
+    build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "anew")
+    found, expected = arrays(tmp_path / "out"), arrays(tmp_path / "anew")
+    assert list(found) == list(expected)
+    assert all(found[name].tolist() == expected[name].tolist() for name in found)
+    assert (tmp_path / "out/graphfeed/metadata.yaml").read_text() == (
+        tmp_path / "anew/graphfeed/metadata.yaml"
+    ).read_text()
+
+
+def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
+    stop_before(monkeypatch, both, tmp_path / "out", "sort")
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.ingest.build.dataset_builder.write_text", stop)
+        with pytest.raises(Stopped):
+            build_dataset(spec_of(tmp_path, {"n:r:n": {}}), tmp_path / "out")
+    dataset = build_dataset(both, tmp_path / "out").load()
+    assert dataset.feature.read("edge", "n:s:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
+
+
+def stop(*_: Any) -> None:
+    raise Stopped

@@ -1,0 +1,169 @@
+"""Edges that are larger than the memory given are sorted part by part, and a run that is killed goes on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import graphfeed as gf
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build import edge_order
+from graphfeed.ingest.build.edge_order import rows_at_a_time
+from graphfeed.ingest.build.journal import Journal
+from tests.on_disk import listing
+from tests.scripts import run
+
+
+def tables(folder: Path, edges: int = 4000) -> Spec:
+    rng = np.random.default_rng(2)
+    for number in range(2):
+        ends: dict[str, Any] = {
+            "s": rng.integers(0, 90, edges),
+            "d": rng.integers(0, 60, edges),
+            "t": rng.integers(0, 9, edges),
+        }
+        np.savez(folder / f"{number}.npz", **ends)
+    files = ["0.npz", "1.npz"]
+    return Spec(
+        {
+            "a:r:b": EdgeTable(files, source="s", destination="d", time="t", features={"t": "t"}),
+            "a:q:a": EdgeTable("0.npz", source="s", destination="d", time=3),
+        },
+        {"a": NodeTable(count=90), "b": NodeTable(count=60)},
+        folder=folder,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give so little memory that edges are split, read and sorted in many parts."""
+    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.LEAST_MEMORY", 1)
+    monkeypatch.setattr(edge_order, "LEAST_ROWS", 64)
+
+
+def test_ranges_do_not_change_the_bytes(tmp_path: Path, small_parts: None) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    build_dataset(spec, tmp_path / "parts", memory=20_000)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
+
+
+class Killed(BaseException):
+    """Stands for a signal that ends the process."""
+
+
+@pytest.mark.parametrize("step", range(1, 10))
+def test_a_run_that_is_interrupted_after_any_step_goes_on(
+    tmp_path: Path, small_parts: None, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tables(tmp_path)
+    build_dataset(spec, tmp_path / "whole")
+    noted: list[str] = []
+    note = Journal.note
+
+    def interrupt(journal: Journal, name: str, key: str, **state: Any) -> None:
+        note(journal, name, key, **state)
+        noted.append(name)
+        if len(noted) == step:
+            raise Killed
+
+    monkeypatch.setattr(Journal, "note", interrupt)
+    with pytest.raises(Killed):
+        build_dataset(spec, tmp_path / "out", memory=20_000)
+    assert listing(tmp_path) == [".out.unfinished", "0.npz", "1.npz", "whole"]
+    before = noted.copy()
+    build_dataset(spec, tmp_path / "out", memory=20_000)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "out")
+    # Each step is noted in parts, the last of which is not done again: nodes once, and edges after each table and once.
+    assert noted.count("nodes 0") == noted.count("nodes 1") == 1
+    assert noted.count("edges 1") == 3
+    assert before == noted[:step]
+
+
+def test_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = tables(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("graphfeed.ingest.build.dataset_builder.write_in_order", interrupted)
+        with pytest.raises(Killed):
+            build_dataset(spec, tmp_path / "out")
+    spec = tables(tmp_path, edges=100)
+    build_dataset(spec, tmp_path / "out")
+    build_dataset(spec, tmp_path / "anew")
+    assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+
+
+def interrupted(*_: Any) -> None:
+    raise Killed
+
+
+def test_no_more_is_read_at_a_time_than_a_quarter_of_the_memory() -> None:
+    assert rows_at_a_time(1 << 40) == 1 << 20
+    assert rows_at_a_time(1 << 24) == (1 << 22) // 128
+    assert rows_at_a_time(1) == 1 << 12
+
+
+KILLED = """
+import sys, threading, time, os, signal
+from pathlib import Path
+from graphfeed.ingest import build_dataset, EdgeTable, Spec
+folder = Path(sys.argv[1])
+if sys.argv[2] != "0":
+    threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
+build_dataset(Spec({"e": EdgeTable("big.npz", source="s", destination="d")}, folder=folder), folder / "out",
+    memory=1 << 24)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "big.npz", s=rng.integers(0, 100_000, 2_000_000), d=rng.integers(0, 100_000, 2_000_000))
+    killed = 0
+    for wait in (0.3, 0.6, 0.9, 0):
+        done = run("-c", KILLED, str(tmp_path), str(wait))
+        if done.returncode == 0:
+            break
+        killed += 1
+        assert done.returncode == -9, done.stderr
+        assert set(listing(tmp_path)) <= {"big.npz", ".out.unfinished"}
+    assert killed
+    assert listing(tmp_path) == ["big.npz", "out"]
+    gf.OnDiskDataset(tmp_path / "out").load()
+
+
+PEAK = """
+import sys
+from pathlib import Path
+import numpy as np
+import pyarrow.parquet
+from graphfeed.ingest import build_dataset, EdgeTable, NodeTable, Spec
+folder, edges = Path(sys.argv[1]), EdgeTable("big.parquet", source="s", destination="d", time="t")
+build_dataset(Spec({"e": EdgeTable({"s": np.zeros(9, int), "d": np.zeros(9, int), "t": np.zeros(9, int)}, source="s",
+    destination="d", time="t")}))
+
+def peak():
+    # Unlike what getrusage has, this begins anew with each program.
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+
+before = peak()
+build_dataset(Spec({"e": edges}, {"n": NodeTable(count=100_000)}, folder=folder), folder / "out", memory=1 << 25)
+print((peak() - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_peak_memory_stays_near_the_budget_and_below_the_edges(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ends = {name: rng.integers(0, 100_000, 6_000_000) for name in ("s", "d", "t")}
+    pyarrow.parquet.write_table(pa.table(ends), tmp_path / "big.parquet", row_group_size=1 << 18)
+    done = run("-c", PEAK, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    # The budget of 32 MiB, and what pyarrow and NumPy hold beside it; the columns alone have 144 MB.
+    assert 1 << 24 < int(done.stdout) < 120_000_000

@@ -1,0 +1,48 @@
+import argparse
+from pathlib import Path
+
+import pytest
+
+import graphfeed as gf
+from graphfeed.__main__ import main
+from graphfeed.ingest.build.ingest_command import as_bytes
+from tests.ingest.example_tables import likes, write
+from tests.on_disk import listing
+
+
+def test_tables_become_a_data_set_by_one_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
+    arguments = [str(tmp_path / "spec.yaml"), str(tmp_path / "out")]
+    assert main(["ingest", *arguments, "--memory", "64M"]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path}/out; `graphfeed inspect")
+    assert gf.OnDiskDataset(tmp_path / "out").load().graph is not None
+    assert main(["ingest", *arguments]) == 1
+    assert "is not an empty folder" in capsys.readouterr().err
+
+
+def test_rows_that_are_left_out_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "spec.yaml").write_text(likes(tmp_path).to_yaml())
+    write(tmp_path / "likes.parquet", {"user": ["ann", "eve", "eve"], "item": [1, 2, 3], "at": [1, 2, 3]})
+    arguments = ["ingest", str(tmp_path / "spec.yaml"), str(tmp_path / "out")]
+    assert main(arguments) == 1
+    assert "likes.parquet, row 1: user is 'eve', but no row of the nodes has that id" in capsys.readouterr().err
+    assert "out" not in listing(tmp_path)
+    assert main([*arguments, "--on-error", "skip"]) == 0
+    assert "2 rows of " in capsys.readouterr().out
+
+
+def test_a_specification_is_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    likes(tmp_path)
+    path = (tmp_path / "likes.parquet").rename(tmp_path / "edges_user_likes_item.parquet")
+    assert main(["ingest", "--guess", str(path)]) == 0
+    assert "user:likes:item" in capsys.readouterr().out
+
+
+def test_two_paths_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ingest", str(tmp_path)]) == 1
+    assert "give the specification and the folder to write, but 1 paths are given" in capsys.readouterr().err
+
+
+def test_what_is_no_number_of_bytes_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="'4 apples' is no number of bytes"):
+        as_bytes("4 apples")

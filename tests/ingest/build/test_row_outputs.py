@@ -1,0 +1,159 @@
+"""Features and items that tables and arrays give, with the errors about them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split, build_dataset
+from graphfeed.ingest.build.row_outputs import joined, open_reference
+
+EDGES = EdgeTable({"s": np.array([0, 1]), "d": np.array([1, 0])}, source="s", destination="d")
+
+
+def build(folder: Path, columns: dict[str, Any], on_error: Any = "raise", **options: Any) -> Any:
+    arrays = {name: np.array(values) for name, values in columns.items()}
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(arrays, **options)}, folder=folder)
+    return build_dataset(spec, on_error=on_error)
+
+
+def test_columns_and_arrays_stand_beside_each_other(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(3, 2))
+    np.savez(tmp_path / "b.npz", x=np.array([0.5, 1.5, 2.5]))
+    dataset = build(
+        tmp_path, {"u": [7, 8, 9]}, features={"all": ["u", "a.npy", "b.npz#x"], "whole": ["u", "a.npy"], "u": "u"}
+    )
+    assert dataset.feature.read("node", "n", "all").tolist() == [[7, 0, 1, 0.5], [8, 2, 3, 1.5], [9, 4, 5, 2.5]]
+    assert str(dataset.feature.read("node", "n", "all").dtype) == "torch.float32"
+    assert str(dataset.feature.read("node", "n", "whole").dtype) == "torch.int64"
+    assert dataset.feature.read("node", "n", "u").tolist() == [[7], [8], [9]]
+
+
+@pytest.mark.parametrize(("rows", "message"), [(2, "has 2 rows, but"), (4, "has 4 rows, but its table has 3")])
+def test_an_array_of_another_length_is_refused(tmp_path: Path, rows: int, message: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(rows))
+    with pytest.raises(ValueError, match=rf"a\.npy {message}"):
+        build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"})
+
+
+def test_nan_in_an_array_is_named_or_replaced(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1.0], [np.nan], [3.0]]))
+    with pytest.raises(ValueError, match=r"frame 0, row 1: a\.npy is nan, `missing` can take its place"):
+        build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"})
+    dataset = build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy"}, missing=0)
+    assert dataset.feature.read("node", "n", "a").tolist() == [[1], [0], [3]]
+
+
+def test_arrays_that_cannot_be_features_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array(["t"]))
+    with pytest.raises(ValueError, match=r"a\.npz can't be read: .*write FILE\.npz#NAME"):
+        open_reference("a.npz", tmp_path)
+    with pytest.raises(ValueError, match=r"a\.npz#x must have rows of numbers, but is <U1"):
+        open_reference("a.npz#x", tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"b\.npy, which a feature names"):
+        open_reference("b.npy", tmp_path)
+
+
+def test_texts_are_classes_in_alphabetical_order_whatever_their_order(tmp_path: Path) -> None:
+    labels = ["b", "c", "a", "c"]
+    (task,) = build(tmp_path, {"y": labels}, label="y").tasks
+    assert task.metadata == {"name": "node_classification", "num_classes": 3, "class_names": ["a", "b", "c"]}
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 1, 2, 3], [1, 2, 0, 2]]
+
+
+def test_integers_below_0_and_nan_are_no_labels(tmp_path: Path) -> None:
+    (task,) = build(tmp_path, {"y": [3, -1, 0]}, label="y").tasks
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 2], [3, 0]]
+    assert task.metadata["num_classes"] == 4
+    (task,) = build(tmp_path, {"y": [0.5, np.nan, 2.5]}, label="y").tasks
+    (items,) = task.train_set._itemsets.values()
+    assert [part.tolist() for part in items[:]] == [[0, 2], [0.5, 2.5]]
+    assert "num_classes" not in task.metadata
+
+
+def test_masks_and_values_split_the_rows(tmp_path: Path) -> None:
+    masks = {"tr": [True, False, True], "te": [False, True, False]}
+    (task,) = build(tmp_path, masks, split=Split(train="tr", test="te")).tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0, 2]
+    assert task.validation_set is None
+    (task,) = build(tmp_path, {"s": ["train", "x", "validation"]}, split="s").tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0]
+    assert task.validation_set._itemsets["n"][:].tolist() == [2]
+
+
+def test_too_many_classes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the label y has more than 10000 different texts"):
+        build(tmp_path, {"y": [str(number) for number in range(10_001)]}, label="y")
+
+
+def test_whole_numbers_stay_whole_beside_each_other() -> None:
+    assert joined([np.array([1, 2]), np.array([3, 4], dtype=np.int8)]).dtype == np.int64
+    assert joined([np.array([1, 2]), np.array([0.5, 4.0])]).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("masks", "message"),
+    [
+        (
+            {"tr": [1, 0, 1], "te": [0, 0, 1]},
+            "frame 0, row 2: te is 1, but the row is for another part than test already",
+        ),
+        ({"tr": [1, 0, 2], "te": [0, 1, 0]}, "frame 0, row 2: tr is 2, but a mask must be 0 or 1"),
+        ({"tr": [1.0, np.nan, 0.0], "te": [0, 1, 0]}, "frame 0, row 1: tr is nan, but a mask must be 0 or 1"),
+    ],
+)
+def test_a_row_is_in_one_part_at_most(tmp_path: Path, masks: dict[str, Any], message: str) -> None:
+    columns = {"id": [0, 1, 5], **masks}
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, columns, id="id", split=Split(train="tr", test="te"))
+    dataset = build(tmp_path, columns, "skip", id="id", split=Split(train="tr", test="te"))
+    assert [entry["rows"] for entry in dataset.yaml_data["skipped"] if entry["reason"][:2] in {"tr", "te"}] == [1]
+
+
+def test_features_have_the_byte_order_of_the_machine(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0.5, 1.5, 2.5], dtype=">f4"))
+    np.save(tmp_path / "b.npy", np.array([1, 2, 3], dtype=">i8"))
+    dataset = build(tmp_path, {"u": [7, 8, 9]}, features={"a": "a.npy", "b": "b.npy"})
+    assert dataset.feature.read("node", "n", "a").tolist() == [[0.5], [1.5], [2.5]]
+    assert dataset.feature.read("node", "n", "b").tolist() == [[1], [2], [3]]
+    spec = Spec({"n:r:n": EDGES}, {"n": NodeTable(features={"a": "a.npy"})}, folder=tmp_path)
+    assert build_dataset(spec).feature.read("node", "n", "a").tolist() == [[0.5], [1.5], [2.5]]
+
+
+def test_rows_that_are_left_out_first_say_nothing_of_the_length_of_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphfeed.ingest.build.dataset_builder.rows_at_a_time", lambda _: 1)
+    size = 3000
+    ids = pa.array([None] * 2000 + list(range(size - 2000)))
+    vectors = pa.array([[1, 2]] * 2900 + [[3, None]] * 100)
+    nodes = NodeTable(pa.table({"id": ids, "v": vectors}), id="id", features={"v": "v"}, missing=7)
+    dataset = build_dataset(Spec({"n:r:n": EDGES}, {"n": nodes}), on_error="skip")
+    found = dataset.feature.read("node", "n", "v")
+    assert found.dtype == torch.int64
+    assert found.tolist() == [[1, 2]] * 900 + [[3, 7]] * 100
+
+
+@pytest.mark.parametrize(
+    ("values", "train", "test"),
+    [([True, False], True, False), ([1.0, 0.0], 1, 0), ([1, 0], 1.0, 0.0), (["a", "b"], "a", "b")],
+)
+def test_the_values_of_a_split_are_compared_as_the_column_has_them(
+    tmp_path: Path, values: Any, train: Any, test: Any
+) -> None:
+    (task,) = build(tmp_path, {"p": values}, split=Split("p", train=train, test=test)).tasks
+    assert task.train_set._itemsets["n"][:].tolist() == [0]
+    assert task.test_set._itemsets["n"][:].tolist() == [1]
+
+
+@pytest.mark.parametrize("split", [Split("p", train="a", test="typo"), "p"])
+def test_a_value_of_a_split_that_no_row_has_is_named(tmp_path: Path, split: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"split: no row has '(typo|train)' in the column 'p'.* the column has \['a', 'b'"
+    ):
+        build(tmp_path, {"p": ["a", "b"]}, split=split)

@@ -1,0 +1,106 @@
+"""Small tables of users who like items, written in each format, for tests."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
+from graphfeed.ingest.build.node_reader import Reading
+from graphfeed.ingest.tables.columns import Problems
+from graphfeed.ops.progress import progress_bar
+from tests import tfrecords
+
+USERS: dict[str, list[Any]] = {
+    "name": ["ann", "ben", "cem", "dia"],
+    "age": [31.0, 27.0, 45.0, 60.0],
+    "split": [0, 0, 1, 2],
+}
+LIKES: dict[str, list[Any]] = {
+    "user": ["dia", "ann", "ben", "dia", "cem"],
+    "item": [7, 5, 7, 9, 5],
+    "at": [1, 2, 3, 4, 5],
+}
+"""Items are not numbered from 0."""
+SUFFIXES = [
+    ".parquet",
+    ".arrow",
+    ".feather",
+    ".csv",
+    ".tsv",
+    ".csv.gz",
+    ".ndjson",
+    ".jsonl.gz",
+    ".npz",
+    ".tfrecord",
+    ".tfrecord.gz",
+]
+
+
+def write(path: Path, columns: dict[str, Any]) -> Path:
+    """Write a table in the format of the suffix."""
+    table = pa.table(columns)
+    if path.name.endswith(".parquet"):
+        pa.parquet.write_table(table, path, write_page_checksum=True, row_group_size=3)
+    elif path.suffix in (".arrow", ".feather"):
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=2)
+    elif ".csv" in path.suffixes or ".tsv" in path.suffixes:
+        options = pa.csv.WriteOptions(delimiter="\t" if ".tsv" in path.suffixes else ",")
+        with gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb") as file:
+            pa.csv.write_csv(table, file, options)
+    elif path.suffix == ".npz":
+        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in columns.items()}
+        np.savez(path, **arrays)
+    elif path.suffix == ".npy":
+        np.save(path, np.stack([np.asarray(values) for values in columns.values()], axis=1))
+    elif ".tfrecord" in path.suffixes:
+        rows = [{name: [as_value(value)] for name, value in row.items()} for row in table.to_pylist()]
+        tfrecords.write(path, rows)
+    else:
+        text = "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def as_value(value: Any) -> Any:
+    """Return a value as a TFRecord has it."""
+    return value.encode() if isinstance(value, str) else value
+
+
+def likes(folder: Path, suffix: str = ".parquet") -> Spec:
+    """Write the tables, and return their specification."""
+    write(folder / f"users{suffix}", USERS)
+    write(folder / f"likes{suffix}", LIKES)
+    users = NodeTable(
+        f"users{suffix}", id="name", features={"age": "age"}, split=Split("split", "0", "1", "2"), label=None
+    )
+    return Spec(
+        {"user:likes:item": EdgeTable(f"likes{suffix}", source="user", destination="item", time="at")},
+        {"user": users},
+        folder=folder,
+    )
+
+
+def reading(most_rows: int = 2, problems: Problems | None = None) -> Reading:
+    """Return a way to read tables in small batches."""
+    return Reading(most_rows, problems or Problems(), progress_bar("", 0, "row"))
+
+
+def edges_of(dataset: Any, kind: str) -> list[tuple[Any, Any]]:
+    """Return the edges of a type by the ids that their ends had, sorted."""
+    graph = dataset.graph
+    first = dict(zip(graph.node_type_to_id, graph.first_ids(), strict=False))
+    source, _, destination = kind.split(":")
+    columns = np.repeat(np.arange(graph.total_num_nodes), np.diff(graph.csc_indptr.numpy()))
+    own = graph.type_per_edge.numpy() == graph.edge_type_to_id[kind]
+    sources = (graph.indices.numpy()[own] - first[source]).tolist()
+    destinations = (columns[own] - first[destination]).tolist()
+    pairs = zip(dataset.ids(source)[sources], dataset.ids(destination)[destinations], strict=True)
+    return sorted(pairs)

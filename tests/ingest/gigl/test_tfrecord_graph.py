@@ -1,0 +1,187 @@
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.ingest import SerializedGraphMetadata, TFRecordDataLoader, write_tfrecords
+from graphfeed.ingest import load_torch_tensors_from_tf_record as load
+from graphfeed.ingest.gigl.entity_processes import Entity
+from tests.ingest.entities import edges, export, nodes, shared_files
+from tests.scripts import run
+
+SETTINGS: dict[str, Any] = load.__globals__
+LOADER = TFRecordDataLoader(0, 1)
+BUYS = ("user", "buys", "item")
+
+
+@pytest.fixture
+def metadata(tmp_path: Path) -> SerializedGraphMetadata:
+    """A graph of two types of nodes and one of edges, with positive labels."""
+    return SerializedGraphMetadata(
+        {
+            "user": export(tmp_path / "user", nodes(5), 2, label_keys=["y"]),
+            "item": export(tmp_path / "item", nodes(3, 9), 1),
+        },
+        {BUYS: export(tmp_path / "buys", edges(8), 3)},
+        {BUYS: export(tmp_path / "positive", edges(2), 1, feature_keys=[], feature_dim=0)},
+        {BUYS: None},
+    )
+
+
+@pytest.mark.slow
+def test_a_typed_graph_comes_by_type_in_shared_memory(metadata: SerializedGraphMetadata) -> None:
+    before = len(shared_files())
+    graph = load(LOADER, metadata, True)
+    assert isinstance(graph.node_ids, dict)
+    assert {kind: ids.tolist() for kind, ids in graph.node_ids.items()} == {"user": [*range(5)], "item": [9, 10, 11]}
+    assert isinstance(graph.node_features, dict)
+    assert graph.node_features["item"][:, 0].tolist() == [27, 30, 33]
+    assert isinstance(graph.node_labels, dict)
+    assert graph.node_labels["user"].flatten().tolist() == [0, 1, 2, 3, 4]
+    assert isinstance(graph.edge_index, dict)
+    assert torch.equal(graph.edge_index[BUYS], torch.stack([edges(8)["src"], edges(8)["dst"]]))
+    assert isinstance(graph.positive_label, dict)
+    assert graph.positive_label[BUYS].tolist() == [[0, 1], [0, 7]]
+    assert graph.negative_label is None
+    assert graph.edge_index[BUYS].is_shared()  # type: ignore[no-untyped-call]
+    del graph
+    assert len(shared_files()) <= before
+
+
+@pytest.mark.slow
+def test_tensors_that_memory_is_too_small_for_lie_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "spill"
+    folder.mkdir()
+    monkeypatch.setitem(SETTINGS, "free_memory", lambda: 10)
+    metadata = SerializedGraphMetadata(
+        export(tmp_path / "nodes", nodes(3000), 1), export(tmp_path / "edges", edges(4000), 1)
+    )
+    graph = load(LOADER, metadata, False, spill_folder=folder)
+    assert isinstance(graph.edge_index, torch.Tensor)
+    assert torch.equal(graph.edge_index, torch.stack([edges(4000)["src"], edges(4000)["dst"]]))
+    assert str(folder) in Path("/proc/self/maps").read_text()
+    assert list(folder.iterdir()) == []
+
+
+def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool, Path | None]]:
+    """Have entities read in this process, and note how they were asked for."""
+    calls = []
+
+    def read(entities: list[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool) -> Any:
+        calls.append(([entity.name for entity in entities], at_once, folder))
+        return {
+            entity.name: {kind: loader.load(info, entity.options, {}).fields() for kind, info in entity.infos.items()}
+            for entity in entities
+        }
+
+    monkeypatch.setitem(SETTINGS, "read_entities", read)
+    return calls
+
+
+def test_a_graph_of_one_type_comes_as_tensors_and_its_edges_are_read_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record_calls(monkeypatch)
+    labels = {name: export(tmp_path / name, edges(2), 1, feature_keys=[], feature_dim=0) for name in ("good", "bad")}
+    metadata = SerializedGraphMetadata(
+        export(tmp_path / "nodes", nodes(4), 1), export(tmp_path / "edges", edges(6), 2), labels["good"], labels["bad"]
+    )
+    graph = load(LOADER, metadata, False)
+    assert calls == [(["edge", "node", "positive_label", "negative_label"], False, None)]
+    assert isinstance(graph.edge_index, torch.Tensor)
+    assert tuple(graph.edge_index.shape) == (2, 6)
+    assert isinstance(graph.negative_label, torch.Tensor)
+    assert graph.node_labels is None
+
+
+def test_memory_is_looked_at_before_anything_is_read(
+    metadata: SerializedGraphMetadata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record_calls(monkeypatch)
+    monkeypatch.setitem(SETTINGS, "free_memory", lambda: 100)
+    with pytest.raises(
+        MemoryError, match=r"take about 0\.00 GiB, and 0\.00 GiB of memory are free; give a spill_folder"
+    ):
+        load(LOADER, metadata, True)
+    assert calls == []
+    load(LOADER, metadata, True, spill_folder=tmp_path)
+    assert calls[0][2] == tmp_path
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 100}))
+    with pytest.raises(MemoryError, match="in the spill_folder"):
+        load(LOADER, metadata, True, spill_folder=tmp_path)
+
+
+@pytest.mark.parametrize("num_files", [1, 4])
+def test_the_estimate_of_memory_is_near_what_is_loaded(tmp_path: Path, num_files: int) -> None:
+    """Of compressed files too: every second one is."""
+    info = export(tmp_path / "nodes", nodes(40_000), num_files)
+    needed = SETTINGS["estimate_bytes"](LOADER, [info])
+    loaded = 40_000 * (8 + 3 * 4)
+    assert 0.8 * loaded < needed < 2.5 * loaded
+
+
+def test_a_group_of_processes_with_a_limit_and_other_ranks_leaves_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    free = SETTINGS["free_memory"]()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert 0 < SETTINGS["free_memory"]() < free / 2
+
+
+def test_labels_of_edges_are_refused(tmp_path: Path) -> None:
+    info = export(tmp_path / "edges", edges(2), 1, label_keys=["n"])
+    with pytest.raises(ValueError, match="label_keys are for nodes, but edge has some"):
+        load(LOADER, SerializedGraphMetadata(info, info), True)
+
+
+def test_labels_without_a_spec_are_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record_calls(monkeypatch)
+    info = export(tmp_path / "nodes", nodes(2), 1, label_keys=["zz"])
+    with pytest.raises(ValueError, match="feature_spec must have all keys, but has no 'zz'"):
+        load(LOADER, SerializedGraphMetadata(info, export(tmp_path / "edges", edges(2), 1)), True)
+    assert calls == []
+
+
+def test_empty_exports_give_empty_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    record_calls(monkeypatch)
+    with caplog.at_level(logging.ERROR):
+        metadata = SerializedGraphMetadata(
+            export(tmp_path / "nodes", nodes(0), 1), export(tmp_path / "edges", edges(0), 1)
+        )
+        graph = load(LOADER, metadata, True)
+    assert isinstance(graph.edge_index, torch.Tensor)
+    assert tuple(graph.edge_index.shape) == (2, 0)
+
+
+MEMORY = """
+import re, sys
+from pathlib import Path
+import torch
+import graphfeed as gf
+
+path, rows = sys.argv[1], 1600
+gf.read_tfrecords(path + "/0-of-9.tfrecord")  # kernels and imports are not counted
+
+
+def peak():  # unlike ru_maxrss, not that of the parent before it
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+before = peak()
+found = gf.read_tfrecords([f"{path}/{number}-of-9.tfrecord" for number in range(1, 9)])
+assert tuple(found["w"].shape) == (8 * rows, 2000)
+print((peak() - before) / sum(values.nbytes for values in found.values()))
+"""
+
+
+@pytest.mark.slow
+def test_reading_takes_the_memory_of_the_result(tmp_path: Path) -> None:
+    for number in range(9):
+        rows = 16 if number == 0 else 1600
+        write_tfrecords(tmp_path / f"{number}-of-9.tfrecord", {"id": torch.arange(rows), "w": torch.rand(rows, 2000)})
+    done = run("-c", MEMORY, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert 0.9 < float(done.stdout) < 1.2

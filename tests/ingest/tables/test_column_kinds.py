@@ -1,0 +1,190 @@
+"""Columns whose types differ between the tables of an entry: made one, or refused before anything is wrong."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.build.row_outputs import RowOutputs
+from graphfeed.ingest.tables.column_kinds import wider_kind
+from graphfeed.ingest.tables.columns import Batch, Kinds, Problems
+from graphfeed.ingest.tables.table import TableSource
+from tests.ingest.example_tables import edges_of
+
+PAIR = {"s": np.array([0, 1]), "d": np.array([1, 0])}
+DAYS = [datetime(2020, 1, 1), datetime(2020, 1, 2)]
+LINK = EdgeTable(PAIR, source="s", destination="d")
+
+
+def timed(times: Any) -> Any:
+    return pa.table({"s": [0, 1], "d": [1, 0], "t": times})
+
+
+def text(folder: Path, name: str, lines: str) -> str:
+    (folder / name).write_text(lines)
+    return name
+
+
+def nodes(folder: Path, *files: Any, **options: Any) -> Any:
+    names = [
+        text(folder, f"{number}.csv", part) if isinstance(part, str) else part for number, part in enumerate(files)
+    ]
+    return build_dataset(Spec({"n:r:n": LINK}, {"n": NodeTable(names, id="id", **options)}, folder=folder))
+
+
+def labels(dataset: Any) -> list[list[Any]]:
+    (items,) = dataset.tasks[0].train_set._itemsets.values()
+    return [part.tolist() for part in items[:]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.array(DAYS, pa.timestamp("ms")), pa.array(DAYS, pa.timestamp("us"))),
+        (pa.array(DAYS, pa.timestamp("ms")), pa.array([1, 2])),
+        (
+            pa.array(DAYS, pa.timestamp("ms")),
+            pa.array([day.replace(tzinfo=UTC) for day in DAYS], pa.timestamp("ms", "UTC")),
+        ),
+    ],
+)
+def test_times_of_several_units_in_one_table_are_refused(one: Any, other: Any) -> None:
+    edges = EdgeTable([timed(one), timed(other)], source="s", destination="d", time="t")
+    with pytest.raises(TypeError, match=r"frame 1: t is .*, but it is .* in frame 0; save the column with one type"):
+        build_dataset(Spec({"e": edges}))
+
+
+def test_times_of_csv_files_that_are_written_differently_are_refused(tmp_path: Path) -> None:
+    days = text(tmp_path, "a.csv", "s,d,t\n0,1,2020-01-01\n")
+    seconds = text(tmp_path, "b.csv", "s,d,t\n0,1,2020-01-01 12:00:00\n")
+    edges = EdgeTable([days, seconds], source="s", destination="d", time="t")
+    with pytest.raises(TypeError, match=r"b\.csv: t is timestamp\[s\], but it is date32\[day\] in .*a\.csv"):
+        build_dataset(Spec({"e": edges}, folder=tmp_path))
+
+
+def test_times_of_nodes_and_edges_have_one_unit_which_is_written_down(tmp_path: Path) -> None:
+    edges = EdgeTable(timed(pa.array(DAYS, pa.timestamp("ns"))), source="s", destination="d", time="t")
+    days = pa.table({"t": pa.array([date(2020, 1, 1)] * 2)})
+    with pytest.raises(TypeError, match=r"the time of edges is timestamp\[ns\], but that of nodes is date32\[day\]"):
+        build_dataset(Spec({"e": edges}, {"n": NodeTable(days, time="t")}))
+    same = pa.table({"t": pa.array(DAYS, pa.timestamp("ns"))})
+    dataset = build_dataset(Spec({"e": edges}, {"n": NodeTable(same, time="t")}), tmp_path / "out")
+    assert dataset.yaml_data["time_unit"] == "ns"
+    numbers = EdgeTable(timed([1, 2]), source="s", destination="d", time="t")
+    assert build_dataset(Spec({"e": numbers})).yaml_data["time_unit"] is None
+
+
+@pytest.mark.parametrize("key", ["weight", "time"])
+def test_a_number_that_is_also_a_column_is_refused(tmp_path: Path, key: str) -> None:
+    file = text(tmp_path, "e.csv", "0,1,5\n1,0,6\n")
+
+    def build(value: Any) -> Any:
+        edges = EdgeTable(file, header=False, source="0", destination="1", **{key: value})
+        return build_dataset(Spec({"e": edges}, folder=tmp_path)).graph.edge_attributes[key].tolist()  # type: ignore[union-attr]
+
+    with pytest.raises(ValueError, match=rf"edges: {key} is 2, which may be .* write '2' in quotes .*, or 2\.0"):
+        build(2)
+    assert build("2") == [6, 5]
+    assert build(2.0) == [2, 2]
+    assert build(7) == [7, 7]
+
+
+def test_the_widest_type_holds_the_numbers_of_all_tables(tmp_path: Path) -> None:
+    narrow = pa.table({"id": [0, 1], "x": pa.array([1, 2], pa.int8())})
+    wide = pa.table({"id": [2], "x": pa.array([70000])})
+    found = nodes(tmp_path, narrow, wide, features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.flatten().tolist() == [1, 2, 70000]
+    found = nodes(tmp_path, "id,x\n0,3\n1,10\n", "id,x\n2,3.5\n", features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.flatten().tolist() == [3, 10, 3.5]
+
+
+def test_kinds_that_have_no_common_one() -> None:
+    assert wider_kind(pa.int64(), pa.string()) is None
+    assert wider_kind(pa.bool_(), pa.int64()) is None
+    assert wider_kind(pa.string(), pa.large_string()) == pa.large_string()
+    assert wider_kind(pa.uint64(), pa.int8()) == pa.int64()
+
+
+def test_labels_that_are_texts_in_some_files_only_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"1\.csv: y is string, but it is int64 in .*0\.csv"):
+        nodes(tmp_path, "id,y\n0,3\n1,1\n", "id,y\n2,cat\n3,ant\n", label="y")
+
+
+def test_what_says_that_a_number_is_missing_makes_no_column_of_texts(tmp_path: Path) -> None:
+    one, other = "id,y\n0,3\n1,10\n", "id,y\n2,2\n3,NA\n"
+    dataset = nodes(tmp_path, one, other, label="y")
+    assert labels(dataset) == [[0, 1, 2], [3, 10, 2]]
+    assert "class_names" not in dataset.tasks[0].metadata
+    dataset = nodes(tmp_path, "id,y\n0,2\n1,NA\n", features={"y": "y"}, missing=0)
+    assert dataset.feature.read("node", "n", "y").flatten().tolist() == [2, 0]
+
+
+def test_ids_with_leading_zeros_are_texts(tmp_path: Path) -> None:
+    for ids in (["7", "007"], ["16", "0x10"], ["true", "1"], ["2020-01-01", "2020-01-02"], ["5", "x"]):
+        file = text(tmp_path, "n.csv", "id\n" + "".join(f"{own}\n" for own in ids))
+        lines = f"s,d\n{ids[0]},{ids[1]}\n{ids[1]},{ids[0]}\n"
+        edges = EdgeTable(text(tmp_path, "e.csv", lines), source="s", destination="d")
+        for given in ({"n": NodeTable(file, id="id")}, {}):
+            dataset = build_dataset(Spec({"n:r:n": edges}, given, folder=tmp_path))
+            assert sorted(dataset.ids("n")[:]) == sorted(ids)
+            assert edges_of(dataset, "n:r:n") == sorted([tuple(ids), tuple(ids[::-1])])
+
+
+def test_ids_with_leading_zeros_find_no_nodes_whose_ids_are_integers(tmp_path: Path) -> None:
+    edges = EdgeTable(text(tmp_path, "e.csv", "s,d\n7,8\n007,8\n"), source="s", destination="d")
+    ids = NodeTable({"id": np.array([7, 8])}, id="id")
+    with pytest.raises(ValueError, match=r"e\.csv, row 1: s is '007', but an integer id has no zero or \+ before it"):
+        build_dataset(Spec({"n:r:n": edges}, {"n": ids}, folder=tmp_path))
+
+
+def test_dates_and_booleans_are_no_ids() -> None:
+    for own in (pa.array([True, False]), pa.array(DAYS)):
+        with pytest.raises(TypeError, match=r"id has .*, but an id is an integer or a text"):
+            build_dataset(Spec({"n:r:n": LINK}, {"n": NodeTable(pa.table({"id": own}), id="id")}))
+
+
+def test_an_empty_line_is_a_row_of_a_table_of_one_column(tmp_path: Path) -> None:
+    table = NodeTable(text(tmp_path, "n.csv", "x\n1\n\n3\n"), features={"x": "x"}, missing=0)
+    dataset = build_dataset(Spec({"n:r:n": LINK}, {"n": table}, folder=tmp_path))
+    assert dataset.feature.read("node", "n", "x").flatten().tolist() == [1, 0, 3]
+
+
+def test_vectors_of_several_types_become_those_of_the_widest(tmp_path: Path) -> None:
+    tables = [
+        pa.table({"id": [0], "x": pa.array([[1, 2]], pa.list_(pa.int8()))}),
+        pa.table({"id": [1], "x": pa.array([[0.5, 3]], pa.list_(pa.float64(), 2))}),
+        pa.table({"id": [2], "x": pa.array([[70000, 4]], pa.large_list(pa.uint64()))}),
+    ]
+    found = nodes(tmp_path, *tables, features={"x": "x"}).feature.read("node", "n", "x")
+    assert found.tolist() == [[1, 2], [0.5, 3], [70000, 4]]
+    large = tables[2].set_column(0, "id", [[1]])
+    found = nodes(tmp_path, tables[0], large, features={"x": "x"}).feature.read("node", "n", "x")
+    assert (found.dtype, found.tolist()) == (torch.int64, [[1, 2], [70000, 4]])
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        (pa.array([[True, False]]), r"frame 1: x is list<.*bool>, but it is .*list<.*int64> in frame 0"),
+        (pa.array([[5, 6, 7]]), r"frame 1, row 0: x is \[5, 6, 7\], which has another length than 2"),
+        (pa.array([[1 << 63, 0]], pa.list_(pa.uint64())), "frame 1: x has a number that doesn't fit"),
+    ],
+)  # fmt: skip
+def test_vectors_that_do_not_fit_are_named_with_their_file(tmp_path: Path, column: Any, text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        nodes(tmp_path, pa.table({"id": [0], "x": [[1, 2]]}), pa.table({"id": [1], "x": column}), features={"x": "x"})
+
+
+def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: Path) -> None:
+    rows = RowOutputs(tmp_path, "edge_0", EdgeTable("e.csv"), tmp_path)
+    batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), Kinds(pa.schema([])))
+    found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
+    rows.write(batch, found, items)
+    with pytest.raises(ValueError, match=r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"):
+        rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
+    rows.out.abandon()

@@ -1,0 +1,206 @@
+"""Tables of each format, whole and damaged."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
+from graphfeed.ingest.tables import table as tables
+from graphfeed.ingest.tables.table import TableSource, as_table, find_sources, suffix_of
+from tests.ingest.example_tables import SUFFIXES, USERS, write
+
+
+def source(path: Path, **options: Any) -> TableSource:
+    return TableSource(path, str(path), **options)
+
+
+def rows(table: TableSource, columns: list[str], most_rows: int = 2) -> list[dict[str, Any]]:
+    return [row for batch in table.batches(columns, most_rows) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_rows_come_in_batches_with_the_columns_that_are_asked_for(tmp_path: Path, suffix: str) -> None:
+    table = source(write(tmp_path / f"t{suffix}", USERS))
+    assert table.schema().names == ["name", "age", "split"]
+    found = rows(table, ["split", "name"])
+    texts = ".csv" in suffix or ".tsv" in suffix
+    assert [row["name"] for row in found] == USERS["name"]
+    assert [int(row["split"]) if texts else row["split"] for row in found] == USERS["split"]
+    assert all(len(batch) <= 2 for batch in table.batches(["name"], 2))
+    assert table.num_rows() in {4, None}
+
+
+def test_arrays_are_tables_of_their_columns(tmp_path: Path) -> None:
+    np.save(tmp_path / "pairs.npy", np.array([[1, 2, 3], [4, 5, 6]]))
+    assert rows(source(tmp_path / "pairs.npy", pairs=True), ["0", "1"])[1] == {"0": 2, "1": 5}
+    assert rows(source(tmp_path / "pairs.npy"), ["2"]) == [{"2": 3}, {"2": 6}]
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([7, 8]))
+    assert rows(source(tmp_path / "a.npz"), ["x", "y"])[1] == {"x": [0, 1], "y": 8}
+    np.savez(tmp_path / "b.npz", x=np.eye(2), y=np.array([7]))
+    with pytest.raises(ValueError, match=r"b\.npz can't be read as \.npz: its arrays must have one row count"):
+        source(tmp_path / "b.npz").schema()
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"objects\.npy can't be read"):
+        source(tmp_path / "objects.npy").schema()
+
+
+def test_streams_of_arrow_are_read_too(tmp_path: Path) -> None:
+    with pa.ipc.new_stream(tmp_path / "t.arrow", pa.table(USERS).schema) as file:
+        file.write_table(pa.table(USERS))
+    assert [row["name"] for row in rows(source(tmp_path / "t.arrow"), ["name"])] == USERS["name"]
+
+
+def test_csv_without_a_header_and_with_texts_that_look_missing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,null\n2,NA\n3,\n")
+    assert rows(source(tmp_path / "t.csv", header=False), ["1"]) == [{"1": "null"}, {"1": "NA"}, {"1": None}]
+
+
+def test_lines_with_the_wrong_number_of_values_are_named_or_told_of(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4,5\n6,7\n")
+    with pytest.raises(ValueError, match=r"t\.csv can't be read as \.csv: row 1 has 3 values instead of 2: '3,4,5'"):
+        rows(source(tmp_path / "t.csv"), ["a"])
+    told: list[str] = []
+    batches = source(tmp_path / "t.csv").batches(["a"], 9, lambda _, text: told.append(text))
+    assert [row["a"] for batch in batches for row in batch.to_pylist()] == ["1", "6"]
+    assert told == ["3,4,5"]
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".npy"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path: Path, suffix: str, share: float) -> None:
+    columns = {"a": np.arange(1000), "b": np.arange(1000)}
+    path = write(tmp_path / f"t{suffix}", columns)
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    if suffix in {".csv", ".tsv", ".ndjson"} and share:
+        # Such a file is complete if it ends with a line: only a line that is cut can be noticed.
+        path.write_bytes(path.read_bytes().rpartition(b"\n")[0] + b"\n3" + b'{"a":' * (suffix == ".ndjson"))
+    with pytest.raises(ValueError, match=rf"t\{suffix} can't be read as \."):
+        rows(source(path), ["0" if suffix == ".npy" else "a"])
+
+
+def test_checksums_of_parquet_pages_are_verified(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.parquet", {"a": np.random.default_rng(0).integers(0, 1 << 40, 1000)})
+    damaged = bytearray(path.read_bytes())
+    damaged[300] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"t\.parquet can't be read as \.parquet: .*checksum"):
+        rows(source(path), ["a"], 1000)
+
+
+def test_a_small_parquet_file_takes_little_memory_whatever_its_pages_claim(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pa.parquet.write_table(pa.table({"a": [1.5, 2.5]}), path, compression="none", use_dictionary=False)
+    data = path.read_bytes()
+    assert [data[place] for place in (4, 6, 8)] == [0x15] * 3, "the first page begins with three numbers of one byte"
+    large = b"\x15\x80\x80\x80\x80\x04"  # 2**29, zigzag
+    path.write_bytes(data[:6] + large + large + data[10:])
+    known, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(ValueError, match=r"t\.parquet can't be read as \.parquet"):
+            rows(source(path), ["a"])
+    finally:
+        pa.set_memory_pool(known)
+    assert pool.max_memory() < 1 << 24
+
+
+@pytest.mark.parametrize(("suffix", "what"), [(".csv", "a line, or a value in quotes,"), (".ndjson", "a line")])
+def test_a_quote_without_an_end_is_named(
+    tmp_path: Path, suffix: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 10)
+    path = tmp_path / f"t{suffix}"
+    path.write_text('a,b\n1,"y\n' + "1,y\n" * 600 if suffix == ".csv" else '{"a": 1, "b": "y}' + " " * 3000)
+    with pytest.raises(ValueError, match=rf"t\{suffix} .*: {what} is longer than 1024 bytes; a quote may have no end"):
+        rows(source(path), ["a"])
+
+
+def test_offsets_of_arrow_files_are_validated(tmp_path: Path) -> None:
+    path = tmp_path / "t.arrow"
+    table = pa.table({"a": pa.array(["ab", "cd", "ef"])})
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    data = bytearray(path.read_bytes())
+    place = data.find(np.array([0, 2, 4, 6], np.int32).tobytes())
+    data[place + 4 : place + 8] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"t\.arrow can't be read as \.arrow"):
+        rows(source(path), ["a"])
+
+
+def test_names_of_columns_are_checked(tmp_path: Path) -> None:
+    table = source(write(tmp_path / "t.parquet", USERS))
+    with pytest.raises(ValueError, match=r"t\.parquet has no column 'nam'; it has \['name', 'age', 'split'\]"):
+        rows(table, ["nam"])
+    (tmp_path / "t.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(ValueError, match=r"t\.csv has two columns 'a'; rename one"):
+        source(tmp_path / "t.csv").schema()
+
+
+def test_patterns_stand_for_files_in_alphabetical_order(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv", "c.txt"):
+        (tmp_path / name).write_text("x\n")
+    for pattern in ("*.csv", str(tmp_path / "*.csv")):
+        found = find_sources([pattern], tmp_path, header=True, pairs=False)
+        assert [Path(table.name).name for table in found] == ["a.csv", "b.csv"]
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*d\*\.csv"):
+        find_sources(["d*.csv"], tmp_path, header=True, pairs=False)
+    with pytest.raises(ValueError, match=r"c\.txt has no suffix of a known format"):
+        find_sources(["c.txt"], tmp_path, header=True, pairs=False)
+
+
+def test_suffixes_say_the_format() -> None:
+    assert suffix_of(Path("a.b.CSV.gz")) == ".csv"
+    assert suffix_of(Path("a.pq")) == ".pq"
+    assert suffix_of(Path("a.TFRecord-00003-of-00010.gz")) == ".tfrecord"
+    with pytest.raises(ValueError, match="no suffix of a known format"):
+        suffix_of(Path("a.parquet.gz"))
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(TypeError, match="a table must be a path, a data frame, an Arrow table or a dict of arrays"):
+        as_table(3)
+
+
+def test_compressed_text_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"a\tb\n1\t2\n"))
+    assert rows(source(tmp_path / "t.tsv.gz"), ["b"]) == [{"b": "2"}]
+
+
+def test_an_error_while_lines_are_left_out_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,b\n1,2\n3,4,5\n6,\xff\n")
+    with pytest.raises(ValueError, match=r"t\.csv can't be read as \.csv: .*UTF-?8"):
+        list(source(tmp_path / "t.csv").batches(["b"], 9, lambda _, text: None))
+
+
+def test_a_block_of_csv_may_end_inside_of_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 64)
+    texts = [f"{'line' * (number % 7)}\n{number}" for number in range(50)]
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f'"{text}",{k}\n' for k, text in enumerate(texts)))
+    assert rows(source(tmp_path / "t.csv"), ["a", "b"]) == [{"a": text, "b": str(k)} for k, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_the_first_rows_are_read_once_to_find_the_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: bool
+) -> None:
+    (tmp_path / "n.csv").write_text("id,x\na,1\nb,2\n"[0 if header else 5 :])
+    (tmp_path / "e.csv").write_text("id,x\na,b\nb,a\n"[0 if header else 5 :])
+    names = ("id", "x") if header else ("0", "1")
+    read: list[str] = []
+    find = TableSource._read_schema
+
+    def count(own: TableSource) -> Any:
+        read.append(own.source.name)
+        return find(own)
+
+    monkeypatch.setattr(TableSource, "_read_schema", count)
+    edges = EdgeTable("e.csv", source=names[0], destination=names[1], header=header)
+    nodes = NodeTable("n.csv", id=names[0], features={"x": names[1]}, header=header)
+    build_dataset(Spec({"n:r:n": edges}, {"n": nodes}, folder=tmp_path))
+    assert sorted(read) == ["e.csv", "n.csv"]

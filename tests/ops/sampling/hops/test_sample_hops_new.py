@@ -1,0 +1,56 @@
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed import ops
+from tests import reference
+from tests.ops.graphs import FANOUTS, KEYS, Graph, graphs_and_seeds
+from tests.ops.hops import sample_all
+
+HOPS = st.lists(st.tuples(FANOUTS, KEYS), min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@given(graphs_and_seeds(), HOPS, st.booleans(), st.booleans())
+def test_equal_to_one_hop_at_a_time_from_the_new_nodes(
+    dtype: torch.dtype, given: tuple[Graph, list[int]], hops: list[tuple[int, int]], replace: bool, weighted: bool
+) -> None:
+    graph, seeds = given
+    sums = torch.tensor(reference.cumulate_weights(graph.indptr, graph.weights), dtype=torch.int64)
+    indptr, indices = torch.tensor(graph.indptr, dtype=dtype), torch.tensor(graph.indices, dtype=dtype)
+    options: dict[str, Any] = {"replace": replace, "cumulative": sums if weighted else None}
+    nodes, known = torch.tensor(seeds, dtype=dtype), 0
+    fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
+    found = sample_all(indptr, indices, nodes, fanouts, keys, only_new=True, **options)
+    assert found is not None
+    for hop, fanout, key in zip(found, fanouts, keys, strict=True):
+        picks = ops.sample_neighbors(indptr, nodes[known:], torch.tensor([fanout]), key, **options)
+        merged = ops.compact(nodes, indices[picks.positions])
+        assert hop.columns.tolist() == nodes.tolist()
+        assert hop.rows.tolist() == merged.rows.tolist()
+        assert hop.indptr.tolist() == [0] * known + picks.offsets.tolist()
+        assert hop.positions.tolist() == picks.positions.tolist()
+        assert hop.indices.tolist() == merged.local.tolist()
+        assert hop.rows.dtype == hop.indices.dtype == hop.indptr.dtype == dtype
+        nodes, known = merged.rows, len(nodes)
+
+
+def test_outputs_that_grow_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    indptr, indices, _ = ops.coo_to_csc(torch.arange(4000) % 400, torch.arange(4000) * 7 % 400, 400)
+    seeds = torch.arange(0, 400, 9)
+    wanted = sample_all(indptr, indices, seeds, [5, -1, 3], [1, 2, 3], only_new=True)
+    monkeypatch.setattr(import_module("graphfeed.ops.sampling.hops.sample_hops"), "FIRST_EDGES", 1)
+    again = sample_all(indptr, indices, seeds, [5, -1, 3], [1, 2, 3], only_new=True)
+    assert wanted is not None
+    assert again is not None
+    for one, other in zip(wanted, again, strict=True):
+        assert [part.tolist() for part in one] == [part.tolist() for part in other]
+
+
+def test_a_seed_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="seeds"):
+        sample_all(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1]), [1], [1], only_new=True)

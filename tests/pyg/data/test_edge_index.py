@@ -1,0 +1,87 @@
+"""Mini-batches whose edges are an `EdgeIndex`, which PyG's layers take as it is."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, NeighborSampler, NodeLoader
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from tests.pyg.neighborhood import heterogeneous, homogeneous
+
+
+def check(index: Any, plain: torch.Tensor, size: tuple[int, int], order: str) -> None:
+    assert index.sort_order == order
+    assert index.sparse_size() == size
+    index.validate()
+    assert torch.equal(index.as_tensor(), plain)
+    counts = torch.bincount(plain[int(order == "col")], minlength=size[int(order == "col")])
+    assert torch.equal(index._indptr.diff(), counts)
+
+
+@pytest.mark.parametrize("subgraph_type", ["directional", "bidirectional", "induced"])
+def test_it_knows_its_size_its_order_and_its_pointers(subgraph_type: Any) -> None:
+    data = homogeneous()
+    options: dict[str, Any] = {"batch_size": 8, "seed": 0, "subgraph_type": subgraph_type}
+    for make in (NeighborLoader, LinkNeighborLoader):
+        plain, batch = (next(iter(make(data, [3, 2], as_edge_index=own, **options))) for own in (False, True))
+        assert type(plain.edge_index) is torch.Tensor
+        assert plain.edge_index.shape[1] > 8
+        check(batch.edge_index, plain.edge_index, (len(batch.n_id),) * 2, "col")
+
+
+def test_with_types_and_the_other_way_around() -> None:
+    data = heterogeneous()
+    sampler = NeighborSampler(data, [3, 2], sample_direction="backward")
+    cases: Any = (
+        (lambda **more: NeighborLoader(data, [3, 2], "user", batch_size=8, seed=0, **more), "col"),
+        (lambda **more: NodeLoader(data, sampler, "user", batch_size=8, seed=0, **more), "row"),
+    )
+    for make, order in cases:
+        plain, batch = next(iter(make())), next(iter(make(as_edge_index=True)))
+        for kind in data.edge_types:
+            size = (len(batch[kind[0]].n_id), len(batch[kind[2]].n_id))
+            check(batch[kind].edge_index, plain[kind].edge_index, size, order)
+
+
+def test_edges_that_a_function_mixed_up_have_no_order() -> None:
+    def turn_around(output: Any) -> Any:
+        output.row, output.col = output.row.flip(0), output.col.flip(0)
+        return output
+
+    options: dict[str, Any] = {"batch_size": 8, "as_edge_index": True, "transform_sampler_output": turn_around}
+    batch = next(iter(NeighborLoader(homogeneous(), [3, 2], **options)))
+    assert (batch.edge_index.sort_order, batch.edge_index._indptr) == (None, None)
+
+
+@pytest.mark.parametrize("worker", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_workers_make_no_difference(worker: str) -> None:
+    options: dict[str, Any] = {"batch_size": 20, "seed": 0, "as_edge_index": True, "worker": worker}
+    found = []
+    for num_workers in (0, 2):
+        with NeighborLoader(homogeneous(), [3], num_workers=num_workers, filter_per_worker=True, **options) as loader:
+            batches = list(loader)
+        assert all(batch.edge_index.is_sorted_by_col for batch in batches)
+        assert all(batch.edge_index._indptr is not None for batch in batches)
+        found.append([batch.edge_index.tolist() for batch in batches])
+    assert found[0] == found[1]
+
+
+def test_a_layer_of_pygs_converts_nothing_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, module = import_pyg("torch_geometric.nn", "tests"), import_pyg("torch_geometric.edge_index", "tests")
+    options: dict[str, Any] = {"batch_size": 8, "seed": 0}
+    plain, batch = (
+        next(iter(NeighborLoader(homogeneous(), [3, 2], as_edge_index=own, **options))) for own in (False, True)
+    )
+    layer = layers.SAGEConv(3, 4)
+    with torch.no_grad():
+        expected = layer(plain.x, plain.edge_index)
+        monkeypatch.setattr(module, "index2ptr", lambda *_: pytest.fail("pointers were computed again"))
+        monkeypatch.setattr("torch_geometric.utils.index_sort", lambda *_: pytest.fail("edges were sorted again"))
+        assert torch.allclose(layer(batch.x, batch.edge_index), expected, atol=1e-5)
+    monkeypatch.undo()
+    trim = import_pyg("torch_geometric.utils", "tests").trim_to_layer
+    sizes = (batch.num_sampled_nodes, batch.num_sampled_edges)
+    _, trimmed, _ = trim(1, *sizes, batch.x, batch.edge_index)
+    assert torch.equal(trimmed.as_tensor(), trim(1, *sizes, plain.x, plain.edge_index)[1])
+    trimmed.validate()

@@ -1,0 +1,170 @@
+"""Pairs of PyG's stores give the same mini-batches as data that hold the same."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import (
+    LinkNeighborLoader,
+    NegativeSampling,
+    NeighborLoader,
+    NeighborSampler,
+    NodeLoader,
+    RandomNodeLoader,
+    ShaDowKHopSampler,
+)
+from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from tests.pyg.neighborhood import assert_true, values_of
+from tests.pyg.stores import in_stores, sorted_data
+
+KIND = ("user", "likes", "item")
+CASES = [
+    (False, "csc"),
+    (False, "csr"),
+    (True, "csc"),
+    pytest.param(False, "coo", marks=pytest.mark.slow),
+    pytest.param(True, "coo", marks=pytest.mark.slow),
+    pytest.param(True, "csr", marks=pytest.mark.slow),
+]
+
+
+def edge_stores(data: Any) -> Any:
+    return [getattr(store, "edge_index", None) for store in data.edge_stores]
+
+
+@pytest.mark.parametrize(("typed", "layout"), CASES)
+def test_each_loader_gives_what_it_gives_for_data(typed: bool, layout: str) -> None:
+    data = sorted_data(typed, layout)
+    pair = in_stores(data, layout)
+    seeds: Any = "user" if typed else torch.arange(60)
+    edges, negatives = (KIND if typed else None), NegativeSampling("binary", 1, strict=True)
+    several: Any = {"user": [3, 4], "item": None} if typed else [5, 9]
+    loaders: list[Any] = [
+        lambda given: NeighborLoader(given, [3, 2], seeds, batch_size=24, seed=0, shuffle=True),
+        lambda given: NeighborLoader(given, [3, 2], several, batch_size=24, seed=0, time_attr="time"),
+        lambda given: NodeLoader(
+            given, NeighborSampler(given, [3], sample_direction="backward"), seeds, batch_size=24, seed=0
+        ),
+        lambda given: LinkNeighborLoader(given, [3, 2], edges, batch_size=24, seed=0, neg_sampling=negatives),
+        lambda given: RandomNodeLoader(given, 3, seed=0, shuffle=True),
+    ]
+    if not typed:
+        times = torch.arange(60)
+        loaders += [
+            lambda given: NeighborLoader(given, [3], None, times, batch_size=24, seed=0, time_attr="edge_time"),
+            lambda given: NeighborLoader(given, [3], seeds, batch_size=24, seed=0, weight_attr="weight"),
+        ]
+    for make in loaders:
+        ours, theirs = list(make(pair)), list(make(data))
+        assert [values_of(batch) for batch in ours] == [values_of(batch) for batch in theirs]
+        assert sum(index.shape[1] for batch in ours for index in edge_stores(batch)) > 5
+        assert_true(data, ours[0])
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_data_may_be_their_own_stores(typed: bool) -> None:
+    data = sorted_data(typed, "coo")
+    pair, whole = (
+        next(iter(NeighborLoader(given, [3, 2], "user" if typed else None, batch_size=9, seed=0)))
+        for given in ((data, data), data)
+    )
+    for ours, theirs in zip(pair.node_stores, whole.node_stores, strict=True):
+        assert torch.equal(ours.x, theirs.x)
+        assert torch.equal(ours.n_id, theirs.n_id)
+    assert [index.tolist() for index in edge_stores(pair)] == [index.tolist() for index in edge_stores(whole)]
+
+
+def test_subgraphs_of_roots() -> None:
+    data = sorted_data(False, "csc")
+    batches = [
+        next(iter(ShaDowKHopSampler(given, 2, 3, batch_size=4, seed=0))) for given in (in_stores(data, "csc"), data)
+    ]
+    assert torch.equal(batches[0].edge_index, batches[1].edge_index)
+    assert torch.equal(batches[0].x, batches[1].x)
+    assert torch.equal(batches[0].y, batches[1].y)
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_mini_batch_reads_the_rows_of_its_own_nodes_and_edges_and_no_more(typed: bool) -> None:
+    data = sorted_data(typed, "coo")
+    features, graph = in_stores(data, "coo")
+    loader = NeighborLoader((features, graph), [2], "user" if typed else torch.arange(60), batch_size=3, seed=0)
+    assert features.asked == []
+    batch = next(iter(loader))
+    sizes = {len(store.n_id) for store in batch.node_stores} | {len(store.e_id) for store in batch.edge_stores}
+    assert {count for _, count in features.asked} <= sizes
+    timed = in_stores(data, "coo")
+    NeighborLoader(timed, [2], "user" if typed else torch.arange(60), time_attr="time")
+    assert {name for name, count in timed[0].asked if count is None} == {"time"}
+
+
+@pytest.mark.parametrize("worker", ["thread", pytest.param("process", marks=pytest.mark.slow)])
+def test_workers_make_no_difference(worker: str) -> None:
+    data = sorted_data(True, "csc")
+    found = []
+    for num_workers, filter_per_worker in (
+        ((0, None), (1, None), (1, True)) if worker == "thread" else ((0, None), (1, True))
+    ):
+        pair = in_stores(data, "csc")
+        options: dict[str, Any] = {"num_workers": num_workers, "worker": worker, "filter_per_worker": filter_per_worker}
+        with NeighborLoader(pair, [3, 2], "item", batch_size=24, seed=0, shuffle=True, **options) as loader:
+            found.append([values_of(batch) for batch in loader])
+    assert found[0] == found[1] == found[-1]
+
+
+def test_mini_batches_are_of_the_class_that_is_wanted() -> None:
+    base: Any = import_pyg("torch_geometric.data", "tests").HeteroData
+
+    class Own(base):  # type: ignore[misc]
+        pass
+
+    data = sorted_data(True, "coo")
+    sampler = NeighborSampler(in_stores(data, "coo"), [2])
+    assert type(next(iter(NodeLoader(in_stores(data, "coo"), sampler, "user", custom_cls=Own)))) is Own
+    with pytest.raises(ValueError, match="custom_cls must be None"):
+        NodeLoader(data, sampler, "user", custom_cls=Own)
+
+
+def test_sizes_come_from_the_edges_or_else_from_the_features() -> None:
+    features, graph = in_stores(sorted_data(True, "coo"), "coo")
+    for attr in graph.get_all_edge_attrs():
+        index = graph.get_edge_index(attr)
+        graph.remove_edge_index(attr)
+        graph.put_edge_index(index, edge_type=attr.edge_type, layout="coo")
+    found = as_data((features, graph))
+    assert {kind: found[kind].num_nodes for kind in found.node_types} == {"user": 40, "item": 25}
+    for name in ("x", "time"):
+        features.remove_tensor(group_name="item", attr_name=name, index=None)
+    with pytest.raises(ValueError, match="node type 'item' has neither a feature nor a size"):
+        NeighborLoader((features, graph), [1], "user")
+
+
+def test_of_several_layouts_the_columns_are_read() -> None:
+    data = sorted_data(False, "csc")
+    features, graph = in_stores(data, "csc")
+    graph.put_edge_index(tuple(data.edge_index.flip(1)), edge_type=None, layout="coo", size=(60, 60))
+    assert torch.equal(as_data((features, graph)).edge_index, data.edge_index)
+
+
+def test_what_does_not_fit_together_is_named() -> None:
+    data = sorted_data(True, "coo")
+    features, graph = in_stores(data, "coo")
+    features.put_tensor(torch.ones(3), group_name=("user", "hates", "item"), attr_name="x", index=None)
+    with pytest.raises(ValueError, match=r"the group \('user', 'hates', 'item'\), which is neither a node type"):
+        as_data((features, graph))
+    plain = in_stores(sorted_data(False, "coo"), "coo")
+    with pytest.raises(ValueError, match="has the node type 'user', but the edges have no types"):
+        as_data((features, plain[1]))
+    plain[0].put_tensor(torch.ones(200), group_name=(None, None), attr_name="x", index=None)
+    with pytest.raises(ValueError, match="feature 'x' is there for nodes and for edges"):
+        NeighborLoader(plain, [2])
+    graph.put_edge_index((torch.arange(2), torch.arange(2)), edge_type=None, layout="coo", size=(2, 2))
+    with pytest.raises(ValueError, match="edges with and without a type"):
+        as_data((features, graph))
+    with pytest.raises(ValueError, match="the graph store has no edges"):
+        as_data((features, type(graph)()))
+    for wrong in ((1, 2), torch.ones(2)):
+        with pytest.raises(TypeError, match=r"must be a Data or HeteroData of PyG, or a pair"):
+            as_data(wrong)

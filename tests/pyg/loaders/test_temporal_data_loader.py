@@ -1,0 +1,96 @@
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+from graphfeed.pyg import TemporalDataLoader
+from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from tests.pyg.neighborhood import draws, values_of
+
+
+def events(count: int = 50) -> Any:
+    data = import_pyg("torch_geometric.data", "tests").TemporalData(
+        src=torch.randint(9, (count,), generator=draws(0)),
+        dst=torch.randint(20, 30, (count,), generator=draws(1)).int(),
+        t=torch.arange(count) // 2,
+        msg=torch.arange(count)[:, None] * torch.ones(3).half(),
+        y=torch.arange(count) % 3 == 0,
+    )
+    data.scale = torch.tensor(2.0)
+    return data
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_batches_equal_those_of_pyg(drop_last: bool) -> None:
+    data = events()
+    del data.scale  # PyG asks each attribute for its length
+    peer = import_pyg("torch_geometric.loader", "tests")
+    ours = TemporalDataLoader(data, batch_size=7, drop_last=drop_last)
+    theirs = list(peer.TemporalDataLoader(data, batch_size=7, drop_last=drop_last))
+    assert len(ours) == len(theirs) == (7 if drop_last else 8)
+    for own, other in zip(ours, theirs, strict=True):
+        assert type(own) is type(other)
+        assert list(own.keys()) == list(other.keys())
+        assert values_of(own) == values_of(other)
+
+
+def test_what_does_not_belong_to_events_stays() -> None:
+    assert next(iter(TemporalDataLoader(events(), batch_size=7))).scale == 2
+
+
+def test_negatives_depend_on_the_seed_the_epoch_and_the_mini_batch_alone() -> None:
+    found = []
+    for options in ({"num_workers": 0}, {"num_workers": 2}):
+        with TemporalDataLoader(events(), 7, 1.0, seed=1, **options) as loader:
+            found.append([[values_of(batch) for batch in loader] for _ in range(2)])
+    assert found[0] == found[1]
+    negatives = [batch["neg_dst"] for batch in found[0][0]]
+    assert negatives[0] != negatives[1]
+    assert negatives != [batch["neg_dst"] for batch in found[0][1]]
+
+
+def test_it_goes_on_in_the_middle() -> None:
+    whole = [values_of(batch) for batch in TemporalDataLoader(events(), 7, 1.0, seed=1)]
+    loader = TemporalDataLoader(events(), 7, 1.0, seed=1)
+    list(islice(loader, 3))
+    other = TemporalDataLoader(events(), 7, 1.0, seed=1, num_workers=2)
+    other.load_state_dict(loader.state_dict())
+    assert [values_of(batch) for batch in other] == whole[3:]
+
+
+def test_changing_a_batch_leaves_the_data_alone() -> None:
+    data = events()
+    for batch in TemporalDataLoader(data, 50):
+        batch.t.zero_()
+    assert torch.equal(data.t, events().t)
+
+
+@pytest.mark.slow
+def test_processes_give_the_same() -> None:
+    found = []
+    for options in ({"num_workers": 0}, {"num_workers": 1, "worker": "process"}):
+        with TemporalDataLoader(events(), 7, 1.0, seed=1, **options) as loader:
+            found.append([values_of(batch) for batch in loader])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"t": torch.arange(50).flip(0)}, {}, r"times must rise, but t\[1\] is 48 after 49"),
+        ({"t": None}, {}, "data has no t;"),
+        ({"dst": None}, {}, "data has no dst;"),
+        ({}, {"shuffle": True}, "so shuffle can't be given"),
+        ({}, {"sampler": [1, 0]}, "so sampler can't be given"),
+        ({}, {"neg_sampling_ratio": -1.0}, "0 or more, but is -1.0"),
+    ],
+)
+def test_what_breaks_the_order_is_refused(change: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    data = events()
+    for name, value in change.items():
+        data[name] = value
+    with pytest.raises(ValueError, match=message):
+        TemporalDataLoader(data, **options)
+    with pytest.raises(TypeError, match="must be a TemporalData"):
+        TemporalDataLoader({})

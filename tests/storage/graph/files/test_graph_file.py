@@ -1,0 +1,199 @@
+"""The file of a graph, and names in shared memory: whole or not at all, and never more trusted than checked."""
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphfeed.storage import load_from_shared_memory, load_graph
+from graphfeed.storage.graph.files import graph_file
+from graphfeed.storage.graph.files.graph_file import ALIGNMENT, MAGIC, map_fields, name_to_path
+from tests.digests import assert_same
+from tests.storage.graph.test_fused_csc_sampling_graph import make_graph, make_typed_graph
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the file of a graph."""
+    make_graph(w=torch.rand(9)).save(tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+def with_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what a file says of itself."""
+    data = path.read_bytes()
+    begin = len(MAGIC) + 8
+    length = int.from_bytes(data[len(MAGIC) : begin], "little")
+    header = json.loads(data[begin : begin + length])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes((MAGIC + len(text).to_bytes(8, "little") + text).ljust(ALIGNMENT, b"\0") + data[ALIGNMENT:])
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.float64]
+)
+def test_attributes_of_any_dtype_come_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    graph = make_graph(w=torch.arange(9).to(dtype), empty=torch.empty(9, 0), many=torch.rand(9, 2, 3))
+    graph.save(tmp_path / "graph")
+    assert_same(map_fields(tmp_path / "graph"), graph.fields())
+
+
+def test_arrays_begin_at_pages(path: Path) -> None:
+    fields = map_fields(path)
+    assert fields["csc_indptr"].data_ptr() % ALIGNMENT == fields["edge_attributes"]["w"].data_ptr() % ALIGNMENT == 0
+    assert path.stat().st_size == 4 * ALIGNMENT
+
+
+def test_a_dtype_that_has_no_place_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"edge_attributes w is torch.complex64, which a graph's file can't hold"):
+        make_graph(w=torch.zeros(9, dtype=torch.complex64)).save(tmp_path / "graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_again_takes_the_place_of_what_was_there(path: Path) -> None:
+    before = map_fields(path)
+    make_typed_graph().save(path)
+    assert_same(map_fields(path), make_typed_graph().fields())
+    assert_same(before["indices"], make_graph().indices)  # it is mapped still
+    assert [part.name for part in path.parent.iterdir()] == ["graph"]
+
+
+def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(graph_file, "write_fields", write)
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="No space left"):
+        make_typed_graph().save(path)
+    assert path.read_bytes() == before
+    assert [part.name for part in path.parent.iterdir()] == ["graph"]
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    torch.save(torch.arange(3), tmp_path / "graph")
+    with pytest.raises(ValueError, match=r"graph is no graph that graphfeed wrote; give a file made by save\(\)"):
+        load_graph(tmp_path / "graph")
+    (tmp_path / "empty").touch()
+    with pytest.raises(ValueError, match="is no graph that graphfeed wrote"):
+        load_graph(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match="missing"):
+        load_graph(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("size", [20, 100, ALIGNMENT, 3 * ALIGNMENT])
+def test_a_file_that_was_cut_is_refused(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ValueError, match=r"write it again|is no graph"):
+        load_graph(path)
+
+
+def test_every_prefix_of_a_header_is_refused(path: Path) -> None:
+    data = path.read_bytes()
+    length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
+    for end in range(length):
+        cut = data[: len(MAGIC)] + end.to_bytes(8, "little") + data[len(MAGIC) + 8 :]
+        path.write_bytes(cut)
+        with pytest.raises(ValueError, match="has a header that can't be read"):
+            load_graph(path)
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
+    "it has version 2, and this release reads version 1": lambda header: header.update(version=2),
+    "node_type_to_id is {'user': 'x'}": lambda header: header.update(node_type_to_id={"user": "x"}),
+    "there is no field __class__": lambda header: header["arrays"][0].update(field="__class__"),
+    "there is no field indices x": lambda header: header["arrays"][1].update(name="x"),
+    "there is no field edge_attributes None": lambda header: header["arrays"][2].update(name=None),
+    "csc_indptr is device of shape": lambda header: header["arrays"][0].update(dtype="device"),
+    r"csc_indptr is int64 of shape \[-6\] at 0": lambda header: header["arrays"][0].update(shape=[-6]),
+    "csc_indptr is int64 of shape .* at -4096": lambda header: header["arrays"][0].update(offset=-4096),
+    "node_type_to_id is \\['user'\\]": lambda header: header.update(node_type_to_id=["user"]),
+    "edge_attributes ends at": lambda header: header["arrays"][2].update(shape=[0, 1 << 60]),
+    "csc_indptr ends at": lambda header: header["arrays"][0].update(shape=[1 << 62, 1 << 62]),
+    "indices ends at": lambda header: header["arrays"][1].update(offset=1 << 40),
+    "'arrays'": lambda header: header.pop("arrays"),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_header_that_says_something_else_is_refused(path: Path, message: str) -> None:
+    with_header(path, WRONG[message])
+    with pytest.raises(ValueError, match=f"has a header that can't be read: .*{message}.*; write it again"):
+        load_graph(path)
+
+
+def test_a_file_without_edges_is_refused(path: Path) -> None:
+    with_header(path, lambda header: header["arrays"].pop(1))
+    with pytest.raises(ValueError, match="the file of a graph must hold indices, but doesn't"):
+        load_graph(path)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_what_has_the_name_of_a_graph_and_is_none() -> None:
+    name = f"test-no-graph-{os.getpid()}"
+    path = name_to_path(name)
+    path.write_bytes(b"something else" * 1000)
+    try:
+        with pytest.raises(ValueError, match=f"{name} is no graph that graphfeed wrote"):
+            load_from_shared_memory(name)
+    finally:
+        path.unlink()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", "x" * 201, "a\n"])
+def test_a_name_that_is_no_files_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"name must be 1 to 200 letters, digits or any of '_.\+-', but is"):
+        make_graph().copy_to_shared_memory(name)
+    with pytest.raises(ValueError, match="name must be 1 to 200 letters"):
+        load_from_shared_memory(name)
+
+
+def test_names_lie_in_the_temporary_folder_where_there_is_no_memory_file_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda path: False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    shared = make_graph().copy_to_shared_memory("here")
+    assert [path.name for path in tmp_path.iterdir()] == ["graphfeed.here"]
+    assert_same(load_from_shared_memory("here").fields(), shared.fields())
+    del shared
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_no_room_in_shared_memory_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(graph_file, "write_fields", write)
+    with pytest.raises(OSError, match="No space left"):
+        make_graph().copy_to_shared_memory(f"test-full-{os.getpid()}")
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(st.data())
+def test_any_change_of_a_header_is_refused_or_is_a_graph(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph"
+        make_typed_graph(w=torch.rand(6)).save(path)
+        content = bytearray(path.read_bytes())
+        length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 8], "little")
+        for _ in range(data.draw(st.integers(1, 3))):
+            place = data.draw(st.integers(0, len(MAGIC) + 8 + length - 1))
+            content[place] = data.draw(
+                st.one_of(st.sampled_from(list(b'0123456789-"[]{},:. \x00')), st.integers(0, 255))
+            )
+        path.write_bytes(content)
+        with contextlib.suppress(ValueError, TypeError):
+            load_graph(path).check()

@@ -1,0 +1,165 @@
+"""Graphs by path and by name. Where GraphBolt overwrites the graph that has a name already, it is refused here."""
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphfeed.storage import FusedCSCSamplingGraph, fused_csc_sampling_graph, load_from_shared_memory, load_graph
+from graphfeed.storage.graph.files.graph_file import MAGIC, name_to_path
+from tests.digests import assert_same
+from tests.pipelines import random_edges
+from tests.storage.graph.test_fused_csc_sampling_graph import KEY, make_graph, make_typed_graph
+
+leaves_nothing = pytest.mark.usefixtures("no_leaks")
+NAME = f"test-{os.getpid()}"
+OWNER = """
+import sys
+from graphfeed.storage import from_coo
+graph = from_coo(([1, 2, 0], [0, 0, 2]), num_nodes=3).copy_to_shared_memory(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+print(graph.indices.tolist())
+"""
+
+
+def large() -> FusedCSCSamplingGraph:
+    """Return a graph that pickles as a handle."""
+    edges = random_edges(1000, 1000, 1 << 14, 0)[0]
+    return fused_csc_sampling_graph(torch.linspace(0, 1 << 14, 1001).long(), edges, edge_attributes={"w": edges / 2})
+
+
+def total_of(graph: FusedCSCSamplingGraph) -> tuple[int, int]:
+    """Return something of a graph that came from elsewhere, and change it."""
+    total = int(graph.indices.sum())
+    graph.edge_attribute("w")[0] = 77
+    return total, os.getpid()
+
+
+def load_and_sum(name: str) -> tuple[int, int]:
+    """Do the same with a graph in shared memory."""
+    return total_of(load_from_shared_memory(name))
+
+
+@leaves_nothing
+@pytest.mark.parametrize("make", [make_graph, make_typed_graph, large])
+def test_a_file_brings_the_graph_back(make: type, tmp_path: Path) -> None:
+    graph = make()
+    graph.save(tmp_path / "graph")
+    again = load_graph(tmp_path / "graph")
+    assert_same(again.fields(), graph.fields())
+    assert repr(again) == repr(graph)
+    seeds = torch.tensor([0, 1])
+    arguments = ({"user": seeds} if graph.node_type_to_id else seeds, torch.tensor([2]))
+    assert_same(again.sample_neighbors(*arguments, key=KEY), graph.sample_neighbors(*arguments, key=KEY))
+    del again
+
+
+def test_what_is_written_into_a_graph_from_a_file_stays_here(tmp_path: Path) -> None:
+    large().save(tmp_path / "graph")
+    before = (tmp_path / "graph").read_bytes()
+    graph = load_graph(str(tmp_path / "graph"))
+    graph.edge_attribute("w")[0] = 77
+    assert_same(pickle.loads(pickle.dumps(graph)).edge_attribute("w"), graph.edge_attribute("w"))
+    assert (tmp_path / "graph").read_bytes() == before
+
+
+def test_a_file_that_holds_no_graph_is_refused(tmp_path: Path) -> None:
+    make_graph().save(tmp_path / "graph")
+    data = bytearray((tmp_path / "graph").read_bytes())
+    place = data.rindex(make_graph().indices.numpy().tobytes())
+    data[place] = 99
+    (tmp_path / "graph").write_bytes(data)
+    with pytest.raises(ValueError, match=r"indices must lie in 0 .. 4, but holds 99") as caught:
+        load_graph(tmp_path / "graph")
+    assert caught.value.__notes__ == [f"in {tmp_path / 'graph'}, which was changed after it was saved"]
+
+
+@leaves_nothing
+@pytest.mark.parametrize("make", [make_graph, make_typed_graph, large])
+def test_a_name_brings_the_graph_back(make: type) -> None:
+    graph = make()
+    shared = graph.copy_to_shared_memory(NAME)
+    again = load_from_shared_memory(NAME)
+    assert type(shared) is type(again) is FusedCSCSamplingGraph
+    assert_same(shared.fields(), graph.fields())
+    assert_same(again.fields(), graph.fields())
+    again.indices[0] = 2
+    assert shared.indices[0] == 2
+    assert graph.indices[0] == make().indices[0]
+
+
+@leaves_nothing
+def test_a_name_that_is_taken_is_refused_and_its_graph_stays() -> None:
+    shared = make_graph().copy_to_shared_memory(NAME)
+    with pytest.raises(FileExistsError, match=rf"there is a graph '{NAME}' in shared memory already; choose another"):
+        make_typed_graph().copy_to_shared_memory(NAME)
+    assert_same(load_from_shared_memory(NAME).fields(), make_graph().fields())
+    del shared
+
+
+@leaves_nothing
+def test_a_name_goes_with_its_graph_and_who_has_loaded_it_keeps_it() -> None:
+    shared = make_graph().copy_to_shared_memory(NAME)
+    again = load_from_shared_memory(NAME)
+    del shared
+    gc.collect()
+    assert not name_to_path(NAME).exists()
+    with pytest.raises(FileNotFoundError, match=rf"there is no graph '{NAME}' in shared memory; it lives as long as"):
+        load_from_shared_memory(NAME)
+    assert_same(again.fields(), make_graph().fields())
+    taken = make_typed_graph().copy_to_shared_memory(NAME)
+    assert_same(load_from_shared_memory(NAME).fields(), taken.fields())
+
+
+@leaves_nothing
+def test_somebody_elses_graph_of_the_same_name_stays() -> None:
+    first = make_graph().copy_to_shared_memory(NAME)
+    name_to_path(NAME).unlink()
+    second = make_typed_graph().copy_to_shared_memory(NAME)
+    del first
+    gc.collect()
+    assert_same(load_from_shared_memory(NAME).fields(), second.fields())
+
+
+@pytest.mark.slow
+@leaves_nothing
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_other_processes_see_it_by_name_and_by_handle(method: str) -> None:
+    shared = large().copy_to_shared_memory(NAME)
+    total = int(shared.indices.sum())
+    assert len(pickle.dumps(shared)) < 1 << 12
+    with ProcessPoolExecutor(1, get_context(method)) as executor:
+        assert executor.submit(load_and_sum, NAME).result(60)[0] == total
+        assert shared.edge_attribute("w")[0] == 77
+        shared.edge_attribute("w")[0] = 0
+        assert executor.submit(total_of, shared).result(60)[0] == total
+        assert shared.edge_attribute("w")[0] == 77
+    assert load_from_shared_memory(NAME).num_edges == 1 << 14  # a fork that ended took nothing away
+
+
+@pytest.mark.slow
+@leaves_nothing
+def test_it_ends_with_the_process_that_made_it_and_says_nothing() -> None:
+    arguments = [sys.executable, "-W", "error", "-c", OWNER, NAME]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ready\n"
+        graph = load_from_shared_memory(NAME)
+        graph.indices[0] = 0
+        assert owner.communicate(timeout=60) == (b"[0, 2, 0]\n", b"")
+    assert not name_to_path(NAME).exists()
+    assert_same(graph.indices, torch.tensor([0, 2, 0]))
+
+
+def test_nothing_in_it_is_a_pickle(tmp_path: Path) -> None:
+    make_typed_graph().save(tmp_path / "graph")
+    assert (tmp_path / "graph").read_bytes().startswith(MAGIC)

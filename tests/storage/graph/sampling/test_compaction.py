@@ -1,0 +1,170 @@
+import re
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed.storage.graph.sampling.compaction import compact_hop
+from tests import reference
+from tests.digests import assert_same
+
+DTYPES = [torch.int32, torch.int64]
+IDS = st.lists(st.integers(0, 9) | st.sampled_from([2**31 - 1, 12345]), max_size=12)
+KINDS = ["user", "item", "shop"]
+
+
+def csc(columns: list[list[int]], dtype: torch.dtype = torch.int64) -> gf.CSCFormatBase:
+    indices = torch.tensor(reference.join(columns), dtype=dtype)
+    return gf.CSCFormatBase(torch.tensor(reference.running_sum(map(len, columns))), indices)
+
+
+def columns_of(count: int) -> Any:
+    return st.lists(IDS, min_size=count, max_size=count)
+
+
+@st.composite
+def typed(draw: st.DrawFn) -> tuple[dict[str, list[int]], dict[str, list[list[int]]]]:
+    """Return seeds of some node types, and columns of some edge types."""
+    seeds = {kind: draw(IDS) for kind in draw(st.permutations(KINDS))}
+    for kind in draw(st.sets(st.sampled_from(KINDS), max_size=2)):
+        seeds[kind] = []
+    pairs = draw(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)), max_size=5))
+    columns = {f"{a}:r{place}:{b}": draw(columns_of(len(seeds[b]))) for place, (a, b) in enumerate(pairs)}
+    return seeds, columns
+
+
+def tensors(lists: dict[str, list[int]], dtype: torch.dtype = torch.int64) -> dict[str, torch.Tensor]:
+    return {kind: torch.tensor(ids, dtype=dtype) for kind, ids in lists.items()}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(data=st.data(), seeds=IDS)
+def test_merging_is_equal_to_the_reference(dtype: torch.dtype, data: st.DataObject, seeds: list[int]) -> None:
+    columns = data.draw(columns_of(len(seeds)))
+    given_csc, given_seeds = csc(columns, dtype), torch.tensor(seeds, dtype=dtype)
+    rows, compacted, offsets = gf.unique_and_compact_csc_formats(given_csc, given_seeds)
+    (wanted_rows,), (local,) = reference.compact([seeds], [reference.join(columns)], [0])
+    assert_same(rows, torch.tensor(wanted_rows, dtype=dtype))
+    assert_same(compacted.indices, torch.tensor(local, dtype=dtype))
+    assert_same(compacted.indptr, given_csc.indptr)
+    assert offsets.tolist() == [0, len(wanted_rows)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@given(parts=typed())
+def test_merging_by_type_is_equal_to_the_reference(dtype: torch.dtype, parts: Any) -> None:
+    seeds, columns = parts
+    cscs = {kind: csc(part, dtype) for kind, part in columns.items()}
+    rows, compacted, offsets = gf.unique_and_compact_csc_formats(cscs, tensors(seeds, dtype))
+    sources = [list(seeds).index(kind.split(":")[0]) for kind in columns]
+    wanted, local = reference.compact(list(seeds.values()), list(map(reference.join, columns.values())), sources)
+    assert_same(rows, tensors(dict(zip(seeds, wanted, strict=True)), dtype))
+    assert list(compacted) == list(columns)
+    for part, places in zip(compacted.values(), local, strict=True):
+        assert_same(part.indices, torch.tensor(places, dtype=dtype))
+    assert {kind: part.tolist() for kind, part in offsets.items()} == {
+        kind: [0, len(ids)] for kind, ids in zip(seeds, wanted, strict=True)
+    }
+
+
+@given(parts=typed())
+def test_without_merging_each_edge_has_a_row(parts: Any) -> None:
+    """Rows are the seeds, then the sources in the order of the edges; times are those of the columns."""
+    seeds, columns = parts
+    cscs = {kind: csc(part) for kind, part in columns.items()}
+    times = {
+        kind: [100 * place + number for number in range(len(ids))] for place, (kind, ids) in enumerate(seeds.items())
+    }
+    rows, compacted, row_times = gf.compact_csc_format(cscs, tensors(seeds), tensors(times))
+    assert_same(gf.compact_csc_format(cscs, tensors(seeds)), (rows, compacted))
+    wanted = {kind: list(ids) for kind, ids in seeds.items()}
+    wanted_times = {kind: list(own) for kind, own in times.items()}
+    for edge_type, part in columns.items():
+        source, _, end = edge_type.split(":")
+        first = len(wanted[source])
+        wanted[source] += reference.join(part)
+        wanted_times[source] += reference.join([time] * len(ids) for time, ids in zip(times[end], part, strict=True))
+        assert_same(compacted[edge_type].indices, torch.arange(first, len(wanted[source])))
+        assert_same(compacted[edge_type].indptr, cscs[edge_type].indptr)
+    assert_same(rows, tensors(wanted))
+    assert_same(row_times, tensors(wanted_times))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_without_merging_and_types(dtype: torch.dtype) -> None:
+    seeds = torch.tensor([5, 5], dtype=dtype)
+    rows, compacted, times = gf.compact_csc_format(csc([[8, 5], [8]], dtype), seeds, torch.tensor([100, 200]))
+    assert_same(rows, torch.tensor([5, 5, 8, 5, 8], dtype=dtype))
+    assert_same(compacted.indices, torch.tensor([2, 3, 4], dtype=dtype))
+    assert_same(times, torch.tensor([100, 200, 100, 100, 200]))
+    assert_same(gf.compact_csc_format(csc([[8, 5], [8]], dtype), seeds), (rows, compacted))
+
+
+def test_a_type_that_is_no_source_keeps_its_seeds() -> None:
+    cscs = {"user:likes:item": csc([[3], [4]])}
+    rows, _, _ = gf.unique_and_compact_csc_formats(cscs, {"item": torch.tensor([8, 9])})
+    assert_same(rows, {"item": torch.tensor([8, 9]), "user": torch.tensor([3, 4])})
+    rows, _ = gf.compact_csc_format(cscs, {"item": torch.tensor([8, 9])})
+    assert_same(rows, {"item": torch.tensor([8, 9]), "user": torch.tensor([3, 4])})
+
+
+def test_ids_of_all_64_bits() -> None:
+    high = 2**63 - 1
+    rows, compacted, _ = gf.unique_and_compact_csc_formats(
+        {"a:r:b": csc([[high]]), "b:s:b": csc([[high]])}, {"b": torch.tensor([high])}
+    )
+    assert_same(rows, {"b": torch.tensor([high]), "a": torch.tensor([high])})
+    assert_same([part.indices for part in compacted.values()], [torch.tensor([0]), torch.tensor([0])])
+
+
+def test_it_can_be_waited_for() -> None:
+    parts = csc([[8, 5], [8]]), torch.tensor([5, 6])
+    ready = gf.unique_and_compact_csc_formats(*parts, async_op=True)
+    assert_same(ready.wait(), gf.unique_and_compact_csc_formats(*parts))
+    with pytest.raises(ValueError, match="rank and world_size must be 0 and 1, but are 1 and 2"):
+        gf.unique_and_compact_csc_formats(*parts, rank=1, world_size=2)
+
+
+@pytest.mark.parametrize("deduplicate", [True, False])
+def test_a_hop_gets_its_rows(deduplicate: bool) -> None:
+    graph = gf.from_coo(torch.tensor([[1, 2, 1], [0, 0, 3]]), num_nodes=4)
+    hop = graph.in_subgraph(torch.tensor([0, 3]))
+    layer = compact_hop(hop, deduplicate=deduplicate)
+    assert isinstance(layer.original_row_node_ids, torch.Tensor)
+    assert layer.original_row_node_ids.tolist() == ([0, 3, 1, 2] if deduplicate else [0, 3, 1, 2, 1])
+    assert_same(layer.original_edge_ids, hop.original_edge_ids)
+    hop.original_column_node_ids = None
+    with pytest.raises(ValueError, match="the hop has no original_column_node_ids"):
+        compact_hop(hop, deduplicate=deduplicate)
+
+
+@pytest.mark.parametrize("function", [gf.unique_and_compact_csc_formats, gf.compact_csc_format])
+@pytest.mark.parametrize(
+    ("error", "cscs", "seeds", "message"),
+    [
+        (TypeError, csc([[1]]), {"a": torch.tensor([1])}, "Edge type not supported in homogeneous graph: the columns"),
+        (TypeError, {"a:r:a": csc([[1]])}, torch.tensor([1]), "the columns are by edge type, but the seeds are a Tens"),
+        (TypeError, csc([[1]]), torch.tensor([1]).int(), "ids of seeds and of columns must have one dtype"),
+        (ValueError, csc([[1]]), torch.tensor([1, 2]), "The seed nodes should correspond to indptr: there are 2 seeds"),
+        (ValueError, {"a:r:b": csc([[1]])}, {"a": torch.tensor([1])}, "there are 0 seeds, but 1 columns of 'a:r:b'"),
+        (ValueError, {"a:b": csc([[1]])}, {"a": torch.tensor([1])}, "must have three parts"),
+    ],
+)
+def test_parts_that_do_not_belong_together(
+    function: Any, error: type[Exception], cscs: Any, seeds: Any, message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        function(cscs, seeds)
+
+
+def test_times_and_ids_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed, but has 2"):
+        gf.compact_csc_format(csc([[1]]), torch.tensor([1]), torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match=r"^dst_timestamps must have 1 values, one per seed of type 'a', but has 0"):
+        gf.compact_csc_format({"a:r:a": csc([[1]])}, {"a": torch.tensor([1])}, {})
+    for wrong in (csc([[-1]]), csc([[-2]])):
+        with pytest.raises(ValueError, match="ids must be 0 or more, but there is -"):
+            gf.unique_and_compact_csc_formats(wrong, torch.tensor([0]))

@@ -1,0 +1,224 @@
+"""A pinned graph whose sampled edges are read from copies on a GPU: the mini-batches are those without."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphfeed as gf
+from graphfeed import ops
+from graphfeed.storage.graph.sampling import gpu_graph_cache
+from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES, GPUGraphCache, gpu_cache_for
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays
+from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.memory.tensor_tree import tensors_in
+from tests.at_once import by_two_threads
+from tests.ops.emulated_cuda import Cuda, EmulatedCuda
+from tests.storage.graph.test_fused_csc_sampling_graph_cuda import NODES, graph, plain, typed_graph, values
+
+
+@contextmanager
+def pinned_memory(cuda: Cuda) -> Iterator[Any]:
+    """Yield what puts tensors in pinned memory, while the device is found."""
+    with cuda.running():
+        yield cuda.pin
+
+
+def device_of(cuda: Cuda) -> torch.device:
+    return cuda.put(torch.zeros(1)).device
+
+
+def pipe_of(own: gf.FusedCSCSamplingGraph, device: torch.device, name: str, **options: Any) -> gf.Datapipe:
+    items: Any = gf.ItemSet(torch.arange(20), names="seeds")
+    fanouts: list[Any] = [4, -1, 3]
+    if own.node_type_to_id is not None:
+        items = gf.HeteroItemSet({"item": gf.ItemSet(torch.arange(10), names="seeds")})
+        fanouts = [torch.tensor([2, 3]), torch.tensor([-1, 2])]
+    pipe: gf.Datapipe = gf.ItemSampler(items, batch_size=6, shuffle=True).transform(lambda batch: batch.to(device))
+    sampled: gf.Datapipe = getattr(pipe, name)(own, fanouts, **options)
+    return sampled
+
+
+EDGE_ID = gf.ORIGINAL_EDGE_ID
+
+SAMPLERS: list[tuple[str, dict[str, Any]]] = [
+    ("sample_neighbor", {}),
+    ("sample_neighbor", {"prob_name": "weight", "replace": True, "deduplicate": False}),
+    ("sample_layer_neighbor", {"prob_name": "weight"}),
+    ("sample_layer_neighbor", {"replace": True, "deduplicate": False}),
+]
+
+
+@pytest.mark.parametrize(("threshold", "size"), [(1, 10_000), (1, 25), (2, 120)])
+@pytest.mark.parametrize("make", [graph, typed_graph])
+def test_minibatches_are_those_without_a_cache(cuda: Cuda, make: Any, threshold: int, size: int) -> None:
+    for name, options in SAMPLERS:
+        expected = [values(batch) for batch in pipe_of(make(plain), torch.device("cpu"), name, **options)]
+        limits = {"num_gpu_cached_edges": size, "gpu_cache_threshold": threshold}
+        with pinned_memory(cuda) as put:
+            own = make(put)
+            found = list(pipe_of(own, device_of(cuda), name, **options, **limits))
+            assert all(cuda.is_there(tensor) for batch in found for tensor in tensors_in(batch))
+            assert [values(batch) for batch in found] == expected
+            (cache,) = CACHES[own].values()
+            assert 0 < cache.num_edges <= size
+
+
+def column(own: gf.FusedCSCSamplingGraph, node: int) -> tuple[int, int]:
+    return int(own.csc_indptr[node]), int(own.csc_indptr[node + 1])
+
+
+@settings(max_examples=20)
+@given(
+    requests=st.lists(st.lists(st.integers(0, NODES - 1), max_size=15), max_size=8),
+    size=st.integers(1, 150),
+    threshold=st.integers(1, 3),
+)
+def test_columns_are_copied_when_they_were_asked_for_often(
+    cuda: Cuda, requests: list[list[int]], size: int, threshold: int
+) -> None:
+    """The slow version: a count for each node, and columns that find room, in order of appearance."""
+    own = graph(plain)
+    counts, copied, used = [0] * NODES, dict[int, int](), 0
+    with pinned_memory(cuda) as put:
+        mine = graph(put)
+        cache = GPUGraphCache(mine.csc_indptr, EdgeArrays(mine.indices), size, threshold, device_of(cuda))
+        for request in requests:
+            due = []
+            for node in dict.fromkeys(request):
+                counts[node] += 1
+                if node not in copied and counts[node] >= threshold:
+                    due.append(node)
+            room = size - used
+            for node in [node for node in due if degree(own, node) <= room]:
+                if used + degree(own, node) > size:
+                    break
+                copied[node] = used - column(own, node)[0]
+                used += degree(own, node)
+            edges: Any = cache.look_up(cuda.put(torch.tensor(request, dtype=torch.int64))).indices
+            found = edges.cache_offsets.tolist()
+            assert found == [copied.get(node, ops.NOT_CACHED) for node in request]
+            assert cache.num_edges == used
+            kept = edges.cached.cpu()
+            for node, shift in copied.items():
+                start, end = column(own, node)
+                assert kept[start + shift : end + shift].tolist() == own.indices[start:end].tolist()
+
+
+def degree(own: gf.FusedCSCSamplingGraph, node: int) -> int:
+    start, end = column(own, node)
+    return end - start
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "labor"])
+@pytest.mark.parametrize("make", [graph, typed_graph])
+def test_what_was_copied_is_not_read_over_the_bus(cuda: Cuda, make: Any, strategy: Any) -> None:
+    """Neither what is sampled, nor what it is chosen by."""
+    with pinned_memory(cuda) as put:
+        own = make(put)
+        ids = cuda.put(torch.arange(10))
+        seeds = ids if own.node_type_to_id is None else {"user": ids, "item": ids}
+        fanouts = [torch.tensor([3]) if own.node_type_to_id is None else torch.tensor([3, 2])]
+        request = request_of(10_000, fanouts, probs_name="weight", strategy=strategy)
+        first, again = (sample(own, seeds, request) for _ in range(2))
+        assert again == first
+        for part in (own.indices, own.type_per_edge, own.cumulative_weights("weight"), own.edge_attribute(EDGE_ID)):
+            if part is not None:
+                part.numpy().fill(1)  # which is not noticed, unlike an edit by torch
+        assert sample(own, seeds, request) == first
+
+
+def request_of(size: int, fanouts: Any = None, threshold: int = 1, **options: Any) -> SamplingRequest:
+    fanouts = fanouts or [torch.tensor([3])]
+    return SamplingRequest(fanouts, num_gpu_cached_edges=size, gpu_cache_threshold=threshold, **options)
+
+
+def sample(own: Any, seeds: Any, request: SamplingRequest) -> list[Any]:
+    if request.strategy == "labor":
+        hops = own.labor_sample_hops(seeds, request, [(1, 1)])
+    else:
+        hops = own.sample_hops(seeds, request, [1])
+    return [part.tolist() for part in tensors_in(hops)]
+
+
+def test_a_full_cache_adds_no_waits(cuda: Cuda) -> None:
+    if not isinstance(cuda, EmulatedCuda):
+        pytest.skip("nothing counts how often a device is waited for")
+    with pinned_memory(cuda) as put:
+        own, ids, waits = graph(put), cuda.put(torch.arange(NODES)), []
+        for size in (0, 10_000):
+            for _ in range(2):
+                cuda.waits.clear()
+                own.sample_hops(ids, request_of(size), [1])
+            waits.append(len(cuda.waits))
+    assert waits[0] == waits[1]
+
+
+def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: Cuda) -> None:
+    with pinned_memory(cuda) as put:
+        own = graph(put)
+        seeds = cuda.put(torch.arange(3))
+
+        def cache_of(graph: Any, threshold: int = 2, **options: Any) -> GPUGraphCache:
+            cache = gpu_cache_for(graph, seeds, request_of(10, threshold=threshold, **options))
+            assert cache is not None
+            return cache
+
+        first = cache_of(own)
+        assert cache_of(own) is first
+        assert cache_of(own, 3) is not first
+        assert cache_of(own, probs_name="weight") is not first
+        assert cache_of(own, probs_name="weight") is cache_of(own, probs_name="weight")
+        own.add_edge_attribute(EDGE_ID, put(torch.zeros(own.total_num_edges, dtype=torch.int64)))
+        second = cache_of(own)
+        assert second is not first
+        own.indices = put(own.indices.clone())
+        assert cache_of(own) is not second
+        gone = weakref.ref(own)
+        del own
+        gc.collect()
+        assert gone() is None
+
+
+def test_threads_that_come_at_once_make_one_cache(cuda: Cuda) -> None:
+    with pinned_memory(cuda) as put:
+        own, seeds = graph(put), cuda.put(torch.arange(3))
+
+        def find() -> Any:
+            torch.cuda.set_device(0)
+            with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+                return gpu_cache_for(own, seeds, request_of(10))
+
+        first, second = by_two_threads(find, gpu_graph_cache, "GPUGraphCache", 0.2)
+        assert first is second is not None
+
+
+def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:
+    with cuda.running():
+        for own, seeds, size in (
+            (graph(plain), torch.arange(3), 10),
+            (graph(cuda.put), cuda.put(torch.arange(3)), 10),
+            (graph(plain), cuda.put(torch.arange(3)), 0),
+        ):
+            assert gpu_cache_for(own, seeds, request_of(size)) is None
+    assert gpu_cache_for(typed_graph(plain), {}, request_of(10)) is None
+
+
+def test_a_graph_that_is_not_pinned_is_refused(cuda: Cuda) -> None:
+    with cuda.running(), pytest.raises(ValueError, match=r"page-lock it with pin_memory_\(\)"):
+        list(pipe_of(graph(plain), device_of(cuda), "sample_neighbor", num_gpu_cached_edges=10))
+
+
+@pytest.mark.parametrize("name", ["sample_neighbor", "sample_layer_neighbor"])
+def test_options_out_of_range_are_named(name: str) -> None:
+    cpu = torch.device("cpu")
+    with pytest.raises(ValueError, match=r"num_gpu_cached_edges must be 0 \(no cache\) or more, but is -1"):
+        pipe_of(graph(plain), cpu, name, num_gpu_cached_edges=-1)
+    with pytest.raises(ValueError, match=r"gpu_cache_threshold must be 1 \(at once\) or more, but is 0"):
+        pipe_of(graph(plain), cpu, name, gpu_cache_threshold=0)
