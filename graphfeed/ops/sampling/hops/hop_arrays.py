@@ -201,7 +201,7 @@ class HopArrays:
         """Let go of what a mini-batch takes away."""
         self.nodes.arrays["rows"] = self.nodes.arrays["neighbors"] = NOTHING
         self.starts.arrays["indptr"] = self.edges.arrays["positions"] = NOTHING
-        if not (self.recipe.typed and self.recipe.relabelled):
+        if not self.recipe.typed:
             self.picks.arrays["positions"] = NOTHING
 
     def make_room(self, largest: int) -> None:

@@ -84,8 +84,8 @@ class Recipe(NamedTuple):
 
     @property
     def typed(self) -> bool:
-        """Whether picks are grouped by edge type."""
-        return self.num_types != 1 or self.kinds > 1
+        """Whether picks are grouped by edge type, ascending in each column, also where there is one type alone."""
+        return self.relabelled and self.types is not None
 
     @property
     def merged(self) -> bool:

@@ -222,3 +222,14 @@ def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exceptio
     other = {name: value for name, value in changed.items() if name not in own}
     with pytest.raises(error, match=message):
         ops.typed_sample_hops(**{**right, "graph": right["graph"]._replace(**own), **other})
+
+
+@pytest.mark.parametrize("method", ["uniform", "labor"])
+def test_picks_of_a_single_edge_type_ascend_as_those_of_many_do(method: Any) -> None:
+    numbers = torch.tensor([0, 1]), torch.tensor([[0, 0]]), torch.tensor([0])
+    indices = torch.zeros(40, dtype=torch.int64)
+    graph = ops.HopGraph(torch.tensor([0, 40]), indices, indices.to(torch.uint8), *numbers)
+    for key in range(20):
+        keys = [(key, key + 1)] if method == "labor" else [key]
+        (hop,) = ops.typed_sample_hops(graph, [indices[:1]], [torch.tensor([5])], keys, ops.Drawing(method)) or []
+        assert hop.positions.tolist() == sorted(hop.positions.tolist())
