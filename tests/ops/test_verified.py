@@ -63,11 +63,11 @@ def test_tensors_of_inference_mode_can_be_checked() -> None:
         assert verified.has_passed("test", (tensor,))
 
 
-def large_graph() -> gf.FusedCSCSamplingGraph:
+def large_graph(starts: torch.dtype = torch.int64) -> gf.FusedCSCSamplingGraph:
     degrees = torch.full((3000,), 2)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
     weights = {"weight": torch.rand(6000), "time": torch.arange(6000).flip(0)}
-    return gf.fused_csc_sampling_graph(indptr, torch.arange(6000) % 3000, edge_attributes=weights)
+    return gf.fused_csc_sampling_graph(indptr.to(starts), torch.arange(6000) % 3000, edge_attributes=weights)
 
 
 def runs_of_checks(monkeypatch: pytest.MonkeyPatch, graph: gf.FusedCSCSamplingGraph) -> list[Any]:
@@ -90,10 +90,11 @@ def runs_of_checks(monkeypatch: pytest.MonkeyPatch, graph: gf.FusedCSCSamplingGr
     return found
 
 
+@pytest.mark.parametrize("starts", [torch.int32, torch.int64])
 def test_graphs_that_were_checked_are_not_checked_again_here_or_in_another_process(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, starts: torch.dtype
 ) -> None:
-    graph = large_graph()
+    graph = large_graph(starts)
     assert runs_of_checks(monkeypatch, graph) == []
     copy = pickle.loads(pickle.dumps(graph))
     assert copy.indices.data_ptr() != graph.indices.data_ptr()

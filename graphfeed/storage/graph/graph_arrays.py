@@ -18,6 +18,7 @@ from graphfeed.ops.pinned import page_lock_alike
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
 from graphfeed.storage.graph.edits import are_made_of, check_edits, note_sources, trust_graph, without_those_of
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shared import Shareable
@@ -206,9 +207,8 @@ class GraphArrays(Shareable):
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""
         weights = self.edge_attribute(probs_name)
-        (sums,) = self.derived(
-            f"running sums of {probs_name}", (weights,), lambda: (ops.cumulate_weights(self.csc_indptr, weights),)
-        )
+        name = f"running sums of {probs_name}"
+        (sums,) = self.derived(name, (weights,), lambda: (ops.cumulate_weights(kernel_columns(self)[0], weights),))
         assert sums is not None
         return sums
 
@@ -221,7 +221,7 @@ class GraphArrays(Shareable):
         if not sums.is_cpu:
             return ops.GuidedSums(sums)
         name = f"guides to the running sums of {probs_name}"
-        (guides,) = self.derived(name, (weights,), lambda: (ops.guide_sums(self.csc_indptr, sums),))
+        (guides,) = self.derived(name, (weights,), lambda: (ops.guide_sums(kernel_columns(self)[0], sums),))
         assert guides is not None
         return ops.GuidedSums(sums, guides)
 
@@ -233,7 +233,7 @@ class GraphArrays(Shareable):
         """
         if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
-        sources = (self.csc_indptr, self.indices)
+        sources = (kernel_columns(self)[0], self.indices)
         index: Any = self.derived("high-degree index", sources, lambda: tuple(ops.build_high_degree_index(*sources)))
         return ops.HighDegreeIndex(*index)
 

@@ -1,16 +1,21 @@
 """The columns of a graph in the dtypes that there are kernels for."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from graphfeed.ops.backend import as_int64, as_types
 from graphfeed.storage.graph.edits import trust_graph
-from graphfeed.storage.graph.graph_arrays import GraphArrays
+
+if TYPE_CHECKING:
+    from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 
-def kernel_columns(graph: GraphArrays) -> tuple[torch.Tensor, torch.Tensor | None]:
+def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return column starts and edge types as the CPU's kernels take them: int64, and uint8 or int32.
 
-    Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all.
+    Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all. What
+    sampling reads beside them is computed from them, too: then it is known to fit them, and not checked.
     """
     starts, types = graph.csc_indptr, graph.type_per_edge
     narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))

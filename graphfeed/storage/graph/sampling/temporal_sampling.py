@@ -259,7 +259,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         (cumulative,) = graph.derived(
             f"running sums of {probs_name} {which}",
             (weights, sorted_by),
-            lambda: (ops.cumulate_weights(graph.csc_indptr, by_rank(graph, weights, columns.order)),),
+            lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, columns.order)),),
         )
         columns = columns._replace(cumulative=cumulative)
     return columns
@@ -282,17 +282,17 @@ def times_of(
 
 def time_order(graph: GraphArrays, node: torch.Tensor | None, edge: torch.Tensor | None, *, by_type: bool) -> Tensors:
     """Return the times of the edges by rank, and their order, as positions in the columns or as links."""
-    kinds = graph.type_per_edge if by_type else None
-    times, order = ops.order_by_time(graph.csc_indptr, times_of(graph, node, edge), kinds)
+    starts, types = kernel_columns(graph)
+    times, order = ops.order_by_time(starts, times_of(graph, node, edge), types if by_type else None)
     if order is None or not order.is_cpu or is_page_locked(graph.indices):
         return times, order, None
-    links = ops.link_sources(graph.csc_indptr, graph.indices, order)
+    links = ops.link_sources(starts, graph.indices, order)
     return times, order if links is None else None, links
 
 
 def by_rank(graph: GraphArrays, values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     """Return values of edges in the order of time."""
-    return values if order is None else ops.gather_rows(values, ops.places_in_order(graph.csc_indptr, order))
+    return values if order is None else ops.gather_rows(values, ops.places_in_order(kernel_columns(graph)[0], order))
 
 
 def stack_times(graph: GraphArrays, name: str, values: ByType | None, seeds: ByType) -> torch.Tensor:
