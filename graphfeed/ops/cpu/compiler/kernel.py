@@ -54,13 +54,11 @@ class Kernel:
 
     def code(self, dtypes: tuple[str, ...]) -> MachineCode:
         """Return its machine code for a choice of dtypes: from this process, from disk, or compiled now."""
-        found = self.codes.get(dtypes)
-        if found is None:
+        if dtypes not in self.codes:
             from graphfeed.ops.cpu.compiler.store import load_or_compile  # noqa: PLC0415 - imports this module
 
-            address = load_or_compile(self, dtypes)
-            found = self.codes[dtypes] = MachineCode(address, CALL(address))
-        return found
+            load_or_compile(self, dtypes)
+        return self.codes[dtypes]
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the kernel."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import llvmlite
 
 from graphfeed.ops.cpu.compiler.folders import SOURCES, folders
-from graphfeed.ops.cpu.compiler.kernel import STARTED, Kernel
+from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
 from graphfeed.ops.forks import after_fork_in_child
@@ -49,11 +49,11 @@ def renew_lock() -> None:
     COMPILING = threading.RLock()
 
 
-def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> int:
-    """Return the address of a kernel's machine code, which is linked into this process."""
+def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:
+    """Link a kernel's machine code into this process, once, and note it in the kernel's `codes`."""
     with COMPILING:
-        if dtypes in kernel.codes:
-            return kernel.codes[dtypes].address
+        if dtypes in kernel.codes:  # by another thread meanwhile
+            return
         start, (stem, name) = time.monotonic(), names_of(kernel, dtypes)
         readable, writable = folders()
         found = read(readable, name)
@@ -66,10 +66,10 @@ def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> int:
                 if found is None:
                     found = compile_and_keep(kernel, dtypes, writable, stem, name)
         address = link(*found)
+        kernel.codes[dtypes] = MachineCode(address, CALL(address))
         load = KernelLoad(kernel.name, ", ".join(dtypes), time.monotonic() - start, compiled)
         for watcher in WATCHERS:
             watcher(load)
-        return address
 
 
 def names_of(kernel: Kernel, dtypes: tuple[str, ...]) -> tuple[str, str]:

@@ -1,4 +1,6 @@
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -6,14 +8,16 @@ import pytest
 
 from graphfeed.ops.cpu.compiler import machine, store
 from graphfeed.ops.cpu.compiler.compile import compile_kernel
-from graphfeed.ops.cpu.compiler.kernel import CALL
+from graphfeed.ops.cpu.compiler.kernel import CALL, Kernel
 from graphfeed.ops.cpu.compiler.machine import engine, link, processor
 from tests.forked import held_elsewhere, in_child
 from tests.ops.cpu.compiler.bare import printed
-from tests.ops.cpu.compiler.kernels import add, anew, double, was_compiled
+from tests.ops.cpu.compiler.kernels import add, anew, double, loads_of, was_compiled
 
 RUN = """
+import logging
 import numpy as np
+logging.disable()  # On a busy machine, compiling takes long enough to be said.
 from graphfeed.ops.cpu.compiler.machine import processor
 from tests.ops.cpu.compiler.kernels import scale
 out = np.empty(3)
@@ -31,6 +35,22 @@ def test_threads_link_at_the_same_time() -> None:
     add(1, 1)  # so that it is on disk
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda number: anew(add)(number, 1), range(40))) == list(range(1, 41))
+
+
+def test_threads_that_need_the_same_kernel_link_it_once() -> None:
+    add(1, 1)  # so that it is on disk
+    barrier = threading.Barrier(8, timeout=20)
+
+    def call(fresh: Kernel, number: int) -> None:
+        barrier.wait()
+        assert fresh(number, 1) == number + 1
+
+    def call_from_threads(fresh: Kernel) -> None:
+        list(pool.map(partial(call, fresh), range(8)))
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(40):
+            assert len(loads_of(partial(call_from_threads, anew(add)))) == 1
 
 
 @pytest.mark.parametrize("lock", ["LINKING", "COMPILING"])

@@ -34,7 +34,9 @@ def add(left: int, right: int) -> int:
     return left + right
 """
 WARM = """
+import logging
 import numpy as np
+logging.disable()  # On a busy machine, compiling takes long enough to be said.
 from tests.ops.cpu.compiler.kernels import double
 numbers = np.arange(4)
 double(numbers)
