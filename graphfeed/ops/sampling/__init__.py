@@ -1,9 +1,9 @@
 """Operations that draw: neighbours, all hops of a mini-batch, negatives, shuffled orders.
 
 What they prepare once per graph, such as running sums of weights or the order of time, is here too. On the CPU,
-neighbours are sampled by programs of small kernels, the passes in `graphfeed.ops.cpu.sampling.passes`: `hop_recipe.py`
-says what decides on them, `hop_program.py` puts them together, and `hop_arrays.py` allocates what they work on.
-Relabelling as an operation of its own is in `graphfeed.ops.structure`; stages that draw are in `graphfeed.datapipes`.
+neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampling.hops` puts together of the passes in
+`graphfeed.ops.cpu.sampling.passes`. Relabelling as an operation of its own is in `graphfeed.ops.structure`; stages that
+draw are in `graphfeed.datapipes`.
 """
 
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges

@@ -80,7 +80,7 @@ def pick_on_cpu(graph: TemporalGraph, query: HopQuery, keys: tuple[int, ...], dr
     """Return the edges of one hop, by the passes that all hops are made of."""
     ranked, arrays = ranked_arrays(graph), one_hop_graph(graph.indptr, None, graph.types, graph.indices)
     arrays = arrays._replace(ranked=(ranked, ranked))
-    return Picks(*pick_one_hop(arrays, query.seeds, query.fanouts, keys, drawing, query.times, query.windows))
+    return Picks(*pick_one_hop(arrays, query.seeds, query.fanouts, keys, drawing, (query.times, query.windows)))
 
 
 def fields_on_gpu(graph: TemporalGraph, *names: str) -> list[torch.Tensor]:

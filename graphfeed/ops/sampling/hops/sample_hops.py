@@ -309,11 +309,8 @@ def cut_typed_hops(arrays: HopArrays) -> list[TypedHop]:
 
 def cut_edges(arrays: HopArrays, indptr: NDArray[Any], hop: int) -> tuple[torch.Tensor, dict[int, TypedEdges]]:
     """Return the positions of a hop's edges, and its edges by edge type."""
-    kinds, positions, neighbors = (
-        arrays.kinds.arrays,
-        arrays.edges.arrays["positions"],
-        arrays.nodes.arrays["neighbors"],
-    )
+    kinds, positions = arrays.kinds.arrays, arrays.edges.arrays["positions"]
+    neighbors = arrays.nodes.arrays["neighbors"]
     bounds, places = kinds["edge_starts"][hop].tolist(), kinds["indptr_starts"][hop].tolist()
     found = [kind for kind in range(len(places)) if bounds[kind + 1] > bounds[kind]]
     ends = [*(places[kind] for kind in found[1:]), int(kinds["indptr_ends"][hop + 1])]
