@@ -77,9 +77,8 @@ from graphfeed.datapipes import (
     to_graph,
     traverse,
 )
-from graphfeed.datapipes.pipeline import fluent
 from graphfeed.loader import DataLoader, ProcessExecutor, WorkerLostError, warm_up
-from graphfeed.ops import Key, seed
+from graphfeed.ops import Key, entry_points, seed
 from graphfeed.storage import (
     BasicFeatureStore,
     CPUCachedFeature,
@@ -207,11 +206,25 @@ _NAMES = {
 }
 _FOUND_IN = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-fluent.FOUND_IN["to_pyg_data"] = "graphfeed.pyg.stages.to_pyg_data"
-fluent.FOUND_IN.update(
-    dict.fromkeys(("mark_end", "mark_feature_fetcher_start", "prefetch", "wait"), "graphfeed.interop.graphbolt")
+# What optional rooms add to those below them, which know the names on the left alone.
+entry_points.ENTRY_POINTS.update(
+    converters={
+        "as_stage": "graphfeed.interop.torch_pipes:as_stage",
+        "compute_blocks": "graphfeed.interop.dgl:compute_blocks",
+        "legacy_names": "graphfeed.interop.graphbolt:translate",
+        "to_pyg": "graphfeed.pyg.data.layer_data:make_layer_data",
+        "to_pyg_data": "graphfeed.pyg.data.minibatch_data:make_data",
+    },
+    executors={"servers": "graphfeed.distributed.servers.remote_executor:RemoteExecutor"},
+    rules={"cooperate": "graphfeed.distributed.cooperative.cooperate:cooperate"},
+    stages={
+        "mark_end": "graphfeed.interop.graphbolt:EndMarker",
+        "mark_feature_fetcher_start": "graphfeed.interop.graphbolt:FeatureFetcherStartMarker",
+        "prefetch": "graphfeed.interop.graphbolt:PrefetcherIterDataPipe",
+        "to_pyg_data": "graphfeed.pyg.stages.to_pyg_data:ToPyGData",
+        "wait": "graphfeed.interop.graphbolt:Waiter",
+    },
 )
-
 
 if typing.TYPE_CHECKING:
     from graphfeed import channels as channels

@@ -152,6 +152,23 @@ def test_a_folder_has_at_most_twenty_modules() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > FOLDER_MODULES} == {}
 
 
+def strings(path: Path) -> Iterator[str]:
+    """Return the strings of a file, without those that are text for readers: docstrings, and those under a name."""
+    tree = ast.parse(path.read_text())
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts:
+            yield node.value
+
+
+@pytest.mark.parametrize("room", ["ops", "storage", "datapipes", "loader"])
+def test_no_string_of_the_core_names_a_module_of_an_optional_room(room: str) -> None:
+    """Imports are held by import-linter, which does not see `import_module("graphfeed.pyg")`."""
+    optional = re.compile(r"graphfeed\.(channels|distributed|ingest|interop|pyg)\b")
+    files = (PACKAGE / room).rglob("*.py")
+    assert relative(path for path in files if any(map(optional.search, strings(path)))) == []
+
+
 def test_every_top_folder_is_known() -> None:
     made_by_tools = {"build", "dist"}
     there = {path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] not in "._"}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.fluent import FLUENT, FOUND_IN, find_stage
+from graphfeed.datapipes.pipeline.fluent import find_stage, list_names
 from tests.digests import digests
 from tests.pipelines import random_edges
 
@@ -150,7 +150,7 @@ each_stage = pytest.mark.parametrize(
 def stages() -> set[type]:
     """Return the stages that a pipeline is written with: the public ones and those with a fluent name."""
     public = {getattr(gf.datapipes, name) for name in gf.datapipes.__all__}
-    named = {find_stage(name) for name in [*FLUENT, *FOUND_IN]}
+    named = {find_stage(name) for name in list_names()}
     found = {kind for kind in public | named if inspect.isclass(kind) and issubclass(kind, gf.Datapipe)}
     return {kind for kind in found if kind.__module__.startswith("graphfeed.")} - BASES
 

@@ -1,12 +1,12 @@
 """The data that flows between stages."""
 
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import Any
 
 import torch
 
 from graphfeed.ops import Key
+from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
@@ -88,7 +88,7 @@ class MiniBatch:
             ImportError: DGL is not installed.
             ValueError: A subgraph has no row or column ids.
         """
-        blocks: list[Any] = import_module("graphfeed.interop.dgl").compute_blocks(self.sampled_subgraphs or [])
+        blocks: list[Any] = load_entry_point("converters", "compute_blocks")(self.sampled_subgraphs or [])
         return blocks
 
     def to_pyg_data(self, by_hop: bool = False) -> Any:
@@ -115,7 +115,7 @@ class MiniBatch:
             ImportError: PyG is not installed.
             ValueError: Edges were removed after their features were fetched.
         """
-        return import_module("graphfeed.pyg.data.minibatch_data").make_data(self, by_hop)
+        return load_entry_point("converters", "to_pyg_data")(self, by_hop)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "MiniBatch":
         """Move every tensor to a device, also those of attributes that are not fields; return this object.

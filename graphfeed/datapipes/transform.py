@@ -3,7 +3,6 @@
 import multiprocessing
 import threading
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from torch.utils.data import IterDataPipe
@@ -15,6 +14,7 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import call_seeded
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
+from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -84,10 +84,10 @@ class Transform(Datapipe):
 
 def wrap(source: Any) -> Datapipe:
     """Return a stage for an iterable of mini-batches: a source, or for torch's pipe around a stage one that does it."""
-    # Its stages are transforms, so it can't be imported before this module.
-    torch_pipes = import_module("graphfeed.datapipes.torch_pipes")
-    around: Datapipe | None = torch_pipes.as_stage(source) if isinstance(source, IterDataPipe) else None
-    return IterableSource(source) if around is None else around
+    converted: Datapipe | None = None
+    if isinstance(source, IterDataPipe):
+        converted = load_entry_point("converters", "as_stage")(source)
+    return IterableSource(source) if converted is None else converted
 
 
 def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> Any:

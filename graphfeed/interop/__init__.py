@@ -1,7 +1,8 @@
 """Other libraries: names that exist only for programs of GraphBolt's, and graphs of DGL, NetworkX, OGB and SciPy.
 
-This room is optional, and nothing below it imports it. What is useful without the other library belongs to
-`graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
+This room is optional, and nothing below it imports it. What the core takes from here when it meets another library's
+objects, such as torch's data pipes, is an entry point (`graphfeed.ops.entry_points`). What is useful without the other
+library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
 """
 
 import importlib

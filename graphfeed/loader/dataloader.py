@@ -17,8 +17,6 @@ from torch.utils.data import IterDataPipe
 from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.pipeline.traverse import find, traverse
-from graphfeed.datapipes.torch_pipes import as_stage
-from graphfeed.loader.cooperation import tell_ranks
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
@@ -26,12 +24,13 @@ from graphfeed.loader.placement import REQUESTS_PER_SERVER, check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
-from graphfeed.loader.run import RUN_OF, RunContext
+from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import check_device
 from graphfeed.ops.checks import check_count, check_seconds, check_seed
+from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.keys import draw_unkeyed
 from graphfeed.ops.pinned import check_thread_count
@@ -121,7 +120,7 @@ class DataLoader:
         tls_root_certs: bytes | None = None,
     ) -> None:
         if isinstance(datapipe, IterDataPipe):
-            datapipe = as_stage(datapipe) or datapipe
+            datapipe = load_entry_point("converters", "as_stage")(datapipe) or datapipe
         if not isinstance(datapipe, Datapipe):
             raise TypeError(
                 f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an "
@@ -309,9 +308,8 @@ class DataLoader:
 
     def _start_workers(self) -> Executor:
         if self._remote[0]:
-            # The room above this one, which alone needs pyarrow.
-            remote = import_module("graphfeed.distributed.servers.remote_executor")
-            executor: Executor = remote.RemoteExecutor(*self._remote, self.num_workers, self.timeout)
+            remote_executor = load_entry_point("executors", "servers")
+            executor: Executor = remote_executor(*self._remote, self.num_workers, self.timeout)
             return executor
         if self.worker == "process":
             return ProcessExecutor(self.num_workers, timeout=self.timeout)
@@ -329,7 +327,9 @@ class DataLoader:
         pipe = pipe.with_seed(seed, progress.epoch, progress.index - skipped)
         progress.note_order(pipe)
         RUN_OF.update(dict.fromkeys(traverse(pipe), run))
-        tell_ranks(pipe, run)
+        for stage in traverse(pipe):
+            if isinstance(stage, LeavesRun):
+                run.when_cancelled(stage.leave_run)
         try:
             with closing(run.drive(pipe)) as batches:
                 for minibatch in islice(batches, skipped, None):

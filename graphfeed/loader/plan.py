@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.streams import assign_streams
-from graphfeed.loader.cooperation import cooperate
 from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement import (
     cut_at_main_stages,
@@ -18,6 +17,7 @@ from graphfeed.loader.placement import (
 )
 from graphfeed.loader.rules import (
     LoaderOptions,
+    cooperate,
     copy_on_stream,
     overlap_feature_fetch,
     overlap_graph_fetch,

@@ -18,6 +18,7 @@ from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.ops.backend import is_gpu
+from graphfeed.ops.entry_points import load_entry_point
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,13 @@ class CopiesToDevice(Protocol):
 
     device: torch.device | str
     non_blocking: bool
+
+
+@runtime_checkable
+class Cooperates(Protocol):
+    """A stage that can share its work with those of other ranks."""
+
+    cooperative: bool
 
 
 @runtime_checkable
@@ -107,6 +115,14 @@ def refuse_idle_workers(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
         "the main process samples on a device, and workers would have nothing to do. Give num_workers=0 to sample "
         "on the device, or move copy_to behind the sampler to sample in workers"
     )
+
+
+def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Ranks make joint mini-batches: each samples and fetches the nodes that it owns, once for all ranks."""
+    if not any(stage.cooperative for stage in traverse(pipe) if isinstance(stage, Cooperates)):
+        return pipe
+    rewritten: Datapipe = load_entry_point("rules", "cooperate")(pipe, options)
+    return rewritten
 
 
 def run_last_on_stream(

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateEr
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
 from graphfeed.datapipes.datapipe import Datapipe
@@ -29,6 +29,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 END = object()
+
+
+@runtime_checkable
+class LeavesRun(Protocol):
+    """A stage that tells others when a run ends, so that those need not wait for it until a timeout."""
+
+    def leave_run(self) -> None:
+        """Tell them; called once, at the end of the run, however it ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +66,10 @@ class RunContext:
             self.cancelled.set_result(None)
         for part in list(self.parts):
             part.cancel()
+
+    def when_cancelled(self, function: Callable[[], Any]) -> None:
+        """Call a function once nobody reads any more."""
+        self.cancelled.add_done_callback(lambda _: function())
 
     def nested(self) -> "RunContext":
         """Return the context of a part that runs ahead in a thread: cancelled with this one, or by itself."""

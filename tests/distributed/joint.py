@@ -20,10 +20,10 @@ from graphfeed.distributed import (
     cut_graph,
     cut_rows,
 )
+from graphfeed.distributed.cooperative.cooperate import join_ranks
 from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
 from graphfeed.distributed.cooperative.row_exchange import ONLY
 from graphfeed.distributed.ranks.peers import find_place, shared_peers
-from graphfeed.loader.cooperation import join_ranks
 from tests.distributed.graphs import plain, typed
 from tests.distributed.rank_processes import free_port
 from tests.golden_pipelines import numbers

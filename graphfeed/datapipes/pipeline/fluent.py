@@ -2,13 +2,12 @@
 
 import inspect
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
+
+from graphfeed.ops.entry_points import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
 """Each stage by its fluent name; the class statements of the stages fill it."""
-FOUND_IN: dict[str, str] = {}
-"""The modules of stages that are imported when their fluent name is first used; rooms above this one fill it."""
 
 
 def register(name: str, stage: type) -> None:
@@ -17,9 +16,8 @@ def register(name: str, stage: type) -> None:
     Raises:
         ValueError: The name belongs to another stage.
     """
-    known = FLUENT.get(name)
-    if known is None and FOUND_IN.get(name, stage.__module__) != stage.__module__:
-        known = find_stage(name)
+    path = f"{stage.__module__}:{stage.__qualname__}"
+    known = find_stage(name) if ENTRY_POINTS["stages"].get(name) != path else None
     if known is not None and (known.__module__, known.__qualname__) != (stage.__module__, stage.__qualname__):
         raise ValueError(
             f"fluent name {name!r} of {stage.__qualname__} is taken by {known.__module__}.{known.__qualname__}; "
@@ -30,9 +28,14 @@ def register(name: str, stage: type) -> None:
 
 def find_stage(name: str) -> type | None:
     """Return the stage with a fluent name, importing its module if necessary; None if there is no such stage."""
-    if name not in FLUENT and name in FOUND_IN:
-        import_module(FOUND_IN[name])
+    if name not in FLUENT and name in ENTRY_POINTS["stages"]:
+        FLUENT[name] = load_entry_point("stages", name)
     return FLUENT.get(name)
+
+
+def list_names() -> list[str]:
+    """Return all fluent names, also those of stages that were not imported yet."""
+    return sorted({*FLUENT, *ENTRY_POINTS["stages"]})
 
 
 class Fluent:
@@ -44,13 +47,13 @@ class Fluent:
         if stage is not None:
             return bind(stage, name, self)
         raise AttributeError(
-            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {sorted({*FLUENT, *FOUND_IN})}; "
+            f"{type(self).__name__!r} has no attribute or stage {name!r}; stages are {list_names()}; "
             "transform(function) takes any function, and class MyStage(graphfeed.Transform, name='my_stage') adds one"
         )
 
     def __dir__(self) -> list[str]:
         """Return the attributes and the fluent names."""
-        return sorted({*super().__dir__(), *FLUENT, *FOUND_IN})
+        return sorted({*super().__dir__(), *list_names()})
 
 
 def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:

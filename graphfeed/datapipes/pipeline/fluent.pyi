@@ -33,10 +33,10 @@ from graphfeed.storage import FeatureStore, FusedCSCSamplingGraph, NegativeQuery
 from graphfeed.storage.graph.temporal_query import HopTime
 
 FLUENT: dict[str, type]
-FOUND_IN: dict[str, str]
 
 def register(name: str, stage: type) -> None: ...
 def find_stage(name: str) -> type | None: ...
+def list_names() -> list[str]: ...
 
 class Fluent:
     def buffer(

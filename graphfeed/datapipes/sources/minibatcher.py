@@ -3,10 +3,10 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields
-from importlib import import_module
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.ops.entry_points import load_entry_point
 
 LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
 """What GraphBolt called seeds before there was `seeds`."""
@@ -45,7 +45,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
         return batch
     values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names) if name is not None}
     if not LEGACY_NAMES.isdisjoint(values):
-        values = import_module("graphfeed.interop.graphbolt").translate(values)
+        values = load_entry_point("converters", "legacy_names")(values)
     minibatch = MiniBatch()
     for name, value in values.items():
         if name not in KNOWN_NAMES:

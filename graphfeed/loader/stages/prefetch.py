@@ -40,7 +40,7 @@ class Prefetch(Datapipe):
         """Yield the mini-batches that the thread makes."""
         run, channel = current_run(self), ThreadChannel(self.buffer_size)
         ahead = run.nested()
-        ahead.cancelled.add_done_callback(lambda _: channel.close())
+        ahead.when_cancelled(channel.close)
         thread = threading.Thread(target=feed, args=(self, ahead, channel), name="graphfeed-prefetch", daemon=True)
         thread.start()
         try:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from typing import Any, Literal, Self, TypeAlias, overload
 
 import torch
 
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
 from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
@@ -194,7 +194,7 @@ class SampledSubgraph:
         Raises:
             TypeError: `x` is a dict and the subgraph has no types, or the other way around.
         """
-        return import_module("graphfeed.pyg.data.layer_data").make_layer_data(self, x)
+        return load_entry_point("converters", "to_pyg")(self, x)
 
     def details(self) -> str:
         """Return the fields with their values as text, one per line, in reverse alphabetical order."""

@@ -7,7 +7,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data.datapipes.iter import Batcher, Concater, Filter, Mapper, Shuffler
 
 import graphfeed as gf
-from graphfeed.datapipes.torch_pipes import _TorchLoop, _TorchMapper, as_stage
+from graphfeed.interop.torch_pipes import _TorchLoop, _TorchMapper, as_stage
 from graphfeed.loader.stages.in_workers import InWorkers
 from tests.datapipes.stages import ByFields, make_items, seeds_in
 from tests.digests import digests

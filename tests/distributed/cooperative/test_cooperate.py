@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.loader import cooperation
+from graphfeed.distributed.cooperative import cooperate
 
 GRAPH = gf.from_coo(([0, 1, 2], [1, 2, 0]), num_nodes=3)
 STORE = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.zeros(3, 1))})
@@ -13,7 +13,7 @@ PLACE: dict[str, Any] = {"rank": 1, "world_size": 2}
 
 @pytest.fixture
 def two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperation, "find_rank", lambda: (1, 2))
+    monkeypatch.setattr(cooperate, "find_rank", lambda: (1, 2))
 
 
 def seeds(count: int = 8, **options: Any) -> gf.Datapipe:
@@ -63,6 +63,6 @@ def test_what_does_not_go_together_is_refused(pipe: Any, options: dict[str, Any]
 
 
 def test_ranks_of_another_group_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperation, "find_rank", lambda: (0, 3))
+    monkeypatch.setattr(cooperate, "find_rank", lambda: (0, 3))
     with pytest.raises(ValueError, match="needs the process group's ranks, but rank and world_size are 1 and 2"):
         gf.DataLoader(joint(seeds()), 1, seed=0)

@@ -1,0 +1,65 @@
+"""The rule about ranks that sample and fetch together."""
+
+from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.feature_fetcher import FeatureFetcher
+from graphfeed.datapipes.pipeline.traverse import find, traverse
+from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
+from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
+from graphfeed.distributed.cooperative.joint_fetcher import Fetching, JointFetcher
+from graphfeed.distributed.cooperative.joint_sampler import JointSampler, Team
+from graphfeed.loader.rules import Cooperates, LoaderOptions
+
+
+def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:
+    """Return a pipeline whose stages with `cooperative=True` share their work with those of other ranks, if any.
+
+    Raises:
+        ValueError: The stages would run in a process that is no rank, or ranks don't share one order of mini-batches.
+    """
+    first = next(stage for stage in traverse(pipe) if isinstance(stage, Cooperates) and stage.cooperative)
+    if (find_rank() or (0, 1))[1] == 1:
+        return pipe
+    if options.servers or (options.num_workers and not options.in_threads):
+        where = "sampling servers" if options.servers else "worker processes"
+        raise ValueError(f"cooperative=True needs threads, because {where} are no ranks; use worker='thread'")
+    return join_ranks(pipe, check_ranks(first))
+
+
+def join_ranks(pipe: Datapipe, world_size: int) -> Datapipe:
+    """Return a pipeline whose stages with `cooperative=True` work together with those of other ranks."""
+
+    def join(stage: Datapipe) -> Datapipe:
+        if not isinstance(stage, Cooperates) or not stage.cooperative:
+            return stage
+        if isinstance(stage, FanoutSampler):
+            return JointSampler(stage.datapipe, Team(stage, world_size))
+        assert isinstance(stage, FeatureFetcher)
+        if not find(stage.datapipe, JointSampler):
+            raise ValueError(
+                f"{type(stage).__name__} has cooperative=True, but no sampler before it has; give it to both, or leave "
+                "it out"
+            )
+        return JointFetcher(stage.datapipe, Fetching(stage))
+
+    return pipe.rewrite(join)
+
+
+def check_ranks(stage: Datapipe) -> int:
+    """Return the number of ranks, or raise unless they share one order of mini-batches, and have as many each."""
+    sources = [source for source in traverse(stage) if isinstance(source, DistributedItemSampler)]
+    if not sources:
+        raise ValueError(
+            f"cooperative=True of {type(stage).__name__} needs mini-batches that ranks share; begin with a "
+            "DistributedItemSampler"
+        )
+    (rank, world_size), total = sources[0].place, len(sources[0].all_ranks)
+    if (rank, world_size) != find_rank():
+        raise ValueError(
+            f"cooperative=True needs the process group's ranks, but rank and world_size are {rank} and {world_size}"
+        )
+    if total % world_size and not sources[0].drop_uneven_inputs:
+        raise ValueError(
+            f"cooperative=True needs as many mini-batches on each rank, but {total} are shared by {world_size}; give "
+            "the DistributedItemSampler drop_uneven_inputs=True"
+        )
+    return world_size

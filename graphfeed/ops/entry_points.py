@@ -1,0 +1,17 @@
+"""Where optional rooms have what they add to the core: each is imported when it is first used.
+
+The core asks for an addition by a name of its own, such as "to_pyg_data". The root package, which alone knows all
+rooms, fills the table, so that no room names one above it. Every import of a module runs the root package first, also
+where a process unpickles a stage.
+"""
+
+from pkgutil import resolve_name
+from typing import Any
+
+ENTRY_POINTS: dict[str, dict[str, str]] = {"converters": {}, "executors": {}, "rules": {}, "stages": {}}
+"""The additions of each group as "module:name", by the name that the core asks for; stages have their fluent names."""
+
+
+def load_entry_point(group: str, name: str) -> Any:
+    """Return an addition, importing its module if necessary."""
+    return resolve_name(ENTRY_POINTS[group][name])
