@@ -1,9 +1,9 @@
-"""The generators that a stage from outside of this package may draw from, seeded by the key of each mini-batch.
+"""Random generators for stages from outside of this package, seeded by the key of each mini-batch.
 
 In the main thread, the global generators of torch, NumPy and Python are seeded while the stage runs, and then put back.
-In other threads that can't be: all threads share those generators. There, torch's functions that take a generator are
-given one of the stage's own, which draws the same. What takes none, such as dropout, draws from what all threads share.
-The first calls of a stage are watched for that on the CPU, and it is warned of.
+In worker threads that can't be: all threads share those generators. There, torch's functions that take a generator are
+given one of the stage's own, which draws the same. What takes none, such as dropout, draws from what all threads share;
+the first calls of a stage are watched for that on the CPU, and it is warned of.
 """
 
 import pickle
@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -28,40 +27,20 @@ if TYPE_CHECKING:
 
 GLOBALS = 0x474C4F42
 """Keeps the seeds of global generators apart from the keys that stages draw by."""
-TORCH = "torch's global generator"
-PROBED_CALLS = 3
+WATCHED_CALLS = 3
 """How many calls of a stage in threads are watched for draws from generators that all threads share."""
-DRAWING = {
+WATCHED: "WeakKeyDictionary[Transform, list[set[str]]]" = WeakKeyDictionary()
+"""The generators that moved during each watched call of a stage."""
+# One call at a time is watched, so that one draw elsewhere does not count for several. Nobody waits for this lock: a
+# process that is forked while it is held watches no call.
+WATCHING = threading.Lock()
+TAKE_A_GENERATOR = {
     *("rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "normal", "bernoulli"),
-    *("multinomial", "poisson", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_"),
-    *("random_", "uniform_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_"),
-    *("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "native_dropout", "feature_dropout"),
-    *("alpha_dropout", "feature_alpha_dropout", "gumbel_softmax", "rrelu", "rrelu_"),
-    *("binomial", "_standard_gamma", "_sample_dirichlet"),
+    *("multinomial", "poisson", "binomial", "_standard_gamma", "_sample_dirichlet", "rrelu", "rrelu_"),
+    *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "random_", "uniform_"),
+    "kaiming_uniform_",
 }
-"""The functions of torch that are given a generator if they take one."""
-
-
-@dataclass
-class Probe:
-    """What the watched calls of a stage in threads had in common."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """One call is watched at a time, so that one draw elsewhere does not fall into several."""
-    calls: int = 0
-    used: set[str] = field(default_factory=set)
-    """The generators that were used in each of the calls."""
-    functions: set[str] = field(default_factory=set)
-    """The functions of torch during which its generator was used in each of the calls."""
-
-    def add(self, used: set[str], functions: set[str]) -> None:
-        """Add a call."""
-        self.used = self.used & used if self.calls else used
-        self.functions = self.functions & functions if self.calls else functions
-        self.calls += 1
-
-
-PROBES: "WeakKeyDictionary[Transform, Probe]" = WeakKeyDictionary()
+"""The functions of torch that draw from a generator that they are given."""
 
 
 def call_seeded(stage: "Transform", minibatch: Any, key: Key) -> Any:
@@ -70,14 +49,8 @@ def call_seeded(stage: "Transform", minibatch: Any, key: Key) -> Any:
     if threading.current_thread() is threading.main_thread():
         with seeded_globals(seed):
             return stage(minibatch)
-    probe = PROBES.get(stage) or PROBES.setdefault(stage, Probe())
-    if probe.calls >= PROBED_CALLS or not probe.lock.acquire(blocking=False):
-        with KeyedDraws(seed):
-            return stage(minibatch)
-    try:
-        return call_probed(stage, minibatch, seed, probe)
-    finally:
-        probe.lock.release()
+    with watched(stage), KeyedDraws(seed):
+        return stage(minibatch)
 
 
 @contextmanager
@@ -105,41 +78,41 @@ def seeded_globals(seed: int) -> Iterator[None]:
         random.setstate(python_state)
 
 
-def call_probed(stage: "Transform", minibatch: Any, seed: int, probe: Probe) -> Any:
-    """Call a stage in a thread; after the last watched call, warn of the generators that were used in all of them.
+@contextmanager
+def watched(stage: "Transform") -> Iterator[None]:
+    """Warn of global generators that are used in each of the first calls of a stage.
 
-    Other threads may have used one meanwhile: that it was used in each call tells what draws from what does not.
+    Other threads may use one meanwhile: that it moved in each call tells what draws from what does not.
     """
-    draws = WatchedDraws(seed)
-    before = positions()
-    with draws:
-        result = stage(minibatch)
-    probe.add({source for source, place in positions().items() if place != before[source]}, draws.functions)
-    for source in sorted(probe.used) if probe.calls == PROBED_CALLS else ():
-        warn_of_draw(stage, source, probe.functions if source == TORCH else set())
-    return result
+    calls = WATCHED.setdefault(stage, [])
+    if len(calls) >= WATCHED_CALLS or not WATCHING.acquire(blocking=False):
+        yield
+        return
+    try:
+        before = global_states()
+        yield
+        calls.append({source for source, state in global_states().items() if state != before[source]})
+    finally:
+        WATCHING.release()
+    for source in sorted(set.intersection(*calls)) if len(calls) == WATCHED_CALLS else ():
+        name = describe_stage(stage)
+        warnings.warn(
+            f"{source} was used each time that {name} ran in a thread; if {name} draws from it, the draws are not the "
+            "same in every run, because all threads share it. Draw from a generator of the mini-batch's own, such as "
+            "numpy.random.default_rng(minibatch.key.at(1)) or torch.Generator().manual_seed(minibatch.key.at(1)), or "
+            "run the stage where it is seeded for each mini-batch: with DataLoader(..., worker='process') or "
+            "num_workers=0",
+            stacklevel=2,
+        )
 
 
-def positions() -> dict[str, Any]:
-    """Return where the global generators stand."""
+def global_states() -> dict[str, Any]:
+    """Return the states of the generators that all threads share."""
     return {
-        TORCH: torch.default_generator.get_state().numpy().tobytes(),
+        "torch's global generator": torch.default_generator.get_state().numpy().tobytes(),
         "NumPy's global generator": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
         "Python's random module": random.getstate(),
     }
-
-
-def warn_of_draw(stage: "Transform", source: str, functions: set[str]) -> None:
-    """Warn of draws that may depend on which thread comes first."""
-    name = describe_stage(stage)
-    by = f", by {', '.join(f'{function}()' for function in sorted(functions))}," if functions else ""
-    warnings.warn(
-        f"{source} was used{by} each time that {name} ran in a thread; if {name} draws from it, the draws are not the "
-        "same in every run, because all threads share it. Draw from a generator of the mini-batch's own, such as "
-        "numpy.random.default_rng(minibatch.key.at(1)) or torch.Generator().manual_seed(minibatch.key.at(1)), or run "
-        "the stage where it is seeded for each mini-batch: with DataLoader(..., worker='process') or num_workers=0",
-        stacklevel=2,
-    )
 
 
 class KeyedDraws(TorchFunctionMode):
@@ -159,45 +132,16 @@ class KeyedDraws(TorchFunctionMode):
     ) -> Any:
         """Call a function of torch."""
         given = dict(kwargs or {})
-        if getattr(func, "__name__", None) not in DRAWING or given.get("generator") is not None:
+        if getattr(func, "__name__", None) not in TAKE_A_GENERATOR or given.get("generator") is not None:
             return func(*args, **given)
-        device = device_of(args, given)
+        devices = (value.device for value in (*args, *given.values()) if isinstance(value, torch.Tensor))
+        device = given.get("device")
+        device = next(devices, torch.get_default_device()) if device is None else torch.device(device)
         if device.type in ("cpu", "cuda"):
             if device not in self.generators:
                 self.generators[device] = torch.Generator(device).manual_seed(self.seed)
             try:
                 return func(*args, **{**given, "generator": self.generators[device]})
             except TypeError:
-                pass  # It takes no generator, or the call is wrong, which it says again.
+                pass  # The function of the same name in torch.nn takes none, or the call is wrong: torch says so again.
         return func(*args, **given)
-
-
-class WatchedDraws(KeyedDraws):
-    """Notes the functions during which torch's global generator was used."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.functions: set[str] = set()
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call a function of torch."""
-        before = torch.default_generator.get_state()
-        result = super().__torch_function__(func, types, args, kwargs)
-        if not torch.equal(before, torch.default_generator.get_state()):
-            self.functions.add(getattr(func, "__name__", str(func)))
-        return result
-
-
-def device_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device:
-    """Return the device on which a function of torch draws."""
-    if kwargs.get("device") is not None:
-        return torch.device(kwargs["device"])
-    tensors = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
-    first = next(tensors, None)
-    return torch.get_default_device() if first is None else first.device
