@@ -70,6 +70,24 @@ def test_edges_of_types_that_the_graph_lacks_are_refused(monkeypatch: pytest.Mon
     in_threads(2, work, share_memory=False)
 
 
+def test_samplers_that_are_made_of_one_hop_give_the_bits_of_the_whole_graph() -> None:
+    whole, whole_typed = golden_pipelines.untyped(), typed()
+    seeds = gf.HeteroItemSet({"user": gf.ItemSet(90, names="seeds")})
+
+    def sample(graph: gf.SamplingGraph, by_type: gf.SamplingGraph) -> list[Any]:
+        walks = graph.random_walks(torch.arange(0, whole.total_num_nodes, 7), 5, key=3)
+        pipe = gf.ItemSampler(seeds, 30).sample_by_budget(by_type, {"user": [5, 9], "item": [4, 8], "shop": [1]})
+        return [walks, *pipe.with_seed(3)]
+
+    def work(rank: int, peers: Peers) -> list[Any]:
+        graphs = (cut_graph(one, torch.arange(one.total_num_nodes) % 2, rank) for one in (whole, whole_typed))
+        return sample(*(PartitionedGraph(part, peers) for part in graphs))
+
+    wanted = sample(whole, whole_typed)
+    for found in in_threads(2, work, share_memory=False):
+        assert_same(found, wanted)
+
+
 def test_a_single_rank_needs_no_process_group() -> None:
     whole = golden_pipelines.untyped()
     graph = PartitionedGraph(cut_graph(whole, torch.zeros(whole.total_num_nodes, dtype=torch.int32), 0))

@@ -186,6 +186,13 @@ def pyg_calls() -> dict[str, Call]:
     }
 
 
+def draw_from_budget(key: int, wanted: list[int], first_ids: Any, **given: Any) -> list[torch.Tensor]:
+    """Return the nodes that a budget draws."""
+    budget = ops.NodeBudget(first_ids)
+    budget.share(**given)
+    return budget.draw(wanted, key)
+
+
 def typed_graph() -> ops.HopGraph:
     """Return a graph with types: nodes 0 to 2 are of one, 3 to 5 of another, and edges lead from each to each."""
     owners = torch.arange(6).repeat_interleave(INDPTR.diff())
@@ -203,8 +210,16 @@ def typed_calls() -> dict[str, Call]:
     graph = typed_graph()
     seeds, fanouts = [torch.tensor([0, 2]), torch.tensor([1])], [torch.tensor([2]), torch.tensor([1, 2, -1, 0])]
     return {
-        "sample_by_budget": Call(
-            ops.sample_by_budget, {"graph": graph, "seeds": seeds, "num_samples": [[1, 2], [3, 0]], "keys": KEYS}
+        "NodeBudget": Call(
+            draw_from_budget,
+            {
+                "key": 1,
+                "wanted": [1, 2],
+                "first_ids": torch.tensor([0, 3, 6]),
+                "sampled": torch.tensor([0, 2]),
+                "offsets": torch.tensor([0, 2, 5]),
+                "neighbors": torch.tensor([1, 4, 3, 3, 5]),
+            },
         ),
         "typed_sample_hops": Call(
             ops.typed_sample_hops,

@@ -29,7 +29,7 @@ from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
-from graphfeed.storage import FeatureStore, FusedCSCSamplingGraph, NegativeQuery, SampledSubgraph, SamplingGraph
+from graphfeed.storage import FeatureStore, NegativeQuery, SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.temporal_query import HopTime
 
 FLUENT: dict[str, type]
@@ -81,7 +81,7 @@ class Fluent:
     ) -> Datapipe: ...
     def sample_by_budget(
         self,
-        graph: FusedCSCSamplingGraph,
+        graph: SamplingGraph,
         num_samples: Sequence[int] | Mapping[str, Sequence[int]],
     ) -> BudgetSampler: ...
     def sample_in_subgraph(

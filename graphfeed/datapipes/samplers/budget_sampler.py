@@ -1,15 +1,22 @@
 """Sample so many nodes of each type in each hop, with all edges among them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
 
 from graphfeed.datapipes.samplers.subgraph_inducer import induce
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler
-from graphfeed.ops import draw_key
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
+from graphfeed.ops import NodeBudget, draw_key, expand_indptr
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
-from graphfeed.storage import FusedCSCSamplingGraph, SampledSubgraph
+from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.typed_sampling import sample_by_budget
+from graphfeed.storage.graph.type_names import etype_str_to_tuple
+
+MOST_NEIGHBORS = 50
+"""How many edges of one type to one node count; of more, so many are picked at random."""
 
 
 class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
@@ -18,10 +25,11 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
     This is the sampling of the heterogeneous graph transformer (HGSampling; Hu and others, WWW 2020). Each node that
     was sampled shares one point for each edge type among its neighbours. A hop draws nodes of each type without
     replacement, in proportion to the squares of their points. So a mini-batch has as many nodes of a rare type as of a
-    frequent one, and many edges among them. The one subgraph has the seeds as its first nodes.
+    frequent one, and many edges among them. If a node has more than 50 in-edges of a type, 50 of them are picked at
+    random. The one subgraph has the seeds as its first nodes; no node is drawn twice.
 
     Raises:
-        TypeError: `graph` is not a graph in memory, or a number is no whole one.
+        TypeError: `graph` is not a graph, or a number is no whole one.
         ValueError: The graph has no types, a node type has no numbers, or a number is negative; when it runs: a seed
             outside of the graph.
 
@@ -34,16 +42,13 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         {'author:writes:paper': tensor([0, 1])}
     """
 
-    graph: FusedCSCSamplingGraph
+    graph: SamplingGraph
     num_samples: Sequence[int] | Mapping[str, Sequence[int]]
     """How many nodes each hop samples, the seeds' own hop first: of each type, or by node type."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.graph, FusedCSCSamplingGraph):
-            raise TypeError(
-                f"graph must be a FusedCSCSamplingGraph, but is a {type(self.graph).__name__}; make one with from_coo"
-            )
+        check_graph(self.graph)
         if not isinstance(self.graph.num_nodes, dict):
             raise ValueError("graph has no types, so there is no number for each; use sample_neighbor instead")
         self.__dict__["num_samples"] = read_numbers(self.num_samples, list(self.graph.num_nodes))
@@ -63,11 +68,55 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the nodes and the one subgraph; times are ignored."""
-        hops = self.hops
-        nodes = sample_by_budget(self.graph, seeds, hops, [draw_key(hop) for hop in range(len(hops))])
-        subgraph = induce(self.graph, nodes)
+        sizes: Any = self.graph.num_nodes
+        first_ids = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS)
+        budget = NodeBudget(torch.tensor([*first_ids.values(), sum(sizes.values())]))
+        newest: Any = seeds
+        nodes: dict[str, list[torch.Tensor]] = {kind: [] for kind in sizes}
+        for number, wanted in enumerate(self.hops):
+            key = draw_key(number)
+            hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
+            for kind, own in nodes.items():
+                own.append(hop.original_column_node_ids[kind])
+            budget.share(*edge_runs(hop, self.graph.edge_types, first_ids))
+            drawn = budget.draw(list(wanted.values()), key)
+            newest = {kind: ids - first for (kind, first), ids in zip(first_ids.items(), drawn, strict=True)}
+        subgraph = induce(self.graph, {kind: torch.cat([*own, newest[kind]]) for kind, own in nodes.items()})
         assert subgraph.original_row_node_ids is not None
         return subgraph.original_row_node_ids, [subgraph]
+
+
+def edge_runs(
+    hop: Any, edge_types: Sequence[str], first_ids: Mapping[str, int]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the in-edges of a hop column by column, in runs of one edge type each, with ids that all types share.
+
+    Args:
+        hop: What was sampled.
+        edge_types: Those of the graph.
+        first_ids: The first id of each node type.
+
+    Returns:
+        The nodes of the columns; where the edges of each run begin, and where those of the last one end; the sources.
+    """
+    columns = {kind: hop.original_column_node_ids[kind].long() + first for kind, first in first_ids.items()}
+    before = dict(zip(columns, accumulate(map(len, columns.values()), initial=0), strict=False))
+    nodes = torch.cat(list(columns.values()))
+    ends = [etype_str_to_tuple(edge_type)[2] for edge_type in edge_types]
+    ranges = [slice(before[end], before[end] + len(columns[end])) for end in ends]
+    counts = torch.zeros(len(nodes), len(edge_types), dtype=torch.int64)
+    for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
+        counts[of_type, number] = hop.sampled_csc[edge_type].indptr.diff().long()
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.flatten().cumsum(0)])
+    starts = offsets[:-1].reshape(counts.shape)
+    sources = torch.empty(int(offsets[-1]), dtype=torch.int64)
+    for number, (edge_type, of_type) in enumerate(zip(edge_types, ranges, strict=True)):
+        csc = hop.sampled_csc[edge_type]
+        # From where the edges of a column lie in its own type to where they lie among those of all types.
+        moved = (starts[of_type, number] - csc.indptr[:-1])[expand_indptr(csc.indptr, torch.int64)]
+        sources[moved + torch.arange(len(moved))] = csc.indices.long() + first_ids[etype_str_to_tuple(edge_type)[0]]
+    return nodes, offsets, sources
 
 
 def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], kinds: Sequence[str]) -> dict[str, list[int]]:

@@ -22,9 +22,9 @@ from graphfeed.ops.sampling.hops.sample_hops import (
     typed_sample_hops,
 )
 from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
+from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import random_walks
-from graphfeed.ops.sampling.sample_by_budget import sample_by_budget
 from graphfeed.ops.sampling.sample_negative_pairs import sample_negative_pairs
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
 from graphfeed.ops.sampling.sample_neighbors import Picks, sample_neighbors
@@ -43,11 +43,11 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
-    "NOT_CACHED", "CachedEdgeValues", "Drawing", "GuidedSums", "HighDegreeIndex", "HopGraph", "Picks", "SampledHop",
-    "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
+    "NOT_CACHED", "CachedEdgeValues", "Drawing", "GuidedSums", "HighDegreeIndex", "HopGraph", "NodeBudget", "Picks",
+    "SampledHop", "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
     "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
     "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
-    "random_walks", "read_edges", "sample_by_budget", "sample_hops", "sample_negative_pairs", "sample_negatives",
+    "random_walks", "read_edges", "sample_hops", "sample_negative_pairs", "sample_negatives",
     "sample_neighbors", "temporal_labor_sample_neighbors", "temporal_sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

@@ -9,7 +9,7 @@ from graphfeed.ops.structure.csc import ensure_csc
 
 
 def random_walks(
-    indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, num_steps: int, key: int
+    indptr: torch.Tensor, indices: torch.Tensor, starts: torch.Tensor, num_steps: int, key: int, first_step: int = 0
 ) -> torch.Tensor:
     """Return the nodes that walks come by: each step goes along one of a node's edges, all of them equally likely.
 
@@ -23,13 +23,15 @@ def random_walks(
         starts: Where each walk begins, int32 or int64.
         num_steps: How many steps each takes.
         key: Key of the draws (`Key.at`).
+        first_step: How many steps the walks have taken before.
 
     Returns:
         int64, shape (walks, num_steps + 1); the starts come first.
 
     Raises:
         TypeError: A tensor has another dtype, or a number is no whole one.
-        ValueError: A start lies outside of the graph, `num_steps` is negative, or the arrays are not those of a graph.
+        ValueError: A start lies outside of the graph, a number of steps is negative, or the arrays are not those of a
+            graph.
 
     Example:
         >>> random_walks(torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2]), torch.tensor([0, 1]), 3, 7)
@@ -40,7 +42,8 @@ def random_walks(
     check_vector("starts", starts)
     check_ids("starts", starts, indptr.numel() - 1)
     check_count("num_steps", num_steps, 0)
+    check_count("first_step", first_step, 0)
     module = kernels("sampling.random_walks", indptr, indices=indices, starts=starts)
     out = buffers.empty((starts.numel(), num_steps + 1), torch.int64, indptr.device)
-    module.random_walks(as_int64(indptr, out), indices.contiguous(), as_int64(starts, out), key, out)
+    module.random_walks(as_int64(indptr, out), indices.contiguous(), as_int64(starts, out), key, first_step, out)
     return out

@@ -7,10 +7,9 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key, draw_places, random_walks
+from graphfeed.ops import draw_key, draw_places
 from graphfeed.ops.keys import drawing
-from graphfeed.storage import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage import SamplingGraph
 
 
 class DrawWalks(Transform):
@@ -20,7 +19,7 @@ class DrawWalks(Transform):
     no types.
     """
 
-    graph: FusedCSCSamplingGraph
+    graph: SamplingGraph
     count: int
     """How many walks there are."""
     num_steps: int
@@ -31,10 +30,10 @@ class DrawWalks(Transform):
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with input nodes."""
-        graph = self.graph
+        assert isinstance(self.graph.num_nodes, int)
         with drawing(minibatch.key, self.number):
-            starts = draw_places(self.count, draw_key(0), graph.total_num_nodes)
-            walks = random_walks(kernel_columns(graph)[0], graph.indices, starts, self.num_steps, draw_key(1))
+            starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
+            walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
         result = copy.copy(minibatch)
-        result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(walks.numpy())).to(graph.indices.dtype)
+        result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(walks.numpy()))
         return result

@@ -22,7 +22,7 @@ from graphfeed.storage.graph.sampling.one_hop import (
     subgraphs_of,
 )
 from graphfeed.storage.graph.sampling.typed_sampling import hop_graph
-from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds, sample_hop_by_hop
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, check_walks, parse_seeds, sample_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
 from graphfeed.storage.graph.temporal_query import TemporalQuery
 
@@ -327,6 +327,13 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Sample all hops in time, on the CPU mostly in one call that releases the GIL (see `SamplingGraph`)."""
         return temporal_hops.temporal_sample_hops(self, seeds, seeds_timestamp, request, keys)
 
+    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
+        """Walk at random, all steps in one call that releases the GIL (see `SamplingGraph`)."""
+        check_walks(self, length)
+        drawn = ops.draw_key() if key is None else key
+        starts = check_seeds(self, starts, "starts")
+        return ops.random_walks(kernel_columns(self)[0], self.indices, starts, length, drawn).to(starts.dtype)
+
     def _has_kernel_for(self, seeds: ByType, request: SamplingRequest) -> bool:
         """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
         one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
@@ -335,11 +342,7 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         return one_type and merged and gpu_cache_for(self, seeds, request) is None
 
     def _sample_hop(
-        self,
-        seeds: ByType,
-        fanouts: torch.Tensor,
-        request: SamplingRequest,
-        draws: Draws,
+        self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws
     ) -> SampledSubgraph:
         """Sample one hop."""
         arrays = EdgeArrays.of(self, request.probs_name)
@@ -386,15 +389,7 @@ def fused_csc_sampling_graph(
         >>> fused_csc_sampling_graph(torch.tensor([0, 2, 2, 3]), torch.tensor([1, 2, 0]))
         FusedCSCSamplingGraph(num_nodes=3, num_edges=3)
     """
-    graph = FusedCSCSamplingGraph(
-        csc_indptr,
-        indices,
-        node_type_offset,
-        type_per_edge,
-        node_type_to_id,
-        edge_type_to_id,
-        node_attributes or {},
-        edge_attributes or {},
-    )
+    types = (node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id)
+    graph = FusedCSCSamplingGraph(csc_indptr, indices, *types, node_attributes or {}, edge_attributes or {})
     graph.check()
     return graph

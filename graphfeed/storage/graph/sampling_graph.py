@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from graphfeed.ops import draw_key, sample_negatives
+from graphfeed.ops import draw_key, random_walks, sample_negatives, unique_and_compact
 from graphfeed.ops.arguments import as_ids, brief
-from graphfeed.ops.checks import check_ids, check_seed
+from graphfeed.ops.checks import check_count, check_ids, check_seed
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.former_names import check_former_names
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest
@@ -176,6 +176,38 @@ class SamplingGraph(ABC):
         """
         return self.sample_neighbors(nodes, torch.tensor([-1]), key=0)
 
+    def random_walks(self, starts: torch.Tensor, length: int, *, key: int | None = None) -> torch.Tensor:
+        """Walk at random, against the direction of the edges; a walk that comes to a node without in-edges stays there.
+
+        Each step goes to the source of one of the node's in-edges, all equally likely. Walk `i` depends on the key, on
+        its start and on `i` alone. Here, each step takes all in-edges of the nodes that the walks have come to; a graph
+        that can do with less overrides this.
+
+        Args:
+            starts: Where each walk begins: node ids of a graph without types.
+            length: How many steps each takes.
+            key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
+
+        Returns:
+            Node ids, shape (walks, length + 1); the starts come first.
+
+        Raises:
+            ValueError: The graph has types, a start lies outside of it, or the length is negative.
+        """
+        check_walks(self, length)
+        key = draw_key() if key is None else key
+        walks = [as_ids("starts", starts)]
+        for step in range(length):
+            nodes, (columns,), _ = unique_and_compact([walks[-1]])
+            hop = compact_hop(self.in_subgraph(nodes), deduplicate=True, num_nodes=self.num_nodes)
+            csc, rows = hop.sampled_csc, hop.original_row_node_ids
+            assert isinstance(csc, CSCFormatBase)
+            assert isinstance(rows, torch.Tensor)
+            # As a graph of its own, in which the nodes that come behind the columns have no in-edges.
+            indptr = torch.cat([csc.indptr, csc.indptr[-1:].expand(len(rows) - len(nodes))])
+            walks.append(rows[random_walks(indptr, csc.indices, columns, 1, key, step)[:, 1]])
+        return torch.stack([nodes.to(walks[-1].dtype) for nodes in walks], dim=1)
+
     def sample_negative_edges_uniform(
         self,
         edge_type: str | tuple[str, str, str] | None,
@@ -217,6 +249,15 @@ class SamplingGraph(ABC):
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
             check_ids(f"{name} of node_pairs", column, size)
         return result
+
+
+def check_walks(graph: SamplingGraph, length: int) -> None:
+    """Raise unless one can walk so many steps in a graph."""
+    check_count("length", length, 0)
+    if graph.edge_types:
+        raise ValueError(
+            f"random walks need a graph without types, but it has {graph.edge_types}; make one of the edges to walk on"
+        )
 
 
 def parse_seeds(

@@ -1,9 +1,12 @@
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.datapipes.samplers.budget_sampler import edge_runs
+from graphfeed.datapipes.sources.iterable_source import IterableSource
 from tests.pipelines import random_edges
 
 SIZES = {"a": 200, "b": 120, "c": 40}
@@ -37,6 +40,37 @@ def test_a_mini_batch_has_so_many_nodes_of_each_type_and_all_edges_among_them() 
             assert hop.original_edge_ids[kind].sort().values.tolist() == inside.nonzero().squeeze(1).tolist()
 
 
+def test_edges_are_in_runs_of_one_type_of_one_column() -> None:
+    graph = make_graph()
+    seeds = {"a": torch.tensor([3, 9, 3]), "c": torch.tensor([7])}
+    hop: Any = graph.sample_neighbors(seeds, torch.full((len(KINDS),), 2), key=1)
+    nodes, offsets, sources = edge_runs(hop, graph.edge_types, {"a": 0, "b": 200, "c": 320})
+    assert nodes.tolist() == [3, 9, 3, 327]
+    found = [sources[low:high].tolist() for low, high in pairwise(offsets.tolist())]
+    expected = []
+    for end, column in (("a", 0), ("a", 1), ("a", 2), ("c", 0)):
+        for kind in graph.edge_types:
+            csc, first = hop.sampled_csc[kind], {"a": 0, "b": 200, "c": 320}[kind[0]]
+            own = csc.indices[csc.indptr[column] : csc.indptr[column + 1]] if kind[-1] == end else csc.indices[:0]
+            expected.append((own + first).tolist())
+    assert found == expected
+
+
+def test_of_many_neighbours_fifty_have_points() -> None:
+    graph = gf.from_coo({"b:to:a": (torch.arange(500), torch.zeros(500, dtype=torch.int64))}, {"a": 1, "b": 500})
+    seeds = gf.HeteroItemSet({"a": gf.ItemSet(1, names="seeds")})
+    for seed in range(5):
+        (minibatch,) = gf.ItemSampler(seeds, 1).sample_by_budget(graph, {"a": [0], "b": [500]}).with_seed(seed)
+        assert len(minibatch.input_nodes["b"].unique()) == 50
+
+
+@pytest.mark.parametrize("seeds", [torch.tensor([1]), {"d": torch.tensor([1])}, {"a": torch.tensor([200])}], ids=str)
+def test_wrong_seeds_are_refused(seeds: Any) -> None:
+    pipe = gf.BudgetSampler(IterableSource([gf.MiniBatch(seeds=seeds)]), make_graph(), [1])
+    with pytest.raises((KeyError, TypeError, ValueError), match="seeds"):
+        list(pipe)
+
+
 def test_a_list_holds_for_each_type() -> None:
     graph = make_graph()
     by_type = [batch.input_nodes for batch in make_pipe(graph, {kind: [4, 4] for kind in SIZES})]
@@ -56,5 +90,5 @@ def test_wrong_arguments_are_refused() -> None:
         make_pipe(graph, [])
     with pytest.raises(ValueError, match="graph has no types"):
         make_pipe(gf.from_coo(([0], [1]), 2), [1])
-    with pytest.raises(TypeError, match="graph must be a FusedCSCSamplingGraph, but is a str"):
+    with pytest.raises(TypeError, match="graph must be a SamplingGraph, but is a str"):
         make_pipe("graph", [1])  # type: ignore[arg-type]

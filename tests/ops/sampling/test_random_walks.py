@@ -26,6 +26,8 @@ def test_equal_to_the_reference(dtype: torch.dtype, problem: tuple[Graph, list[i
     found = ops.random_walks(*arrays, torch.tensor(starts, dtype=torch.int64), 4, key)
     assert found.tolist() == [walk(graph, start, number, 4, key) for number, start in enumerate(starts)]
     assert found.dtype == torch.int64
+    ends = found[:, 2].contiguous()
+    assert ops.random_walks(*arrays, ends, 2, key, first_step=2).tolist() == found[:, 2:].tolist()
 
 
 def test_wrong_arguments_are_named() -> None:

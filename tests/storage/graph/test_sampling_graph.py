@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -167,3 +169,42 @@ def test_all_hops_at_once_equal_hop_after_hop_for_any_ids(dtype: torch.dtype) ->
 def test_the_interface_alone_is_no_graph() -> None:
     with pytest.raises(TypeError, match="abstract"):
         SamplingGraph()  # type: ignore[abstract]
+
+
+class OneHop(gf.SamplingGraph):
+    """Samples one hop as a graph in memory does, and nothing else."""
+
+    num_nodes = num_edges = 0
+
+    def __init__(self, whole: gf.FusedCSCSamplingGraph) -> None:
+        self.whole, self.num_nodes, self.num_edges = whole, whole.total_num_nodes, whole.total_num_edges
+
+    def sample_neighbors(self, *args: Any, **kwargs: Any) -> gf.SampledSubgraph:
+        hop: gf.SampledSubgraph = self.whole.sample_neighbors(*args, **kwargs)
+        return hop
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_walks_need_no_more_than_one_hop(dtype: torch.dtype) -> None:
+    """Some nodes have no in-edges, so that walks end there."""
+    whole = gf.from_coo(random_edges(60, 60, 90, 1).to(dtype), 60)
+    starts = torch.cat([torch.arange(60), torch.tensor([7, 7])])
+    walks = OneHop(whole).random_walks(starts, 6, key=5)
+    assert_same(walks, whole.random_walks(starts, 6, key=5))
+    assert (walks.dtype, tuple(walks.shape)) == (dtype, (62, 7))
+    assert walks[:, 0].tolist() == starts.tolist()
+    assert not torch.equal(walks[60], walks[61])
+    assert len(OneHop(whole).random_walks(starts[:0], 3)) == 0
+    assert OneHop(whole).random_walks(starts, 0).tolist() == starts[:, None].tolist()
+
+
+def test_walks_say_what_is_wrong() -> None:
+    whole = gf.from_coo(([0, 1], [1, 0]), 2)
+    typed = gf.from_coo({"a:to:a": ([0], [0])}, {"a": 1})
+    for graph in (whole, OneHop(whole)):
+        with pytest.raises(ValueError, match="length must be 0 or more, but is -1"):
+            graph.random_walks(torch.tensor([0]), -1)
+        with pytest.raises(ValueError, match=r"must lie in 0 \.\. 1, but holds 2"):
+            graph.random_walks(torch.tensor([2]), 1)
+    with pytest.raises(ValueError, match=r"random walks need a graph without types, but it has \['a:to:a'\]"):
+        typed.random_walks(torch.tensor([0]), 1)

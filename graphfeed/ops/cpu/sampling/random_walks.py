@@ -5,7 +5,7 @@ from graphfeed.ops.cpu.random import draw_below, node_state
 
 
 @kernel
-def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, out: Int64Matrix) -> None:
+def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, first_step: int, out: Int64Matrix) -> None:
     """Write the nodes of each walk, shape (walks, steps + 1); one that can't go on stays where it is."""
     for walk in range(out.shape[0]):
         state = node_state(key, walk)
@@ -15,5 +15,5 @@ def random_walks(indptr: Int64s, indices: Ids, starts: Int64s, key: UInt64, out:
             low = indptr[node]
             degree = indptr[node + 1] - low
             if degree > 0:
-                node = indices[low + draw_below(state, step, degree)]
+                node = indices[low + draw_below(state, first_step + step, degree)]
             out[walk, step + 1] = node

@@ -23,7 +23,6 @@ def pick_one_hop(
     keys: tuple[int, ...],
     drawing: Drawing,
     moments: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None),
-    by_run: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Choose in-edges of each seed.
 
@@ -34,7 +33,6 @@ def pick_one_hop(
         keys: Of the hop: one, or two for LABOR.
         drawing: How edges are chosen.
         moments: In time: int64, of each seed its time and its window; without windows, all edges before the time.
-        by_run: Whether it is said of each run where its edges begin, that is of each edge type of a seed.
 
     Returns:
         Where each column's edges begin, one longer than the seeds, and their positions in the graph, both int64.
@@ -47,19 +45,7 @@ def pick_one_hop(
     nodes, *own = seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in moments)
     arrays.open_one(nodes, graph.indptr.numel() - 1, *own)
     program.run()
-    found = (arrays.scratch["runs"] if by_run else arrays.columns).arrays
+    found = arrays.columns.arrays
     offsets, positions = found["offsets"][: found["sizes"][state.COUNT] + 1].copy(), arrays.picks.arrays["positions"]
     PROGRAMS.give_back(program)
     return torch.from_numpy(offsets), torch.from_numpy(positions)
-
-
-def pick_runs(
-    graph: KernelGraph, seeds: torch.Tensor, fanouts: torch.Tensor, key: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Choose in-edges of each seed with a fan-out per edge type.
-
-    Returns:
-        Where the edges of each run begin, which are those of one edge type of a seed, and where the last ones end; and
-        their positions, both int64.
-    """
-    return pick_one_hop(graph, seeds, fanouts, (key,), Drawing(), by_run=True)

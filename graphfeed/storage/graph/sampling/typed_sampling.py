@@ -52,23 +52,6 @@ def sample_typed(
     return None if hops is None else [typed_subgraph(graph, list(own), hop) for hop in reversed(hops)]
 
 
-def sample_by_budget(
-    graph: GraphArrays, seeds: ByType, num_samples: Sequence[Mapping[str, int]], keys: Sequence[int]
-) -> dict[str, torch.Tensor]:
-    """Return the seeds and nodes sampled around them by node type (see `graphfeed.ops.sample_by_budget`).
-
-    Args:
-        graph: A graph with types.
-        seeds: Node ids by node type.
-        num_samples: For each hop, the number of nodes of each node type.
-        keys: The key of each hop.
-    """
-    own = check_typed_seeds(graph, seeds)
-    check_edits(graph)
-    numbers = [[hop[kind] for kind in own] for hop in num_samples]
-    return dict(zip(own, ops.sample_by_budget(hop_graph(graph), list(own.values()), numbers, keys), strict=True))
-
-
 def hop_graph(graph: GraphArrays, weights: torch.Tensor | ops.GuidedSums | None = None) -> ops.HopGraph:
     """Return the arrays of a graph, and perhaps weights, as the operations on all hops take them."""
     indptr, types = kernel_columns(graph)

@@ -1,7 +1,7 @@
 import torch
 
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
-from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_one_hop, pick_runs
+from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_one_hop
 
 INDPTR, INDICES = torch.tensor([0, 3, 3, 5]), torch.tensor([1, 2, 0, 0, 2])
 TYPES = torch.tensor([0, 1, 1, 0, 1], dtype=torch.int16)
@@ -21,10 +21,11 @@ def test_picks_are_not_written_over_by_the_next() -> None:
     assert [part.tolist() for part in first] == [[0, 3], [0, 1, 2]]
 
 
-def test_runs_are_those_of_each_edge_type_of_a_seed() -> None:
+def test_each_edge_type_has_a_fan_out() -> None:
     graph = one_hop_graph(INDPTR.int(), None, TYPES)
-    offsets, positions = pick_runs(graph, torch.tensor([0, 2], dtype=torch.int32), torch.tensor([-1, 1]), 5)
+    seeds = torch.tensor([0, 2], dtype=torch.int32)
+    offsets, positions = pick_one_hop(graph, seeds, torch.tensor([-1, 1]), (5,), Drawing())
     assert positions[0] == 0
     assert positions[1] in (1, 2)
     assert positions[2:].tolist() == [3, 4]
-    assert offsets.tolist() == [0, 1, 2, 3, 4]
+    assert offsets.tolist() == [0, 2, 4]

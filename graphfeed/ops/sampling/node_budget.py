@@ -1,0 +1,89 @@
+"""Draw nodes of each type by how well they are joined to those that were drawn before."""
+
+from typing import Any
+
+import torch
+
+from graphfeed.ops.backend import kernels
+from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.structure.csc import check_columns
+
+
+class NodeBudget:
+    """The nodes that were met, with their scores (HGSampling, of the heterogeneous graph transformer).
+
+    Each node that was sampled shares a point for each edge type among its neighbours; what a node has of these points
+    is its score. Nodes are drawn by the squares of their scores. So each type has its share, and those nodes are likely
+    that have many edges to the others. No node is drawn twice.
+
+    Args:
+        first_ids: The first id of each node type, and the number of nodes, int64.
+
+    Raises:
+        TypeError: The first ids are no integers.
+        ValueError: The first ids are no running sums.
+
+    Example:
+        >>> budget = NodeBudget(torch.tensor([0, 2, 5]))
+        >>> budget.share(torch.tensor([0]), torch.tensor([0, 2]), torch.tensor([3, 4]))
+        >>> budget.draw([1, 9], key=7)
+        [tensor([], dtype=torch.int64), tensor([3, 4])]
+    """
+
+    def __init__(self, first_ids: torch.Tensor) -> None:
+        check_columns("first_ids", first_ids)
+        self.first_ids = first_ids.to(torch.int64).contiguous()
+        self.module = kernels("sampling.node_budget", first_ids)
+        self.known: Any = self.module.Known(*empty_table(0), torch.zeros(1, dtype=torch.int64))
+
+    def share(self, sampled: torch.Tensor, offsets: torch.Tensor, neighbors: torch.Tensor) -> None:
+        """Let nodes that were sampled share their points among their neighbours.
+
+        Args:
+            sampled: The nodes, int64.
+            offsets: Where the neighbours of each run begin, which is a node's edges of one type, and where the last
+                ones end.
+            neighbors: The sources of these edges, int64.
+
+        Raises:
+            TypeError: A tensor has another dtype.
+            ValueError: The offsets are not those of the neighbours, or a node lies outside of the graph.
+        """
+        check_columns("offsets", offsets, neighbors.numel())
+        for name, ids in (("sampled", sampled), ("neighbors", neighbors)):
+            check_vector(name, ids, (torch.int64,))
+            check_ids(name, ids, int(self.first_ids[-1]))
+        self.make_room(sampled.numel() + neighbors.numel())
+        self.module.enter_sampled(sampled.contiguous(), self.known)
+        self.module.share_scores(offsets.to(torch.int64).contiguous(), neighbors.contiguous(), self.known)
+
+    def draw(self, wanted: list[int], key: int) -> list[torch.Tensor]:
+        """Draw so many nodes of each type that were met and not drawn yet, or all if there are fewer; return their ids.
+
+        Raises:
+            ValueError: There is not one number for each type, or one is negative.
+        """
+        if len(wanted) != self.first_ids.numel() - 1 or min(wanted, default=0) < 0:
+            raise ValueError(f"wanted must hold {self.first_ids.numel() - 1} numbers of 0 or more, but is {wanted}")
+        numbers = torch.minimum(torch.tensor(wanted, dtype=torch.int64), self.first_ids.diff())
+        size, kinds = int(self.known.count[0]), len(wanted)
+        scratch = (torch.empty(length, dtype=torch.int64) for length in (size, kinds + 1, size, size + 1))
+        out, counts = torch.empty(int(numbers.sum()), dtype=torch.int64), torch.zeros(kinds, dtype=torch.int64)
+        self.module.draw_hop(self.first_ids, numbers, key, self.known, self.module.Draws(*scratch), out, counts)
+        return list(torch.split(out[: int(counts.sum())], counts.tolist()))
+
+    def make_room(self, more: int) -> None:
+        """Make room for some nodes more."""
+        old, count = self.known, int(self.known.count[0])
+        if old.nodes.numel() < count + more:
+            self.known = self.module.Known(*empty_table(2 * (count + more)), torch.zeros(1, dtype=torch.int64))
+            self.module.enter_again(old.nodes[:count], old.scores[:count], self.known)
+
+
+def empty_table(size: int) -> tuple[torch.Tensor, ...]:
+    """Return the keys and places of a hash table for so many nodes, and room for their ids and scores."""
+    slots = 1 << max(6, (2 * size).bit_length())
+    return (
+        torch.full((slots,), -1), torch.empty(slots, dtype=torch.int64),
+        torch.empty(size, dtype=torch.int64), torch.empty(size, dtype=torch.int64),
+    )  # fmt: skip
