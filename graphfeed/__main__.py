@@ -11,7 +11,7 @@ COMMANDS = {
     "partition": "graphfeed.distributed.partition.command",
     "plan-cluster": "graphfeed.distributed.partition.plan_cluster",
     "serve": "graphfeed.distributed.servers.serve_command",
-    "warm-up": "graphfeed.loader.warm_up",
+    "warm-up": "graphfeed.loader.warm_up_command",
 }
 """The module of each command: its docstring, `add_arguments(parser)` and `run(options)`."""
 

@@ -19,7 +19,7 @@ from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
 from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
 from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
-from graphfeed.loader.warm_up import warm_up
+from graphfeed.loader.warm_up_command import warm_up
 
 __all__ = [
     "RULES",

@@ -20,7 +20,7 @@ from graphfeed.datapipes.pipeline.traverse import find, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
-from graphfeed.loader.placement import REQUESTS_PER_SERVER, check_servers
+from graphfeed.loader.placement_rules import REQUESTS_PER_SERVER, check_servers
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.streams import assign_streams
 from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
-from graphfeed.loader.placement import (
+from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
     fetch_in_processes,

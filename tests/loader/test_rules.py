@@ -6,7 +6,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.loader.placement import cut_at_main_stages
+from graphfeed.loader.placement_rules import cut_at_main_stages
 from graphfeed.loader.plan import RULES, make_plan
 from graphfeed.loader.rules import (
     LoaderOptions,

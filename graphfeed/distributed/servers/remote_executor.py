@@ -9,7 +9,7 @@ from typing import Any
 
 from graphfeed.channels.addresses import TOKEN_VARIABLE, check_way
 from graphfeed.channels.certificates import make_client_context
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.distributed.servers.flight import (
     FAILED,
     FORMAT,
@@ -171,10 +171,10 @@ class RemoteExecutor(ThreadExecutor):
         self.choosing = threading.Lock()
         super().__init__(num_requests, "graphfeed-server")
 
-    def begin(self, pipe: Datapipe) -> Callable[[Any], "Future[Any]"]:
-        """Return a function that asks for the mini-batch of (seed, epoch, index), as a pipeline makes it."""
-        cut = describe_cut(pipe)
-        return lambda task: self.submit(self.fetch, cut, task)
+    def begin(self, cut: Any, observer: Observer | None) -> Callable[[Any], "Future[Any]"]:  # noqa: ARG002
+        """Return a function that asks for the mini-batch of (seed, epoch, index): servers have the pipeline already."""
+        described = describe_cut(cut.datapipe)
+        return lambda task: self.submit(self.fetch, described, task)
 
     def fetch(self, cut: Cut, task: tuple[int, int, int]) -> Any:
         """Return a mini-batch, from whichever server has it first; raises as `ask` does."""

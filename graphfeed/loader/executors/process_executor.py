@@ -11,12 +11,15 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
+from graphfeed.loader.executors.huge_pages import collapsed_later
 from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.executors.worker_process import interrupts_blocked
+from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops.arguments import brief
 
@@ -100,6 +103,12 @@ class ProcessExecutor(Executor):
         future: Future[T] = Future()
         self._dispatcher.put(Task(next(self._numbers), dump(Call(fn, args, kwargs)), future))
         return future
+
+    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":  # noqa: ARG002
+        """Return a function that submits a task of a cut, with its stages: each process unpacks these once."""
+        with collapsed_later():
+            work = pack_work(cut.work())
+        return lambda task: self.submit(work_here, work, task)
 
     def pids(self) -> list[int]:
         """Return the process ids of the present workers."""

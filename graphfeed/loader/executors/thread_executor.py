@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import call, describe_place
 from graphfeed.loader.executors.worker_task import make
 from graphfeed.ops.forks import after_fork_in_child
@@ -121,6 +122,11 @@ class ThreadExecutor(Executor):
         future: Future[T] = Future()
         self.complete(future, fn, *args, **kwargs)
         return future
+
+    def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":
+        """Return a function that submits a task of a cut: the threads share its stages."""
+        work = cut.work()
+        return lambda task: self.submit(work, task, observer)
 
     def complete(self, future: "Future[T]", fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Submit a call that completes a future.

@@ -15,9 +15,7 @@ from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.huge_pages import HugePages, collapsed_later
-from graphfeed.loader.executors.process_executor import ProcessExecutor
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
+from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.loader.stages.upstream_placeholder import detach
@@ -38,11 +36,19 @@ class WorkerSide:
 
 
 @runtime_checkable
-class HasPipeline(Protocol):
-    """An executor whose workers have the pipeline already, so that they are sent indexes alone."""
+class BeginsWork(Protocol):
+    """An executor that knows how its workers come by the stages that they run."""
 
-    def begin(self, pipe: Datapipe) -> "Callable[[Any], Future[Any]]":
-        """Return a function that passes (seed, epoch, index) to a worker, which makes that mini-batch of a pipeline."""
+    def begin(self, cut: "InWorkers", observer: Observer | None) -> "Callable[[Any], Future[Any]]":
+        """Return a function that passes a task to a worker, and returns the future of the mini-batch."""
+
+
+@runtime_checkable
+class ReplacesWorkers(Protocol):
+    """An executor that can let another worker take the place of one that hangs."""
+
+    def abandon(self, future: "Future[Any]") -> list[str]:
+        """Replace the worker that works on a future, or all that are busy; return what each works on."""
 
 
 class InWorkers(Datapipe):
@@ -93,15 +99,13 @@ class InWorkers(Datapipe):
             tasks: Iterator[Any] = ((self.seed, self.epoch, index) for index in mine)
         else:
             tasks = with_failure(head)
-        if isinstance(executor, HasPipeline):
-            return WorkerSide(tasks, executor.begin(self.datapipe), lambda result: result)
+        if isinstance(executor, BeginsWork):
+            return WorkerSide(tasks, executor.begin(self, observer), lambda result: result)
         work = self.work()
-        if isinstance(executor, (ThreadExecutor, ThreadPoolExecutor)):
+        if isinstance(executor, ThreadPoolExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
         with collapsed_later():
             packed = pack_work(work)
-        if isinstance(executor, ProcessExecutor):
-            return WorkerSide(tasks, lambda task: executor.submit(work_here, packed, task), lambda result: result)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.
         return WorkerSide(tasks, lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads)
 
@@ -170,7 +174,7 @@ class InWorkers(Datapipe):
                 error.add_note(f"while it made {describe_task(task)}")
                 raise
             at_work: list[str] = []
-            if isinstance(executor, ThreadExecutor) and all(future.done() for future in before):
+            if isinstance(executor, ReplacesWorkers) and all(future.done() for future in before):
                 # Before another thread takes the place: it would begin what nobody waits for.
                 for _, futures in pending:
                     for future in futures:

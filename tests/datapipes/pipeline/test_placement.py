@@ -1,4 +1,4 @@
-"""What the loader makes of it is in tests/loader/test_placement.py."""
+"""What the loader makes of it is in tests/loader/test_placement_rules.py."""
 
 import graphfeed as gf
 from tests import pipelines

@@ -11,7 +11,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.loader.placement import (
+from graphfeed.loader.placement_rules import (
     cut_at_main_stages,
     fetch_beside_processes,
     fetch_in_processes,

@@ -6,7 +6,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.__main__ import main
-from graphfeed.loader.warm_up import USES
+from graphfeed.loader.warm_up_command import USES
 from graphfeed.ops.cpu.compiler import ahead
 from graphfeed.ops.cpu.jit import INTERPRETED
 from tests.ops.cpu.compiler.kernels import loads_of

@@ -7,6 +7,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,23 +70,18 @@ def warm_up(pipe: Datapipe | None = None) -> tuple[KernelLoad, ...]:
     return tuple(loads)
 
 
-def untyped_pipe(stage: str, **options: Any) -> Datapipe:
-    """Return a small pipeline of a stage around nodes of one type."""
-    ends = torch.arange(NODES), torch.arange(NODES).flip(0)
-    attributes = {"weight": torch.ones(NODES), "time": torch.arange(NODES)}
-    graph = from_coo(ends, NODES, edge_attributes=attributes)
-    items = ItemSet((torch.arange(4), torch.full((4,), NODES)), ("seeds", "timestamp"))
-    pipe: Datapipe = getattr(ItemSampler(items, 2, shuffle=True), stage)(graph, [2, 2], **options)
-    return pipe
-
-
-def typed_pipe(stage: str, **options: Any) -> Datapipe:
-    """Return a small pipeline of a stage around nodes of two types."""
+def small_pipe(stage: str, *, typed: bool = False, **options: Any) -> Datapipe:
+    """Return a small pipeline of a stage that samples around nodes with times."""
     ends = torch.arange(NODES), torch.arange(NODES).flip(0)
     kinds = ("user:likes:item", "item:liked_by:user")
-    attributes = {"weight": dict.fromkeys(kinds, torch.ones(NODES)), "time": dict.fromkeys(kinds, torch.arange(NODES))}
-    graph = from_coo(dict.fromkeys(kinds, ends), {"user": NODES, "item": NODES}, edge_attributes=attributes)
-    items = HeteroItemSet({"user": ItemSet((torch.arange(4), torch.full((4,), NODES)), ("seeds", "timestamp"))})
+    attributes = {"weight": torch.ones(NODES), "time": torch.arange(NODES)}
+    items: Any = ItemSet((torch.arange(4), torch.full((4,), NODES)), ("seeds", "timestamp"))
+    if typed:
+        by_type = {name: dict.fromkeys(kinds, values) for name, values in attributes.items()}
+        graph = from_coo(dict.fromkeys(kinds, ends), {"user": NODES, "item": NODES}, edge_attributes=by_type)
+        items = HeteroItemSet({"user": items})
+    else:
+        graph = from_coo(ends, NODES, edge_attributes=attributes)
     pipe: Datapipe = getattr(ItemSampler(items, 2, shuffle=True), stage)(graph, [2, 2], **options)
     return pipe
 
@@ -100,17 +96,17 @@ def negatives_pipe() -> Datapipe:
 
 
 NEIGHBOR, LABOR = "sample_neighbor", "sample_layer_neighbor"
-IN_TIME = {"edge_timestamp_attr_name": "time"}
+IN_TIME = partial(small_pipe, f"temporal_{NEIGHBOR}", edge_timestamp_attr_name="time")
 USES: dict[str, Callable[[], Datapipe]] = {
-    "uniform": lambda: untyped_pipe(NEIGHBOR),
-    "weighted": lambda: untyped_pipe(NEIGHBOR, prob_name="weight"),
-    "labor": lambda: untyped_pipe(LABOR),
+    "uniform": partial(small_pipe, NEIGHBOR),
+    "weighted": partial(small_pipe, NEIGHBOR, prob_name="weight"),
+    "labor": partial(small_pipe, LABOR),
     "negatives": negatives_pipe,
-    "in-time": lambda: untyped_pipe(f"temporal_{NEIGHBOR}", **IN_TIME),
-    "typed": lambda: typed_pipe(NEIGHBOR),
-    "typed-weighted": lambda: typed_pipe(NEIGHBOR, prob_name="weight"),
-    "typed-labor": lambda: typed_pipe(LABOR),
-    "typed-in-time": lambda: typed_pipe(f"temporal_{NEIGHBOR}", **IN_TIME),
+    "in-time": IN_TIME,
+    "typed": partial(small_pipe, NEIGHBOR, typed=True),
+    "typed-weighted": partial(small_pipe, NEIGHBOR, typed=True, prob_name="weight"),
+    "typed-labor": partial(small_pipe, LABOR, typed=True),
+    "typed-in-time": partial(IN_TIME, typed=True),
 }
 """Pipelines for `graphfeed warm-up --for`; node ids are int64."""
 
