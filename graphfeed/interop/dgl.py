@@ -1,5 +1,15 @@
-"""DGL: sampled subgraphs as its blocks, and graphs from its graphs."""
+"""DGL: sampled subgraphs as its blocks, and graphs from its graphs.
 
+Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs a
+library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported yet,
+graphfeed takes the place of that module: `import dgl` then succeeds, with `dgl.nn`, blocks and graphs, and
+`import dgl.graphbolt as gb` finds the names of graphfeed.
+
+    import graphfeed.interop.dgl
+    import dgl
+"""
+
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,7 +36,12 @@ def compute_blocks(subgraphs: list[SampledSubgraph]) -> list[Any]:
         ImportError: DGL is not installed.
         ValueError: A subgraph has no row ids or no column ids.
     """
-    dgl = import_optional("dgl", "blocks", "pip install dgl, or use sampled_subgraphs and their to_pyg()")
+    dgl = import_optional(
+        "dgl",
+        "blocks",
+        "pip install dgl, any release since 2.1, and import graphfeed.interop.dgl before it; or use sampled_subgraphs "
+        "and their to_pyg()",
+    )
     blocks = [make_block(dgl, subgraph) for subgraph in subgraphs]
     for block, subgraph in zip(blocks, subgraphs, strict=True):
         if isinstance(subgraph.original_edge_ids, dict):
@@ -126,3 +141,8 @@ def shared_names(data: Iterable[Mapping[str, torch.Tensor]]) -> list[str]:
     """Return the names that all of the mappings have, in the order of the first."""
     first, *others = [list(own.keys()) for own in data]
     return [name for name in first if all(name in other for other in others)]
+
+
+# DGL itself would import the module: a function that users call would come too late for `import dgl` above it.
+if "dgl" not in sys.modules:
+    sys.modules.setdefault("dgl.graphbolt", sys.modules["graphfeed"])
