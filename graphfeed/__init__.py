@@ -212,7 +212,6 @@ entry_points.ENTRY_POINTS.update(
         "as_stage": "graphfeed.interop.torch_pipes:as_stage",
         "compute_blocks": "graphfeed.interop.dgl:compute_blocks",
         "legacy_names": "graphfeed.interop.graphbolt:translate",
-        "to_pyg": "graphfeed.pyg.data.layer_data:make_layer_data",
         "to_pyg_data": "graphfeed.pyg.data.minibatch_data:make_data",
     },
     executors={"servers": "graphfeed.distributed.servers.remote_executor:RemoteExecutor"},

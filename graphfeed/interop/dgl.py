@@ -1,8 +1,8 @@
 """DGL: sampled subgraphs as its blocks, and graphs from its graphs.
 
-Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs a
-library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported yet,
-graphfeed takes the place of that module: `import dgl` then succeeds, with `dgl.nn`, blocks and graphs, and
+Importing this module before DGL makes DGL work beside any torch. `import dgl` imports its `dgl.graphbolt`, which needs
+a library that was compiled for one release of torch, and a part of torchdata that is gone. Where DGL is not imported
+yet, graphfeed takes the place of that module: `import dgl` then succeeds, with `dgl.nn`, blocks and graphs, and
 `import dgl.graphbolt as gb` finds the names of graphfeed.
 
     import graphfeed.interop.dgl

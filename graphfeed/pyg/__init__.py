@@ -7,7 +7,6 @@ by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg
 import importlib
 import typing
 
-from graphfeed.pyg.data.layer_data import PyGLayerData, PyGLayerHeteroData
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.cached_loader import CachedLoader
 from graphfeed.pyg.loaders.cluster_data import ClusterData
@@ -46,6 +45,7 @@ from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.stages.to_temporal_data import ToTemporalData
 from graphfeed.pyg.stages.transform_output import TransformOutput
 from graphfeed.pyg.stages.zip_batches import ZipBatches
+from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.samplers.hgt_sampler import HGTSampler as HGTSampler

@@ -23,7 +23,6 @@ def test_each_addition_is_there(group: str, name: str) -> None:
     [
         "gf.MiniBatch(seeds=torch.tensor([1]), sampled_subgraphs=[]).blocks",
         "gf.MiniBatch(seeds=torch.tensor([1])).to_pyg_data()",
-        "gf.SampledSubgraph(gf.CSCFormatBase(ids, ids[:0]), ids[:0], ids[:0]).to_pyg(torch.zeros(0, 1))",
         "gf.minibatcher_default(ids, ('seed_nodes',)).seeds",
         "list(gf.ItemSampler(gf.ItemSet(2, names='seeds'), 1).mark_end())",
         "gf.DataLoader(gf.ItemSampler(gf.ItemSet(2, names='seeds'), 1).sample_neighbor(graph, [1], cooperative=True))",

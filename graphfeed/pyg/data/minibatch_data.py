@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops.optional import import_optional
-from graphfeed.pyg.data.layer_data import edge_index
+from graphfeed.storage.graph.layer_data import edge_index
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 
 HOMOGENEOUS = ""

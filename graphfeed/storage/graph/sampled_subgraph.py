@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
 from graphfeed.ops.arguments import as_ids, brief
-from graphfeed.ops.entry_points import load_entry_point
+from graphfeed.storage.graph.layer_data import make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
@@ -186,7 +186,7 @@ class SampledSubgraph:
     def to_pyg(self, x: ByType) -> Any:
         """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
 
-        PyG itself is not needed.
+        PyG itself is not needed. A model that calls this compiles as one graph, also with `fullgraph=True`.
 
         Args:
             x: One row per row id, by node type if the graph has types. Types may be left out.
@@ -194,7 +194,7 @@ class SampledSubgraph:
         Raises:
             TypeError: `x` is a dict and the subgraph has no types, or the other way around.
         """
-        return load_entry_point("converters", "to_pyg")(self, x)
+        return make_layer_data(self, x)
 
     def details(self) -> str:
         """Return the fields with their values as text, one per line, in reverse alphabetical order."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.pyg.data.layer_data import edge_index
+from graphfeed.storage.graph.layer_data import edge_index
 from tests import pipelines
 from tests.digests import assert_same
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphfeed as gf
-from graphfeed.pyg.data.layer_data import edge_index
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.layer_data import edge_index
 from tests import pipelines
 from tests.digests import assert_same
 

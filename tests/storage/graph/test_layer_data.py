@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -58,3 +60,20 @@ def test_features_must_have_types_if_the_layer_has() -> None:
         SampledSubgraph(CSC).to_pyg({"user": X})
     with pytest.raises(TypeError, match="x must be a dict by node type, as the subgraph has types, but is a Tensor"):
         SampledSubgraph({ETYPE: CSC}).to_pyg(X)
+
+
+@pytest.mark.parametrize("make", [pipelines.homogeneous, pipelines.heterogeneous])
+def test_a_model_compiles_as_one_graph(make: Callable[[], Any]) -> None:
+    def messages(subgraph: SampledSubgraph, x: Any) -> Any:
+        (sources, _), edge_index, size = subgraph.to_pyg(x)
+        if isinstance(edge_index, dict):
+            return {kind: sources[kind.split(":")[0]][own[0]] + size[kind][1] for kind, own in edge_index.items()}
+        return sources[edge_index[0]] + size[1]
+
+    compiled = torch.compile(messages, fullgraph=True, dynamic=True, backend="eager")
+    for minibatch in make():
+        for subgraph in minibatch.sampled_subgraphs:
+            rows = subgraph.original_row_node_ids
+            typed = isinstance(rows, dict)
+            x = {kind: own.float()[:, None] for kind, own in rows.items()} if typed else rows.float()[:, None]
+            assert_same(compiled(subgraph, x), messages(subgraph, x))

@@ -1,11 +1,17 @@
-"""Sampled subgraphs as the input of PyG's bipartite convolutions."""
+"""Sampled subgraphs as the input of PyG's bipartite convolutions; PyG itself is not needed.
 
-from typing import NamedTuple
+Models call this in their step. Under `torch.compile` it is traced as a whole: nothing here imports, starts a kernel or
+reads a value while it is being compiled.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from graphfeed.ops.structure.csc import check_starts
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+
+if TYPE_CHECKING:
+    from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 
 
 class PyGLayerData(NamedTuple):
@@ -30,10 +36,10 @@ class PyGLayerHeteroData(NamedTuple):
     """The number of sources and of destinations."""
 
 
-def make_layer_data(subgraph: SampledSubgraph, x: ByType) -> PyGLayerData | PyGLayerHeteroData:
+def make_layer_data(subgraph: "SampledSubgraph", x: "ByType") -> PyGLayerData | PyGLayerHeteroData:
     """Return a subgraph with features of its rows; see `SampledSubgraph.to_pyg`."""
     csc = subgraph.sampled_csc
-    if isinstance(csc, CSCFormatBase):
+    if not isinstance(csc, dict):
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"x must be a tensor, as the subgraph has no types, but is a {type(x).__name__}")
         count = len(csc.indptr) - 1
@@ -53,13 +59,14 @@ def make_layer_data(subgraph: SampledSubgraph, x: ByType) -> PyGLayerData | PyGL
     return PyGLayerHeteroData((x, destinations), {kind: edge_index(own) for kind, own in csc.items()}, sizes)
 
 
-def edge_index(csc: CSCFormatBase) -> torch.Tensor:
+def edge_index(csc: "CSCFormatBase") -> torch.Tensor:
     """Return the edges as positions of their sources and destinations, int64, shape (2, E).
 
     Raises:
-        ValueError: `indptr` does not start at 0, or falls.
+        ValueError: `indptr` does not start at 0, or falls; not checked under `torch.compile`.
     """
-    check_starts(csc.indptr)
+    if not torch.compiler.is_compiling():  # a check reads values, where the compiler would have to stop
+        check_starts(csc.indptr)
     columns = torch.arange(len(csc.indptr) - 1, device=csc.indptr.device)
     columns = torch.repeat_interleave(columns, csc.indptr.diff(), output_size=len(csc.indices))
     return torch.stack([csc.indices.to(torch.int64), columns])
