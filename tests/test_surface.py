@@ -110,6 +110,12 @@ def test_what_was_replaced_is_not_here(name: str) -> None:
     assert find(name) is None
 
 
+@pytest.mark.parametrize("name", [name for name in theirs.REPLACED if "." not in name and name not in theirs.FLUENT])
+def test_the_error_of_what_was_replaced_says_what_to_do(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; .*(instead|leave it out|makes the graph)"):
+        getattr(gf, name)
+
+
 @pytest.mark.parametrize(("name", "parameter"), theirs.DIFFERENT)
 def test_what_differs_differs(name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = {key: reason for key, reason in theirs.DIFFERENT.items() if key != (name, parameter)}

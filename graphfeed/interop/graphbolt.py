@@ -48,6 +48,30 @@ __all__ = [
 GBWarning = ItemNameWarning
 SampledSubgraphImpl = SampledSubgraph
 
+_BY_FILE = "write metadata.yaml instead: OnDiskDataset reads and checks it"
+_NO_FETCH = "leave it out: samplers read a pinned graph, and the cache of its edges, by themselves"
+_NO_STREAM = "leave it out: the loader has CUDA streams of its own"
+REPLACED = {
+    "CombineCachedAndFetchedInSubgraph": _NO_FETCH,
+    "FetchCachedInsubgraphData": _NO_FETCH,
+    "FetchInsubgraphData": _NO_FETCH,
+    "GPUGraphCache": "give the sampler num_gpu_cached_edges instead, and it makes one",
+    "LegacyDataset": "from_dglgraph(legacy[0]) makes the graph; TorchBasedFeature and ItemSet take its tensors",
+    "OnDiskFeatureDataDomain": _BY_FILE,
+    "OnDiskFeatureDataFormat": _BY_FILE,
+    "OnDiskGraphTopology": _BY_FILE,
+    "OnDiskGraphTopologyType": _BY_FILE,
+    "OnDiskMetaData": _BY_FILE,
+    "OnDiskTVTSet": _BY_FILE,
+    "OnDiskTVTSetData": _BY_FILE,
+    "OnDiskTaskData": _BY_FILE,
+    "all_to_all": "use torch.distributed.all_to_all instead",
+    "get_device_to_host_uva_stream": _NO_STREAM,
+    "get_host_to_device_uva_stream": _NO_STREAM,
+    "subgraph_sampler": "import SubgraphSampler from graphfeed instead; its modules are not public",
+}
+"""What stands in for those names that are not here, as the end of an error message."""
+
 # Stages.
 
 Stage = TypeVar("Stage", bound=type)
