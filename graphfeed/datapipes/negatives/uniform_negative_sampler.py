@@ -23,7 +23,7 @@ class UniformNegativeSampler(NegativeSampler, name="sample_uniform_negative"):
         TypeError: `graph` is not a graph.
         ValueError: A ratio that is not a whole number of 1 or more; when it runs: seeds that are not pairs, an id
             outside of the graph, or a mini-batch that is sampled already.
-        KeyError: When it runs: seeds of an edge type that the graph doesn't have.
+        KeyError: When it runs: seeds of an edge type that joins node types which the graph doesn't have.
 
     Example:
         >>> from graphfeed import ItemSampler, ItemSet, from_coo

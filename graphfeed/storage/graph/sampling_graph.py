@@ -1,7 +1,7 @@
 """What samplers ask of a graph, and how one hop is enough for the rest."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -222,7 +222,7 @@ class SamplingGraph(ABC):
 
         Args:
             edge_type: Type of the pairs, "source:relation:destination" or a tuple of the three; None and "" stand for
-                ids of all types.
+                ids of all types. The graph need not have the relation: its node types are all that is read.
             node_pairs: Pairs of a source and a destination, of an integer dtype, shape (N, 2).
             negative_ratio: The number of copies of each pair.
             key: The key of the draws (`Key.at`); by default, the result of `draw_key`.
@@ -231,7 +231,7 @@ class SamplingGraph(ABC):
             Shape (N * (1 + negative_ratio), 2): all pairs, then `negative_ratio` copies of the first, and so on.
 
         Raises:
-            KeyError: The graph doesn't have the edge type.
+            KeyError: The graph doesn't have the node types that the edge type joins.
             ValueError: Pairs of another shape, an id outside of its node type, or a ratio below 1.
         """
         num_nodes, edge_type = self.num_nodes, type_name(edge_type)
@@ -240,10 +240,8 @@ class SamplingGraph(ABC):
             total = num_nodes if isinstance(num_nodes, int) else sum(num_nodes.values())
             sizes = [total, total]
         else:
-            known = self.edge_types
-            if edge_type not in known or isinstance(num_nodes, int):
-                raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {known or 'no types'}")
-            sizes = [num_nodes[kind] for kind in etype_str_to_tuple(edge_type)[::2]]
+            counts = num_nodes if isinstance(num_nodes, dict) else {}
+            sizes = [counts[kind] for kind in joined_types(str(edge_type), counts)]
         key = draw_key() if key is None else key
         result = sample_negatives(node_pairs, negative_ratio, sizes[1], key)
         for name, column, size in zip(("sources", "destinations"), node_pairs.unbind(1), sizes, strict=True):
@@ -258,6 +256,15 @@ def check_walks(graph: SamplingGraph, length: int) -> None:
         raise ValueError(
             f"random walks need a graph without types, but it has {graph.edge_types}; make one of the edges to walk on"
         )
+
+
+def joined_types(edge_type: str, node_types: Collection[str]) -> tuple[str, str]:
+    """Return the node types that an edge type joins, or raise a KeyError if a graph lacks one of them."""
+    source, _, destination = etype_str_to_tuple(edge_type)
+    if not {source, destination} <= set(node_types):
+        known = f"the node types {list(node_types)}" if node_types else "no types"
+        raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {known}")
+    return source, destination
 
 
 def parse_seeds(

@@ -86,6 +86,12 @@ def test_negatives_reach_the_layers() -> None:
     assert_same(columns[batch.compacted_seeds], batch.seeds)
 
 
+def test_a_relation_that_is_not_sampled_has_negatives_by_its_node_types() -> None:
+    batch: Any = run(TYPED, {"user:buys:item": EDGES})
+    seeds, labels, indexes = (part["user:buys:item"] for part in (batch.seeds, batch.labels, batch.indexes))
+    check_layout(EDGES, 2, seeds, labels, indexes, 10)
+
+
 def test_a_graph_gives_them_without_a_pipeline() -> None:
     """As in GraphBolt: no type, or the empty one, takes the ids of all nodes together."""
     for kind in (None, ""):
@@ -102,7 +108,7 @@ def test_a_graph_gives_them_without_a_pipeline() -> None:
         (ValueError, GRAPH, torch.arange(4), "Only tensor with shape N*2 is supported for negative sampling, but got"),
         (ValueError, GRAPH, torch.tensor([[0, 50]]), "destinations of node_pairs must lie in 0 .. 49, but holds 50"),
         (ValueError, TYPED, {LIKES: torch.tensor([[20, 0]])}, "sources of node_pairs must lie in 0 .. 19, but holds"),
-        (KeyError, TYPED, {"user:has:item": EDGES}, "edge_type is 'user:has:item', but the graph has"),
+        (KeyError, TYPED, {"user:has:shop": EDGES}, "edge_type is 'user:has:shop', but the graph has the node types ["),
         (KeyError, GRAPH, {"user:has:item": EDGES}, "edge_type is 'user:has:item', but the graph has no types"),
     ],
 )

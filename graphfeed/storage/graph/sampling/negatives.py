@@ -10,8 +10,7 @@ from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling.sample_negative_pairs import NO_EDGES, NO_TYPES, NOTHING, KnownEdges, Population
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling_graph import SamplingGraph
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
 from graphfeed.storage.memory.shared import Shareable
 
 
@@ -70,7 +69,8 @@ def sample_negative_pairs(
         limits: The time of each pair; None: times don't matter.
 
     Raises:
-        KeyError: The graph doesn't have the edge type, or the attribute.
+        KeyError: The graph doesn't have the node types that the edge type joins, or the attribute; for `strict`, the
+            edge type.
         TypeError: `strict` or times, for a graph whose arrays are not in this process.
         ValueError: Weights of another number of nodes, or no pair is right.
     """
@@ -81,9 +81,9 @@ def sample_negative_pairs(
             raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has no types")
         sizes = (num_nodes, num_nodes)
     else:
-        if edge_type not in graph.edge_types:
-            raise KeyError(f"edge_type is {brief(edge_type)}, but the graph has {graph.edge_types}")
-        ends = etype_str_to_tuple(str(edge_type))[::2]
+        ends = joined_types(str(edge_type), num_nodes)
+        if query.strict and edge_type not in graph.edge_types:
+            raise KeyError(f"edge_type is {brief(edge_type)}, but for strict=True the graph has {graph.edge_types}")
         sizes = (num_nodes[ends[0]], num_nodes[ends[1]])
         kinds = list(num_nodes)
         starts = [sum(list(num_nodes.values())[: kinds.index(kind)]) for kind in ends]

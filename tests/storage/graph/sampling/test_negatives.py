@@ -3,6 +3,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph.sampling.negatives import sample_negative_pairs
+from tests.digests import assert_same
 from tests.pipelines import random_edges
 
 KINDS = {"a:r:b": (0, 30, 20), "b:s:a": (1, 20, 30), "a:t:b": (2, 30, 20)}
@@ -41,8 +42,15 @@ def test_weights_of_another_number_of_nodes_are_refused() -> None:
         gf.NodeWeights(torch.zeros(3))
 
 
+def test_a_relation_that_is_not_in_the_graph_has_the_nodes_of_its_types() -> None:
+    drawn = [sample_negative_pairs(typed(), kind, gf.NegativeQuery(), 50, 7) for kind in ("a:x:b", "a:r:b")]
+    assert_same(*drawn)
+
+
 def test_unknown_types_are_named() -> None:
-    with pytest.raises(KeyError, match="edge_type is 'a:x:b'"):
-        sample_negative_pairs(typed(), "a:x:b", gf.NegativeQuery(), 5, 7)
+    with pytest.raises(KeyError, match="edge_type is 'a:x:c', but the graph has the node types"):
+        sample_negative_pairs(typed(), "a:x:c", gf.NegativeQuery(), 5, 7)
+    with pytest.raises(KeyError, match="edge_type is 'a:x:b', but for strict=True the graph has"):
+        sample_negative_pairs(typed(), "a:x:b", gf.NegativeQuery(strict=True), 5, 7)
     with pytest.raises(KeyError, match="the graph has no types"):
         sample_negative_pairs(gf.from_coo(([0], [1]), 2), "a:r:b", gf.NegativeQuery(), 5, 7)
