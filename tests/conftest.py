@@ -17,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from graphfeed.loader.executors.process_executor import make_context
+from graphfeed.ops import shared_memory
 from tests.ops.compiled_kernels import COMPILER
 from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
 
@@ -83,6 +84,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def seeded() -> None:
     """Start each test from the same state of torch's generator."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def small_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let arrays of any size lie in shared memory, on pages of any size."""
+    monkeypatch.setattr(shared_memory, "SHARED_BYTES", 1)
+    monkeypatch.setattr(shared_memory, "populate", lambda memory: True)
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,7 @@ def test_words_that_the_glossary_gives_up_do_not_come_back() -> None:
     pattern = re.compile("|".join(rf"\b{word.replace(' ', '[ _]')}\b" for word in NOT_USED), re.IGNORECASE)
     folders = [ROOT / name for name in ("graphfeed", "docs", "tutorials")]
     pages = {path for folder in folders for path in folder.rglob("*.*") if path.suffix in {".md", ".py", ".pyi"}}
-    # Some tell users of the former names.
-    former = {ROOT / "graphfeed" / "__init__.py", ROOT / "graphfeed" / "storage" / "graph" / "former_names.py"}
-    pages = {*pages, *ROOT.glob("*.md")} - {ROOT / "CHANGELOG.md", *former}
+    pages = {*pages, *ROOT.glob("*.md")} - {ROOT / "CHANGELOG.md"}
     found = [
         (page.name, line) for page in sorted(pages) for line in page.read_text().splitlines() if pattern.search(line)
     ]

@@ -10,7 +10,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.storage.graph import graph_arrays
-from graphfeed.storage.memory import shared
+from graphfeed.storage.memory import shareable
 from tests import pipelines
 from tests.digests import digest
 from tests.forked import held_elsewhere, in_child
@@ -85,7 +85,7 @@ def test_a_loader_that_was_starting_its_workers_works() -> None:
 
 @pytest.mark.parametrize("lock", ["DERIVING", "MOVING"])
 def test_locks_that_other_threads_held_are_free(lock: str) -> None:
-    owner: Any = graph_arrays if lock == "DERIVING" else shared
+    owner: Any = graph_arrays if lock == "DERIVING" else shareable
     with held_elsewhere(getattr(owner, lock)):
         assert in_child(lambda: getattr(owner, lock).acquire(timeout=5)) == "True"
 

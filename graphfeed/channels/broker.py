@@ -16,7 +16,7 @@ from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, Reco
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.storage.memory.memory_map import Bytes, MemoryFile
+from graphfeed.ops.shared_memory import Bytes, MemoryFile
 
 PRODUCER, CONSUMER, WITHDRAW, END_EPOCH, LEAVE, GET, CANCEL, LOOK = range(16, 24)
 """Requests, beside the records of messages: the first two say what the client is, the others what it wants."""

@@ -26,7 +26,7 @@ from graphfeed.loader.transport.message import MessageReader, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.ops.shared_memory import Bytes
 
 REPLY_SECONDS = 10.0
 """How long the broker may take over a request that needs no waiting."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.ops.shared_memory import Bytes
 from graphfeed.storage.memory.shared import from_bytes
 
 SampleMessage = dict[str, torch.Tensor]

@@ -15,7 +15,7 @@ from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import Feature, FeatureStore
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import type_name
-from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.shareable import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
 

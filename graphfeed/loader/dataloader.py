@@ -66,8 +66,9 @@ class DataLoader:
             None asks the stages (`NeighborSampler.overlap_fetch`, False by default).
         worker: "thread" or "process". Workers are threads by default, because the kernels release the GIL. Use
             processes for stages in Python that hold it, or that may crash: a process that dies is replaced, and its
-            mini-batch is made again. Graphs and features then move to shared memory when the first epoch starts, except
-            those that are mapped from files, which workers map as well. Stages of a notebook need the extra `notebook`.
+            mini-batch is made again. They map large arrays that graphfeed made or loaded. Your own tensors are copied
+            to shared memory when the first epoch starts, which takes the memory of both for as long as you keep yours.
+            Stages of a notebook need the extra `notebook`.
         executor: Anything with the interface of `concurrent.futures.Executor`, such as Dask's `client.get_executor()`
             with workers on this machine, or on others that open the same files (see docs/many-machines.md). It runs the
             workers' side and is not shut down. Tasks and results are pickled, unless it is a ThreadPoolExecutor.

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.shared_memory import empty_shared
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""
@@ -158,14 +159,21 @@ def as_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
 CPU = torch.device("cpu")
 
 
-def empty_long_lived(shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return an uninitialised tensor that is written once and read at random, on huge pages if there are any."""
+def empty_long_lived(
+    shape: int | tuple[int, ...], dtype: torch.dtype, device: torch.device, *, private: bool = False
+) -> torch.Tensor:
+    """Return an uninitialised tensor that is read at random, on huge pages if there are any.
+
+    A large one on the CPU lies in shared memory, so that it needs no copy to be sent to another process or to be
+    page-locked. What one process writes there, all see, forked ones too. With `private`, it is this process's own.
+    """
     shape = (shape,) if isinstance(shape, int) else shape
     size = prod(shape) * dtype.itemsize
     if size == 0 or device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
+    memory = None if private else empty_shared(size)
     # NumPy asks the system for huge pages; torch doesn't.
-    return torch.from_numpy(np.empty(size, dtype=np.uint8)).view(dtype).reshape(shape)
+    return torch.from_numpy(np.empty(size, dtype=np.uint8) if memory is None else memory).view(dtype).reshape(shape)
 
 
 def empty(shape: int | tuple[int, ...], like: torch.Tensor | torch.dtype, device: torch.device = CPU) -> torch.Tensor:

@@ -12,7 +12,8 @@ import torch
 
 from graphfeed.ops.checks import check_can_pin
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.own_pages import TABLE, Region, own_pages, read_regions
+from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
+from graphfeed.ops.shared_memory import empty_shared
 
 DEFAULT_UVA_THREADS = 10240
 
@@ -92,18 +93,18 @@ def is_locked_in_place(tensor: torch.Tensor) -> bool:
 def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     """Page-lock a tensor's memory where it lies, until its owner dies or the interpreter ends.
 
-    Nothing is copied, and the memory lives as long as it is locked. It may be shared with other processes, or mapped
-    from a file, also read-only. Pages of a private writable mapping, as `load_graph` makes, may become the process's
-    own. Memory that is page-locked already stays as it is. A mapped file or a shared block is locked whole, and only
-    once.
+    Nothing is copied, and the memory lives as long as it is locked. It must be shared with other processes, as that of
+    large arrays of graphs and features that graphfeed made, or mapped from a file, also read-only. Pages of a private
+    writable mapping, as `load_graph` makes, may become the process's own. Memory that is page-locked already stays as
+    it is. A mapped file or a shared block is locked whole, and only once.
 
     Args:
         tensor: A contiguous tensor on the CPU.
         owner: The object that holds the tensor, such as a feature. It must support weak references.
 
     Raises:
-        ValueError: The tensor is not on the CPU or not contiguous, or lies on pages that hold other memory, too, as
-            small tensors do. Locking these would lock a part of others, which CUDA may then refuse to copy.
+        ValueError: The tensor is not on the CPU or not contiguous, or lies on pages that may hold other memory, too, as
+            those of torch and NumPy. Locking these would lock a part of others, which CUDA may then refuse to copy.
         RuntimeError: There is no CUDA device, or CUDA refuses the memory.
     """
     if not tensor.is_cpu or not tensor.is_contiguous():
@@ -114,7 +115,7 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
     check_can_pin("pin_in_place")
     if not lock_where_they_lie([tensor], owner)[0]:
         raise ValueError(
-            f"a tensor of {tensor.nbytes} bytes shares its first or last page with other memory, so it can't be "
+            f"a tensor of {tensor.nbytes} bytes may share its first or last page with other memory, so it can't be "
             "page-locked in place; copy it with .pin_memory()"
         )
 
@@ -122,8 +123,10 @@ def pin_in_place(tensor: torch.Tensor, owner: object) -> None:
 def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tensor]:
     """Return tensors in page-locked memory: themselves where they can be locked in place, otherwise copies.
 
+    A copy takes the memory of both for as long as you keep the tensor.
+
     Args:
-        tensors: Tensors on the CPU. Those that have gaps, or share pages with other memory, are copied.
+        tensors: Tensors on the CPU. Those that have gaps, or may share pages with other memory, are copied.
         owner: What `pin_in_place` takes.
 
     Raises:
@@ -135,7 +138,17 @@ def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tens
     if away is not None:
         raise ValueError(f"only memory of the CPU can be page-locked, but a tensor is on {away}; move it with .cpu()")
     locked = lock_where_they_lie(tensors, owner)
-    return [t if done else t.contiguous().pin_memory() for t, done in zip(tensors, locked, strict=True)]
+    return [t if done else locked_copy(t, owner) for t, done in zip(tensors, locked, strict=True)]
+
+
+def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
+    """Return a copy in page-locked memory; a large one lies where other processes can map it, too."""
+    copy = empty_shared(tensor.nbytes)
+    if copy is None:  # torch rounds the size up to a power of two
+        return tensor.contiguous().pin_memory()
+    rows = torch.from_numpy(copy).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
+    pin_in_place(rows, owner)
+    return rows
 
 
 def page_lock_alike(
@@ -161,7 +174,7 @@ def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:
 
 
 def lock_where_they_lie(tensors: Sequence[torch.Tensor], owner: object) -> list[bool]:
-    """Lock the tensors that have their pages for themselves; tell for each whether a GPU can read it where it lies."""
+    """Lock the tensors on pages of their own; tell for each whether a GPU can read it where it lies."""
     regions, done = read_regions(TABLE), []
     used: list[tuple[LockedPages, torch.Tensor]] = []
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
@@ -220,7 +233,7 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region])
     known = next((part for part in LOCKED if part.start <= tensor.data_ptr() < part.end), None)
     if known is not None:
         return known
-    pages = None if not tensor.is_contiguous() or is_page_locked(tensor) else own_pages(tensor, regions)
+    pages = None if not tensor.is_contiguous() or is_page_locked(tensor) else pages_of(tensor, regions)
     # A copy of memory that lies in two registrations is refused.
     if pages is None or any(part.start < pages[1] and pages[0] < part.end for part in LOCKED):
         return None
@@ -228,6 +241,12 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region])
     made = LockedPages(*pages, tensor)
     LOCKED.append(made)
     return made
+
+
+def pages_of(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int] | None:
+    """Return where the pages of a tensor's storage begin and end if they hold nothing else, as a mapped file's."""
+    storage = tensor.untyped_storage()
+    return mapping_around(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), regions)
 
 
 def lock(runtime: Any, start: int, size: int) -> None:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops import buffers
+from graphfeed.ops import buffers, shared_memory
 from graphfeed.ops.buffers import SMALL_BYTES, BufferPool, NodeMaps
 from tests.forked import held_elsewhere, in_child
 from tests.garbage import AtItsEnd, ends
@@ -290,3 +290,15 @@ def test_what_lasts_may_be_empty_and_of_any_dtype(size: int, dtype: torch.dtype)
     made = buffers.empty_long_lived(size, dtype, buffers.CPU)
     assert made.shape == (size,)
     assert made.dtype == dtype
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_what_lasts_lies_in_shared_memory_if_it_is_large_and_not_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_memory, "SHARED_BYTES", 80)
+
+    def is_shared(count: int, private: bool = False) -> bool:
+        made = buffers.empty_long_lived((count, 2), torch.int32, buffers.CPU, private=private)
+        assert made.shape == (count, 2)
+        return made.data_ptr() in shared_memory.MAPPED
+
+    assert [is_shared(10), is_shared(9), is_shared(11), is_shared(10, private=True)] == [True, False, True, False]

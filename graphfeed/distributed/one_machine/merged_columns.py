@@ -21,6 +21,7 @@ from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.shared_memory import align, collapse
 from graphfeed.ops.verified import count_writes
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.graph.edits import trust_graph
@@ -28,7 +29,6 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGra
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.available_memory import available_memory
-from graphfeed.storage.memory.memory_map import align, collapse
 from graphfeed.storage.memory.shared import SharedBlock
 
 EDGES_AT_ONCE = 1 << 20

@@ -11,7 +11,7 @@ import torch
 from graphfeed.channels.codec import pack_tensors, unpack_tensors
 from graphfeed.loader.transport.layout import lay_out, split
 from graphfeed.ops import buffers
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -28,7 +28,7 @@ from graphfeed.distributed.ranks.meeting_point import MeetingPoint, Place
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.ops.shared_memory import Bytes
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""

@@ -24,7 +24,7 @@ from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.buffers import NUMPY_DTYPES, POOL, as_bytes
 from graphfeed.ops.optional import import_optional
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes, align
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
 from graphfeed.storage.memory.shared import from_bytes
 
 MADE, REFUSED, FAILED = "made", "refused", "failed"

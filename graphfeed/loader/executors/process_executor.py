@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
-from graphfeed.loader.executors.huge_pages import collapsed_later
 from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.executors.worker_process import interrupts_blocked
@@ -106,8 +105,7 @@ class ProcessExecutor(Executor):
 
     def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":  # noqa: ARG002
         """Return a function that submits a task of a cut, with its stages: each process unpacks these once."""
-        with collapsed_later():
-            work = pack_work(cut.work())
+        work = pack_work(cut.work())
         return lambda task: self.submit(work_here, work, task)
 
     def pids(self) -> list[int]:

@@ -18,7 +18,7 @@ from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.loader.transport.zero_copy import open_zero_copy
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.ops.shared_memory import Bytes
 
 NAMES = itertools.count()
 ALIVE: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()

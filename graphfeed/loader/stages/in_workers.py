@@ -14,7 +14,6 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.dispatcher import WorkerLostError
-from graphfeed.loader.executors.huge_pages import HugePages, collapsed_later
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.stages.sharder import Sharder
@@ -104,8 +103,7 @@ class InWorkers(Datapipe):
         work = self.work()
         if isinstance(executor, ThreadPoolExecutor):
             return WorkerSide(tasks, lambda task: executor.submit(work, task, observer), lambda result: result)
-        with collapsed_later():
-            packed = pack_work(work)
+        packed = pack_work(work)
         # Another engine may serialize Python objects in its own way; bytes arrive as they are.
         return WorkerSide(tasks, lambda task: executor.submit(work_packed, packed, dump(task)), pickle.loads)
 
@@ -138,7 +136,6 @@ class InWorkers(Datapipe):
         """
         begun = ((task, () if isinstance(task, Failure) else submit(task)) for task in tasks)
         pending: deque[tuple[Any, tuple[Future[Any], ...]]] = deque()
-        huge_pages = HugePages()
         try:
             pending.extend(islice(begun, window))
             while pending:
@@ -153,7 +150,6 @@ class InWorkers(Datapipe):
                 # Success: the window is refilled before the mini-batch is yielded, so that workers go on meanwhile.
                 pending.popleft()
                 pending.extend(islice(begun, window - len(pending)))
-                huge_pages.start()
                 yield result
         finally:
             # After a failure, or when a reader leaves and closes this generator: tasks that have not begun are dropped,
@@ -161,8 +157,6 @@ class InWorkers(Datapipe):
             for _, futures in pending if run.is_here else ():
                 for future in futures:
                     future.cancel()
-            if run.is_here:
-                huge_pages.stop()
 
     def result_of(self, pending: "deque[tuple[Any, tuple[Future[Any], ...]]]", executor: Executor) -> Any:
         """Return the result of the first task's last future; an error says who did not answer."""

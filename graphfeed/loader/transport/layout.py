@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphfeed.storage.memory.memory_map import Bytes, align
+from graphfeed.ops.shared_memory import Bytes, align
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from graphfeed.loader.transport.layout import Layout, lay_out
 from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, INLINE_BYTES, PREFIX, MessageReader, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import Bytes, MemoryFile
+from graphfeed.ops.shared_memory import Bytes, MemoryFile
 
 QUEUE_BYTES = 1 << 20
 """The size of a socket's queue that the system is asked for; it may give less."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from graphfeed.loader.transport.arena import ArenaReader
 from graphfeed.loader.transport.layout import split
 from graphfeed.loader.transport.record_socket import DESCRIPTOR_LOST, RECORD_BYTES
-from graphfeed.storage.memory.memory_map import Bytes, map_shared
+from graphfeed.ops.shared_memory import Bytes, map_shared
 
 INLINE, BLOCK, FILE = range(3)
 """Where the bytes of a message are: in the record, in a block of the sender's arena, or in a file of their own."""

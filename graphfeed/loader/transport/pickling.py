@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import Bytes
+from graphfeed.ops.shared_memory import Bytes
 
 NUMPY = {
     dtype: torch.empty(0, dtype=dtype).numpy().dtype.str

@@ -35,19 +35,32 @@ def gather_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         >>> gather_rows(torch.tensor([[1, 2], [3, 4]]), torch.tensor([1, 1, 0])).tolist()
         [[3, 4], [3, 4], [1, 2]]
     """
+    check_rows_at(values, index)
+    return take_rows(values, index)
+
+
+def gather_long_lived(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Return what `gather_rows` does, in memory for what lives long, as the arrays of a graph do."""
+    check_rows_at(values, index)
+    out = buffers.empty_long_lived((index.numel(), *values.shape[1:]), values.dtype, index.device)
+    return take_rows(values, index, out)
+
+
+def check_rows_at(values: torch.Tensor, index: torch.Tensor) -> None:
+    """Raise unless the rows can be gathered."""
     if values.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             "values requires gradients, and gathered rows have none; give .detach(), or index it: values[index]"
         )
     check_vector("index", index)
     check_ids("index", index, values.shape[0], IndexError)
-    return take_rows(values, index)
 
 
-def take_rows(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Gather rows without checking the index."""
+def take_rows(values: torch.Tensor, index: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Gather rows without checking the index; contiguous `out` may take them."""
     module = kernels("rows.gather", index, values=values)
-    out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
+    if out is None:
+        out = buffers.empty((index.numel(), *values.shape[1:]), values.dtype, index.device)
     if out.numel() == 0:
         return out
     given, taken = buffers.flat_bytes(values), buffers.flat_bytes(out)

@@ -9,7 +9,7 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
 from graphfeed.ops.checks import check_ids, check_vector
-from graphfeed.ops.rows.gather import gather_rows
+from graphfeed.ops.rows.gather import gather_long_lived
 from graphfeed.ops.verified import check_once, trust
 
 TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -41,11 +41,11 @@ def coo_to_csc(sources: torch.Tensor, destinations: torch.Tensor, num_nodes: int
             f"sources and destinations must be equally long, but have {sources.numel()} and {destinations.numel()} ids"
         )
     module = kernels("structure.csc", destinations, sources=sources)
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=destinations.device)
+    indptr = buffers.empty_long_lived(num_nodes + 1, torch.int64, destinations.device).zero_()
     order = buffers.empty_long_lived(sources.numel(), torch.int64, destinations.device)
     module.count_columns(destinations.contiguous(), indptr)
     module.fill_columns(destinations.contiguous(), indptr.clone(), order)
-    return Columns(indptr, gather_rows(sources, order), order)
+    return Columns(indptr, gather_long_lived(sources, order), order)
 
 
 def check_columns(name: str, indptr: torch.Tensor, num_edges: int | None = None) -> None:

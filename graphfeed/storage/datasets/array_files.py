@@ -14,6 +14,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.memory.npy_file import read_npy
 
 PART_BYTES = 1 << 24
 """How many bytes are read, converted and written at a time."""
@@ -59,7 +60,7 @@ def load_array(path: Path, key: str, *, mapped: bool) -> NDArray[Any]:
     """
     check_file(path, key)
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False) if mapped else read_npy(path)
     except (EOFError, MemoryError, OSError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"{key}: {path} can't be read: {error}; make it again") from error
     return array

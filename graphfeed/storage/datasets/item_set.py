@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import ID_DTYPES
 from graphfeed.storage.graph.type_names import by_type_name
-from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.shareable import Shareable
 
 Index: TypeAlias = int | slice | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 """One position, or several."""

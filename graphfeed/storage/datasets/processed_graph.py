@@ -177,7 +177,7 @@ def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict
 def read_graph(folder: Path, topology: Mapping[str, Any]) -> FusedCSCSamplingGraph:
     """Read a graph that `write_graph` wrote, or map it if its metadata has `in_memory: false`.
 
-    NumPy allocates the arrays because it asks for huge pages. Files are mapped copy-on-write: writes don't reach them.
+    Files are mapped copy-on-write: writes don't reach them.
 
     Raises:
         FileNotFoundError: A file is missing.

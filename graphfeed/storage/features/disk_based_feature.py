@@ -139,7 +139,7 @@ class DiskBasedFeature(Feature):
     def _begin(self, ids: torch.Tensor | None, ahead: bool = False) -> DeferredRead:
         """Start a read in the pool. Unless `ahead`, the thread that waits reads one part itself, or all if few."""
         if ids is None:
-            out = buffers.empty(tuple(self._shape), self._dtype)
+            out = buffers.empty_long_lived(tuple(self._shape), self._dtype, buffers.CPU)
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
             return self._start_tasks(out, tasks, ahead)
         ids = self._checked(ids)

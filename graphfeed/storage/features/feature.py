@@ -13,7 +13,7 @@ from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
 from graphfeed.storage.memory.cache_use import Cache
-from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
 
@@ -166,7 +166,8 @@ class TorchBasedFeature(Shareable, Feature):
 
     Args:
         torch_feature: Shape (rows, ...), with two or more dimensions, of any dtype. The memory of a contiguous tensor,
-            or of a NumPy array, is shared; a list, or rows that are not contiguous, are copied.
+            or of a NumPy array, is shared with it until worker processes or `pin_memory_()` need a copy in memory of
+            their kind; a list, or rows that are not contiguous, are copied.
         metadata: Anything else to know about the feature.
 
     Raises:
@@ -250,9 +251,10 @@ class TorchBasedFeature(Shareable, Feature):
     def pin_memory_(self) -> Self:
         """Page-lock the tensor for as long as the feature lives, and return this object.
 
-        A large tensor, or one in a mapped file or in shared memory, is locked where it lies. Another one shares its
-        pages with other memory, and is replaced by a copy. Pickling a large feature moves it to shared memory that is
-        not page-locked, so pin it after that.
+        Rows in a mapped file or in shared memory, as large ones that graphfeed reads from a file, are locked where they
+        lie. Others, such as your own tensor, are replaced by a copy, because they may share pages with other memory:
+        that takes the memory of both for as long as you keep yours. Pickling moves what is not in shared memory yet to
+        memory that is not page-locked, so pin it after that.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.

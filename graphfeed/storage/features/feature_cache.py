@@ -70,7 +70,7 @@ class CPUFeatureCache(RowCache):
         if pin_memory:
             rows = torch.empty(shape, dtype=dtype, pin_memory=True)
         else:
-            rows = buffers.empty_long_lived(shape, dtype, buffers.CPU)
+            rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
         super().__init__(rows, (), policy_bytes(name, shape[0]), (shape, dtype, policy, num_parts, pin_memory))
         CACHES.add(self)
 

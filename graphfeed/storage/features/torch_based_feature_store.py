@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.storage.features.disk_based_feature import DiskBasedFeature
 from graphfeed.storage.features.feature import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
+from graphfeed.storage.memory.npy_file import read_npy
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def open_feature(spec: OnDiskFeatureData) -> Feature:
     if spec.format != "numpy":
         raise ValueError(f"{spec.path}: format must be 'torch' or 'numpy', but is {brief(spec.format)}")
     if spec.in_memory:
-        return TorchBasedFeature(torch.from_numpy(np.load(spec.path, allow_pickle=False)), spec.extra_fields)
+        return TorchBasedFeature(torch.from_numpy(read_npy(spec.path)), spec.extra_fields)
     return DiskBasedFeature(spec.path, spec.extra_fields)
 
 

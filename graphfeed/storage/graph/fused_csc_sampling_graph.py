@@ -361,15 +361,15 @@ def fused_csc_sampling_graph(
     node_attributes: Mapping[str, torch.Tensor] | None = None,
     edge_attributes: Mapping[str, torch.Tensor] | None = None,
 ) -> FusedCSCSamplingGraph:
-    """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied.
+    """Make a graph from arrays in compressed sparse columns, which are checked in one pass and not copied here.
 
-    NumPy arrays and what NumPy can view may take the place of tensors; lists are copied.
+    NumPy arrays and what NumPy can view may take the place of tensors; lists are copied. For worker processes and
+    `pin_memory_()`, arrays of your own are copied once, and take memory twice for as long as you keep them.
 
     The graph keeps the dtypes that it is given, and sampled subgraphs have them. For the CPU's kernels, column starts
     in int32 are copied to int64 once (8 bytes per node), and edge types in int16 or int64 to int32 (4 bytes per edge).
 
-    Sampling reads the arrays at random, and is a quarter faster on huge pages. NumPy requests these when it allocates
-    memory, torch does not: load large arrays with NumPy.
+    Sampling is a quarter faster on huge pages. NumPy asks the system for these, torch doesn't: load arrays with NumPy.
 
     Args:
         csc_indptr: Column starts, int32 or int64, shape (nodes + 1,).

@@ -21,7 +21,7 @@ from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publis
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
 from graphfeed.storage.memory.published import Published
-from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
 DERIVING = threading.RLock()
@@ -293,8 +293,10 @@ class GraphArrays(Shareable):
     def pin_memory_(self) -> Self:
         """Page-lock the arrays until the graph is deleted, so that a GPU can read them; return this object.
 
-        Large arrays and those in mapped files or shared memory are locked where they lie, others are copied, because
-        they share pages with other memory. Pickling a large graph moves it to memory that is not locked: pin it then.
+        Arrays in mapped files or in shared memory, as the large ones of `from_coo` and of data sets, are locked where
+        they lie. Others, such as your own tensors, are copied, because they may share pages with other memory: that
+        takes the memory of both for as long as you keep yours. Pickling moves what is not in shared memory yet to
+        memory that is not locked: pin it then.
 
         Raises:
             RuntimeError: torch finds no CUDA device, or CUDA refuses the memory.
@@ -330,9 +332,7 @@ class GraphArrays(Shareable):
     @classmethod
     def open_by_name(cls, name: str) -> Self:
         """Map a graph in shared memory."""
-        fields, block = open_shared(name)
-        graph = cls(**fields)
-        graph.__dict__["_block"] = block
+        graph = cls(**open_shared(name))
         trust_graph(graph)
         return graph
 

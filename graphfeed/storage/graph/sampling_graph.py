@@ -10,7 +10,6 @@ from graphfeed.ops import draw_key, random_walks, sample_negatives, unique_and_c
 from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.ops.checks import check_count, check_ids, check_seed
 from graphfeed.ops.random import MASK
-from graphfeed.storage.graph.former_names import check_former_names
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop
@@ -30,11 +29,6 @@ class SamplingGraph(ABC):
     The result should depend on the key and the node alone, as in `draw(key, node, number)`, so that mini-batches stay
     the same for any number of workers. How it reaches worker processes, a graph says by the usual means of `pickle`.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse methods by their former names."""
-        super().__init_subclass__(**kwargs)
-        check_former_names(cls)
 
     @property
     @abstractmethod

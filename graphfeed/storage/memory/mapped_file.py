@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
-from graphfeed.ops.own_pages import TABLE, Region, read_regions
-from graphfeed.storage.memory.memory_map import MemoryFile
+from graphfeed.ops.mappings import TABLE, Region, read_regions
+from graphfeed.ops.shared_memory import MemoryFile
+from graphfeed.storage.memory.shared import Handle, find_handle
 
 DETAILED_TABLE = Path("/proc/self/smaps")
 """Also tells how much of each mapping was written to. It takes the system longer: up to a second per 100 GB in use."""
@@ -84,13 +85,24 @@ class FilePlace:
         return flat.as_strided(self.shape, self.strides)
 
 
-def find_places(tensors: Sequence[torch.Tensor]) -> list[FilePlace | None]:
-    """Return where each tensor lies in a file, or None for one that does not, or not as the file has it."""
-    regions = read_regions(TABLE)
-    if not any(regions_of(tensor, regions) for tensor in tensors):
-        return [None] * len(tensors)
-    regions = read_regions(DETAILED_TABLE)
-    return [find_place(tensor, regions) for tensor in tensors]
+def find_places(tensors: Sequence[torch.Tensor], fewest_bytes: int = 0) -> list[FilePlace | Handle | None]:
+    """Return where other processes find each tensor.
+
+    Args:
+        tensors: Tensors on the CPU.
+        fewest_bytes: Those of no more bytes are looked for in shared memory, but not in files.
+
+    Returns:
+        Where it lies in shared memory or in a file; None if it lies in neither, or not as the file has it.
+    """
+    places: list[FilePlace | Handle | None] = [find_handle(tensor) for tensor in tensors]
+    asked = [number for number, place in enumerate(places) if place is None and tensors[number].nbytes > fewest_bytes]
+    regions = read_regions(TABLE) if asked else []
+    if any(regions_of(tensors[number], regions) for number in asked):
+        regions = read_regions(DETAILED_TABLE)
+        for number in asked:
+            places[number] = find_place(tensors[number], regions)
+    return places
 
 
 def num_bytes_spanned(tensor: torch.Tensor) -> int:

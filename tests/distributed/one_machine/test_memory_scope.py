@@ -25,12 +25,12 @@ def test_a_scope_is_that_of_the_machine_and_of_the_container(monkeypatch: pytest
 def test_a_tensor_in_memory_is_found_for_as_long_as_its_block_is_kept(no_leaks: None) -> None:
     values = torch.arange(6).view(3, 2)
     place, block = share(values)
-    (found,), _ = open_place(write_place(place))
+    (found,), opened = open_place(write_place(place))
     assert torch.equal(found, values)
     assert block is not None
     block.tensors[0][0, 0] = 9
     assert found[0, 0] == 9
-    del block
+    del block, found, opened
     with pytest.raises(FileNotFoundError):
         open_place(write_place(place))
 

@@ -30,7 +30,7 @@ from graphfeed.distributed.servers.flight import (
     write_ticket,
 )
 from graphfeed.ops.buffers import POOL
-from graphfeed.storage.memory.memory_map import align
+from graphfeed.ops.shared_memory import align
 from tests import pipelines
 
 arrow = pytest.importorskip("pyarrow")

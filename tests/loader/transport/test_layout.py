@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.loader.transport.layout import lay_out, split
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes
 
 
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=6))

@@ -6,7 +6,7 @@ import pytest
 from graphfeed.loader.transport.arena import Arena
 from graphfeed.loader.transport.layout import lay_out
 from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, MessageReader, Record
-from graphfeed.storage.memory.memory_map import Bytes, MemoryFile, map_shared
+from graphfeed.ops.shared_memory import Bytes, MemoryFile, map_shared
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

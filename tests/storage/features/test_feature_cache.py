@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from graphfeed.ops import POLICIES, policy_bytes
 from graphfeed.storage import CPUFeatureCache
 from graphfeed.storage.features import feature_cache
+from graphfeed.storage.memory.shared import find_handle
 from tests.cache_models import MODELS, ask, distinct
 
 each_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -154,6 +155,11 @@ def test_a_forked_process_begins_anew() -> None:
         process.join(60)
     assert process.exitcode == 0
     assert len(cache.query(torch.tensor([1]))[1]) == 0
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_a_forked_process_writes_to_rows_of_its_own() -> None:
+    assert find_handle(cache_of(10)._rows) is None
 
 
 def test_it_goes_when_nobody_has_it() -> None:

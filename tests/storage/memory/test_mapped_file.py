@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from graphfeed.storage import ItemSet, TorchBasedFeature
-from graphfeed.storage.memory.mapped_file import find_places
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
+from graphfeed.storage.memory.shared import Handle
 from tests.digests import assert_same
 from tests.tensors import DTYPES
 
@@ -28,7 +29,7 @@ def map_rows(path: Path, mode: Literal["c", "r", "r+"] = "c") -> torch.Tensor:
 
 
 def lies_in_file(tensor: torch.Tensor) -> bool:
-    return find_places([tensor])[0] is not None
+    return isinstance(find_places([tensor])[0], FilePlace)
 
 
 @pytest.mark.parametrize("mode", ["c", "r+", pytest.param("r", marks=pytest.mark.filterwarnings("ignore:The given"))])
@@ -67,7 +68,7 @@ def test_views_keep_their_strides(path: Path) -> None:
     views = (rows.T[:, :9], rows[7::3, 1:3], rows[:, None, 2:].transpose(0, 2))
     for view in views:
         (place,) = find_places([view])
-        assert place is not None
+        assert isinstance(place, FilePlace)
         assert_same(place.open(), view)
 
 
@@ -147,7 +148,7 @@ def test_rows_of_a_file_that_is_gone_before_move_to_shared_memory(path: Path, re
     if replaced:
         np.save(path, np.zeros((ROWS, 4), dtype=np.float32))
     again = pickle.loads(pickle.dumps(feature))
-    assert again._block is not None
+    assert isinstance(find_places([again.read()])[0], Handle)
     assert_same(again.read(), torch.arange(4.0 * ROWS).reshape(ROWS, 4))
 
 
@@ -158,7 +159,9 @@ def test_tensors_of_files_and_of_memory_go_together(path: Path) -> None:
     for again in (received, pickle.loads(pickle.dumps(received))):
         assert_same(again[:], items[:])
         assert [lies_in_file(member) for member in again._items] == [False, True, False]
-        assert again._block.handle.size < 4 * labels.nbytes
+        block = find_places([again._items[0]])[0]
+        assert isinstance(block, Handle)
+        assert block.size < 4 * labels.nbytes
 
 
 def test_a_mapping_in_several_pieces_is_one(path: Path) -> None:
@@ -168,7 +171,7 @@ def test_a_mapping_in_several_pieces_is_one(path: Path) -> None:
     memory.madvise(mmap.MADV_DONTFORK, 8 * mmap.PAGESIZE, 8 * mmap.PAGESIZE)
     flat = torch.frombuffer(memory, dtype=torch.float32)
     (place,) = find_places([flat])
-    assert place is not None
+    assert isinstance(place, FilePlace)
     assert_same(place.open(), flat)
 
 

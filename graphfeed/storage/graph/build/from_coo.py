@@ -9,6 +9,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.rows.gather import gather_long_lived
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
     FusedCSCSamplingGraph,
     fused_csc_sampling_graph,
@@ -125,7 +126,7 @@ def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
 
 def pick_rows(name: str, values: Any, order: torch.Tensor) -> torch.Tensor:
     """Return an edge attribute in the graph's order."""
-    return ops.gather_rows(with_rows(f"edge_attributes[{name!r}]", values, order.numel()), order)
+    return gather_long_lived(with_rows(f"edge_attributes[{name!r}]", values, order.numel()), order)
 
 
 def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor | None = None) -> ops.Columns:
@@ -134,7 +135,7 @@ def sort_columns(columns: ops.Columns, values: torch.Tensor, types: torch.Tensor
     if found.order is None:
         return columns
     places = ops.places_in_order(columns.indptr, found.order)
-    indices, order = ops.gather_rows(columns.indices, places), ops.gather_rows(columns.order, places)
+    indices, order = gather_long_lived(columns.indices, places), gather_long_lived(columns.order, places)
     return columns._replace(indices=indices, order=order)
 
 
@@ -182,13 +183,13 @@ def from_typed_coo(
     if sort_by is not None:
         values = ops.gather_rows(stacked_attributes[sort_by], columns.order)
         columns = sort_columns(columns, values, kinds[columns.order])
-    attributes = {name: ops.gather_rows(values, columns.order) for name, values in stacked_attributes.items()}
-    attributes.setdefault(ORIGINAL_EDGE_ID, ops.gather_rows(own_rows, columns.order))
+    attributes = {name: gather_long_lived(values, columns.order) for name, values in stacked_attributes.items()}
+    attributes.setdefault(ORIGINAL_EDGE_ID, gather_long_lived(own_rows, columns.order))
     return fused_csc_sampling_graph(
         columns.indptr,
         columns.indices,
         node_type_offset=torch.tensor([*offsets.values(), total]),
-        type_per_edge=kinds[columns.order].to(torch.uint8 if len(edges) <= 256 else torch.int32),
+        type_per_edge=gather_long_lived(kinds.to(torch.uint8 if len(edges) <= 256 else torch.int32), columns.order),
         node_type_to_id={kind: number for number, kind in enumerate(num_nodes)},
         edge_type_to_id={kind: number for number, kind in enumerate(edges)},
         node_attributes={

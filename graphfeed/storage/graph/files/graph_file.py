@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import MemoryFile
-from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, tensors_of
+from graphfeed.ops.shared_memory import MemoryFile, SharedMemory
+from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 
 MAGIC = b"graphfeed graph\n"
 VERSION = 1
@@ -185,7 +185,7 @@ def publish(name: str, fields: Mapping[str, Any]) -> Path:
     return path
 
 
-def open_shared(name: str) -> tuple[Fields, SharedBlock]:
+def open_shared(name: str) -> Fields:
     """Map a graph in shared memory; a write to its tensors is visible to all processes.
 
     Raises:
@@ -201,10 +201,7 @@ def open_shared(name: str) -> tuple[Fields, SharedBlock]:
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
         header, places, size = read_header(file, path)
-    own = f"/proc/{os.getpid()}/fd/{memory.descriptor}"
-    inode = os.fstat(memory.descriptor).st_ino
-    block = SharedBlock(memory, Handle(own if os.path.exists(own) else str(path), inode, size, tuple(places)))
-    return assemble(header, block.tensors), block
+    return assemble(header, SharedBlock(SharedMemory.open(memory, str(path), size), places).tensors)
 
 
 def unpublish(path: Path, owner: int, inode: int) -> None:

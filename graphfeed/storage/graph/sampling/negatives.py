@@ -11,7 +11,7 @@ from graphfeed.ops.sampling.sample_negative_pairs import NO_EDGES, NO_TYPES, NOT
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling_graph import SamplingGraph, joined_types
-from graphfeed.storage.memory.shared import Shareable
+from graphfeed.storage.memory.shareable import Shareable
 
 
 class NodeWeights(Shareable):

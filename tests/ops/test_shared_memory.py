@@ -8,7 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfeed.storage.memory.memory_map import HUGE_PAGE, SYSTEM, MemoryFile, collapse, map_shared
+from graphfeed.ops import shared_memory
+from graphfeed.ops.shared_memory import (
+    HUGE_PAGE,
+    SHARED_BYTES,
+    SYSTEM,
+    MemoryFile,
+    SharedMemory,
+    collapse,
+    empty_shared,
+    map_shared,
+)  # fmt: skip
 
 linux = pytest.mark.skipif(SYSTEM is None, reason="only Linux maps at a chosen address")
 SIZES = [1, 5000, HUGE_PAGE, 3 * HUGE_PAGE + 77]
@@ -87,7 +97,7 @@ def test_what_can_not_be_mapped_is_an_error_and_leaves_nothing(tmp_path: Path) -
 
 
 def test_other_systems_map_too(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.storage.memory.memory_map.SYSTEM", None)
+    monkeypatch.setattr("graphfeed.ops.shared_memory.SYSTEM", None)
     memory = map_shared(descriptor, max(SIZES))
     memory[0] = 3
     assert os.pread(descriptor, 1, 0) == b"\3"
@@ -117,3 +127,33 @@ def test_a_memory_file_is_closed_once_and_takes_no_room_until_it_is_written() ->
     file.close()
     with pytest.raises(OSError, match="Invalid argument"):
         MemoryFile.create(-1)
+
+
+@linux
+@pytest.mark.usefixtures("small_is_shared", "no_leaks")
+def test_where_pages_are_small_or_descriptors_few_memory_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert empty_shared(5000) is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_memory, "populate", lambda memory: False)
+        assert empty_shared(5000) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sysconf", lambda name: 8)
+        assert empty_shared(5000) is None
+
+    def refuse(size: int) -> SharedMemory:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(SharedMemory, "create", refuse)
+    assert empty_shared(5000) is None
+
+
+def test_large_memory_lies_on_huge_pages_or_is_private() -> None:
+    size = SHARED_BYTES + 77
+    memory = empty_shared(size)
+    if memory is None:
+        pytest.skip("this system has none that are shared")
+    parts = Path("/proc/self/smaps").read_text().split(f"{memory.ctypes.data:x}-")
+    assert f"ShmemPmdMapped: {SHARED_BYTES >> 10:8} kB" in parts[1].split("VmFlags")[0]
+    memory[-1] = 7
+    assert memory[-1] == 7
+    assert empty_shared(SHARED_BYTES - 1) is None

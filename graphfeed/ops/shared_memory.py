@@ -1,0 +1,215 @@
+"""Memory that other processes can map, in huge pages where the system has them.
+
+On Linux, it is an anonymous memory file, which other processes open by its owner's process id and descriptor. It has no
+name, so nothing stays behind however its users die, and it lives as long as one of them maps it. Elsewhere, it is a
+file in the temporary folder, removed when its owner exits.
+
+With 4 kB pages, random reads from shared memory spend most of their time on address translation.
+"""
+
+import atexit
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALIGNMENT = 64
+"""Arrays that share a mapping begin at a multiple of this: a cache line."""
+HUGE_PAGE = 2 << 20
+COLLAPSE = 25
+"""Linux's MADV_COLLAPSE, from version 6.1 on."""
+POPULATED_BYTES = 1 << 28
+"""What `populate` does between two looks at interrupts: some hundredths of a second."""
+SHARED_BYTES = 1 << 25
+"""Smaller arrays get no shared memory of their own, for which a file stays open: a second copy of them does no harm."""
+MAP_FIXED = 0x10
+FAILED = ctypes.c_void_p(-1).value
+
+Bytes = NDArray[np.uint8]
+
+
+def load_system() -> ctypes.CDLL | None:
+    """Return the C library, or None where its mmap may have another signature."""
+    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    system = ctypes.CDLL(None, use_errno=True)
+    address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    system.mmap.restype = address
+    system.mmap.argtypes = [address, size, number, number, number, ctypes.c_long]
+    system.munmap.argtypes = [address, size]
+    system.madvise.argtypes = [address, size, number]
+    return system
+
+
+SYSTEM = load_system()
+
+
+class MemoryFile:
+    """Owns a descriptor of a file, and closes it when it is dropped.
+
+    The memory of an anonymous file lives until no process maps it or has it open.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def create(cls, size: int) -> "MemoryFile":
+        """Create an anonymous file of `size` bytes. It takes memory only where it is written to. Linux only."""
+        file = cls(os.memfd_create("graphfeed", os.MFD_CLOEXEC))
+        os.truncate(file.descriptor, size)
+        return file
+
+    def close(self) -> None:
+        """Close the descriptor. Does nothing the second time."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def align(size: int) -> int:
+    """Round up to a multiple of `ALIGNMENT`."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+class MappedMemory:
+    """Memory at an address, as an object that NumPy can view; the last view unmaps it."""
+
+    def __init__(self, start: int, size: int) -> None:
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (start, False)}
+
+
+def map_shared(descriptor: int, size: int) -> Bytes:
+    """Map the first `size` bytes of a file, for reading and writing; the last array that views them unmaps them.
+
+    A large mapping begins at a huge page's boundary; otherwise the system would not use huge pages. The mapping does
+    not need the descriptor to stay open.
+
+    Raises:
+        OSError: The file can't be mapped.
+    """
+    if SYSTEM is None:
+        return np.frombuffer(mmap.mmap(descriptor, size), dtype=np.uint8)
+    # Reserve more address space than needed, wherever there is some, then map the file over its aligned part.
+    step = HUGE_PAGE if size >= HUGE_PAGE else mmap.PAGESIZE
+    room = size + step
+    reserved = SYSTEM.mmap(None, room, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    if reserved == FAILED:
+        raise OSError(ctypes.get_errno(), f"no address space to map {size} bytes")
+    start = -(-reserved // step) * step
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    if SYSTEM.mmap(start, size, access, mmap.MAP_SHARED | MAP_FIXED, descriptor, 0) == FAILED:
+        error = ctypes.get_errno()
+        SYSTEM.munmap(reserved, room)
+        raise OSError(error, f"a file can't be mapped with {size} bytes")
+    memory = MappedMemory(start, size)
+    # Not at exit: threads may still read in the interpreter's last moments.
+    weakref.finalize(memory, SYSTEM.munmap, reserved, room).atexit = False
+    return np.asarray(memory)
+
+
+def collapse(memory: Bytes) -> bool:
+    """Move the written part of a mapping into huge pages, for every process that maps it; return whether that worked.
+
+    Takes 2 to 4 seconds per GB, once. It only changes how fast the memory is read, and does nothing on systems that
+    can't do it.
+    """
+    start = memory.ctypes.data
+    whole = memory.size // HUGE_PAGE * HUGE_PAGE
+    if SYSTEM is None or whole == 0 or start % HUGE_PAGE:
+        return False
+    return int(SYSTEM.madvise(start, whole, COLLAPSE)) == 0
+
+
+def populate(memory: Bytes) -> bool:
+    """Back a mapping that nobody has written to with huge pages; return whether that worked, for whole ones.
+
+    Takes 0.1 s per GB, which is what clearing pages takes. The writes that follow are then many times as fast as those
+    that have the system make small pages one by one.
+    """
+    memory[::HUGE_PAGE] = 0  # the system makes no huge page where there is no small one
+    pieces = [memory[begin : begin + POPULATED_BYTES] for begin in range(0, memory.size, POPULATED_BYTES)]
+    worked = [collapse(piece) for piece in pieces if piece.size >= HUGE_PAGE]
+    return all(worked)
+
+
+class SharedMemory:
+    """A memory file and its mapping. Arrays over it keep it, so that others can open it as long as they live."""
+
+    def __init__(self, file: MemoryFile, path: str, size: int) -> None:
+        self.file = file
+        self.size = size
+        self._path = path
+        self._mapped = map_shared(file.descriptor, size)
+        self.start = self._mapped.ctypes.data
+        self.identity = identity_of(file)
+        self.__array_interface__ = self._mapped.__array_interface__
+        MAPPED[self.start] = self
+
+    @classmethod
+    def create(cls, size: int) -> "SharedMemory":
+        """Make memory full of zeros."""
+        if hasattr(os, "memfd_create"):
+            return cls(MemoryFile.create(size), "", size)
+        descriptor, path = tempfile.mkstemp(prefix="graphfeed-")
+        atexit.register(remove_own, path, os.getpid())
+        os.truncate(descriptor, size)
+        return cls(MemoryFile(descriptor), path, size)
+
+    @classmethod
+    def open(cls, file: MemoryFile, path: str, size: int) -> "SharedMemory":
+        """Map an open file, unless this process has done so already."""
+        identity = identity_of(file)
+        return next((known for known in all_shared() if known.identity == identity), None) or cls(file, path, size)
+
+    @property
+    def path(self) -> str:
+        """Where other processes of the machine open it, for as long as this process has it."""
+        # Rather than the path by which this process found it: its creator may be gone by then.
+        own = f"/proc/{os.getpid()}/fd/{self.file.descriptor}"
+        return own if os.path.exists(own) else self._path
+
+
+MAPPED: "weakref.WeakValueDictionary[int, SharedMemory]" = weakref.WeakValueDictionary()
+"""By the address at which it begins."""
+
+
+def all_shared() -> list[SharedMemory]:
+    """Return all shared memory of this process."""
+    return [memory for reference in MAPPED.valuerefs() if (memory := reference()) is not None]
+
+
+def identity_of(file: MemoryFile) -> tuple[int, int]:
+    """Return what no other file has while this one is there."""
+    found = os.fstat(file.descriptor)
+    return found.st_dev, found.st_ino
+
+
+def remove_own(path: str, owner: int) -> None:
+    """Remove a file, unless this process is a fork of the one that created it."""
+    if os.getpid() == owner and os.path.exists(path):
+        os.remove(path)
+
+
+def empty_shared(size: int) -> Bytes | None:
+    """Return uninitialised memory that other processes can map; None if it is small, or would be slow to read.
+
+    Each takes a descriptor. Half of those that the process may have are left for other uses.
+    """
+    if size < SHARED_BYTES or SYSTEM is None:
+        return None
+    try:
+        shared = SharedMemory.create(size)
+    except OSError:  # too many files are open, or the system forbids it
+        return None
+    memory = np.asarray(shared)
+    has_room = shared.file.descriptor < os.sysconf("SC_OPEN_MAX") // 2
+    return memory if has_room and populate(memory) else None

@@ -1,0 +1,38 @@
+"""Reads NumPy's files into memory that processes can share."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphfeed.ops import buffers, shared_memory
+
+
+def read_npy(path: str | Path) -> NDArray[Any]:
+    """Read a `.npy` file into memory: a large one into memory that worker processes map without a copy.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged, or holds objects.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        ...     np.save(file.name, np.array([4, 5]))
+        ...     read_npy(file.name)
+        array([4, 5])
+    """
+    if os.path.getsize(path) < shared_memory.SHARED_BYTES:
+        small: NDArray[Any] = np.load(path, allow_pickle=False)
+        return small
+    there = np.lib.format.open_memmap(path, mode="r")
+    memory = buffers.empty_long_lived(there.nbytes, torch.uint8, buffers.CPU).numpy()
+    with open(path, "rb") as file:
+        file.seek(there.offset)
+        if file.readinto(memory.data) < memory.size:
+            raise ValueError(f"{path} was cut off meanwhile")
+    array: NDArray[Any] = np.ndarray(there.shape, there.dtype, memory.data, strides=there.strides)
+    return array

@@ -1,0 +1,147 @@
+"""Objects whose tensors are sent to another process as a handle, which says where they lie."""
+
+import copy
+import copyreg
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import Any, Self, SupportsIndex
+
+import torch
+
+from graphfeed.ops.checks import check_can_pin
+from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.pinned import page_lock
+from graphfeed.ops.verified import passed_among, trust_copies
+from graphfeed.storage.memory.mapped_file import FilePlace, find_places
+from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, from_bytes, to_bytes
+from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
+
+MOVING = threading.RLock()
+"""Held while an object's tensors are copied to a block, so that two threads don't do it twice."""
+BY_VALUE_BYTES = 1 << 13
+"""Up to this size, a copy is cheaper than a mapping."""
+TRANSPORT_PROTOCOL = 4
+"""Python's transports pickle with this protocol or a later one, `torch.save` with protocol 2."""
+
+
+@after_fork_in_child
+def renew_lock() -> None:
+    """Make a new lock, which is free."""
+    global MOVING
+    MOVING = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Stands for a tensor that is sent by handle."""
+
+    number: int
+
+
+def extract_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Replace the CPU tensors inside dicts, lists and tuples by slots, and append each tensor to a list once."""
+
+    def slot(leaf: Any) -> Any:
+        if not (isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu"):
+            return leaf
+        number = next((number for number, known in enumerate(tensors) if known is leaf), len(tensors))
+        if number == len(tensors):
+            tensors.append(leaf)
+        return Slot(number)
+
+    return map_leaves(slot, value)
+
+
+def insert_tensors(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Put tensors back where their slots are."""
+    return map_leaves(lambda leaf: tensors[leaf.number] if isinstance(leaf, Slot) else leaf, value)
+
+
+def open_tensor(place: Any) -> torch.Tensor:
+    """Return the tensor at a place, or of the bytes that were sent instead."""
+    if isinstance(place, Handle):
+        return SharedBlock.open(place).tensors[0]
+    return place.open() if isinstance(place, FilePlace) else from_bytes(*place)
+
+
+class Shareable:
+    """An object with tensors that pickles as handles, so that sender and receiver share their memory.
+
+    Both see what the other one writes to shared tensors. Large ones that graphfeed made lie in shared memory from the
+    start, where the system has huge pages of it. Others, such as your own, are copied there by the first pickling, and
+    the object has the copies from then on. That takes the time of one copy, and the memory of both for as long as you
+    keep yours. Small tensors are sent by value.
+
+    Tensors over a mapped file stay there, and the receiver maps the same file. If writes go to that file, as with
+    `mmap_mode="r+"`, both see them; otherwise, as with `mmap_mode="c"`, what either of them writes from then on is seen
+    by itself alone. A tensor whose sender had written to its own copies of the file's pages before is copied like
+    others. `torch.save` stores all tensors by value, since a handle is useless once the process is gone.
+    """
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Return how the object is pickled: by value with the protocol of `torch.save`, which no transport uses."""
+        if index(protocol) >= TRANSPORT_PROTOCOL or type(self).__reduce__ is not object.__reduce__:
+            return super().__reduce_ex__(protocol)
+        skeleton, tensors = self._extracted()
+        return copyreg.__newobj__, (type(self),), {"fields": skeleton, "tensors": tensors}  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, with a handle in place of large tensors."""
+        with MOVING:
+            return self._share()
+
+    def _extracted(self) -> tuple[Any, list[torch.Tensor]]:
+        tensors: list[torch.Tensor] = []
+        return extract_tensors(vars(self), tensors), tensors
+
+    def _share(self) -> dict[str, Any]:
+        skeleton, tensors = self._extracted()
+        for tensor in tensors:
+            if tensor.requires_grad:
+                raise ValueError(
+                    f"a tensor of shape {tuple(tensor.shape)} in {type(self).__name__} requires gradients, which don't "
+                    "reach another process; give .detach() of it"
+                )
+        places: list[Any] = [*find_places(tensors, BY_VALUE_BYTES)]
+        passed = passed_among(tensors)
+        elsewhere = [number for number, place in enumerate(places) if place is None]
+        if sum(tensors[number].nbytes for number in elsewhere) > BY_VALUE_BYTES:
+            block = SharedBlock.create([tensors[number] for number in elsewhere])
+            for number, tensor in zip(elsewhere, block.tensors, strict=True):
+                tensors[number], places[number] = tensor, find_handle(tensor)
+            self.__dict__.update(insert_tensors(skeleton, tensors))
+            trust_copies(passed, tensors)
+        for number in elsewhere:
+            places[number] = places[number] or to_bytes(tensors[number])
+        return {"fields": skeleton, "places": places, "passed": passed}
+
+    def _pin(self) -> Self:
+        """Page-lock the tensors until this object is deleted, in place or as copies; return this object."""
+        check_can_pin("pin_memory_")
+        away = next((tensor.device for tensor in tensors_in(vars(self)) if not tensor.is_cpu), None)
+        if away is not None:
+            raise ValueError(
+                f"only memory of the CPU can be pinned, but a tensor is on {away}; move it with .to('cpu')"
+            )
+        with MOVING:
+            skeleton, tensors = self._extracted()
+            locked = page_lock(tensors, self)
+            self.__dict__.update(insert_tensors(skeleton, locked))
+            trust_copies(passed_among(tensors), locked)
+        return self
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Set the fields, and map the tensors."""
+        tensors = state["tensors"] if "tensors" in state else [open_tensor(place) for place in state["places"]]
+        self.__dict__.update(insert_tensors(state["fields"], tensors))
+        trust_copies(state.get("passed", ()), tensors)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy with tensors of its own, outside of shared memory."""
+        duplicate = object.__new__(type(self))
+        memo[id(self)] = duplicate
+        duplicate.__dict__.update(copy.deepcopy(vars(self), memo))
+        trust_copies(passed_among(self._extracted()[1]), duplicate._extracted()[1])
+        return duplicate

@@ -1,0 +1,44 @@
+from mmap import PAGESIZE
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
+
+PIECES = [
+    Region(0, 4, 0, 1, "/a", True, True), Region(4, 8, 4, 1, "/a", True, False), Region(8, 12, 0, 1, "/a", True, True),
+    Region(12, 16, 4, 2, "/b", True, True), Region(20, 24, 12, 2, "/b", True, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [
+        (1, 2, (0, 8)),
+        (5, 8, (0, 8)),
+        (3, 9, None),
+        (8, 12, (8, 12)),
+        (13, 14, (12, 16)),
+        (17, 18, None),
+        (30, 31, None),
+    ],
+)
+def test_a_mapping_is_all_its_pieces_that_show_one_part_of_a_file(
+    start: int, end: int, found: tuple[int, int] | None
+) -> None:
+    assert mapping_around(start, end, PIECES) == found
+    assert mapping_around(start, end, []) is None
+
+
+def test_memory_of_a_file_is_told_from_other_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(5000.0))
+    mapped, made = np.load(tmp_path / "rows.npy", mmap_mode="c"), np.zeros(5 << 20)
+    regions = read_regions(TABLE)
+    begin, end = mapped.ctypes.data - mapped.offset, mapped.ctypes.data + mapped.nbytes
+    assert mapping_around(begin, end, regions) == (begin, -(-end // PAGESIZE) * PAGESIZE)
+    assert mapping_around(made.ctypes.data, made.ctypes.data + made.nbytes, regions) is None
+
+
+def test_where_the_system_tells_nothing_no_memory_lies_in_a_file() -> None:
+    assert read_regions(Path("/nowhere")) == []

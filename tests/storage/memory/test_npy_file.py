@@ -1,0 +1,56 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.ops import buffers
+from graphfeed.storage import TorchBasedFeatureStore
+from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
+from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.shared import find_handle
+
+pytestmark = pytest.mark.usefixtures("small_is_shared")
+
+
+@pytest.mark.parametrize("dtype", ["int64", ">i4", "float16", "complex64", "bool", [("a", "i4"), ("b", "u1")]], ids=str)
+@pytest.mark.parametrize("shape", [(), (7,), (0, 3), (5, 3), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_is_as_numpy_reads_it(tmp_path: Path, dtype: Any, shape: tuple[int, ...], order: Any) -> None:
+    array = np.zeros(shape, dtype=dtype, order=order)
+    array.reshape(-1, order=order).view(np.uint8)[:] = 1
+    np.save(tmp_path / "array.npy", array)
+    found, expected = read_npy(tmp_path / "array.npy"), np.load(tmp_path / "array.npy")
+    assert found.dtype == expected.dtype
+    assert found.strides == expected.strides
+    assert np.array_equal(found, expected)
+    assert found.flags.writeable
+
+
+def test_features_in_memory_can_be_mapped_by_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(12.0).reshape(4, 3))
+    for in_memory in (True, False):
+        spec = OnDiskFeatureData("node", "feat", "numpy", tmp_path / "rows.npy", None, in_memory)
+        feature: Any = TorchBasedFeatureStore([spec])["node", None, "feat"]
+        rows = feature.read() if in_memory else feature.read_into_memory().read()
+        assert find_handle(rows) is not None
+        assert torch.equal(rows, torch.arange(12.0, dtype=torch.float64).reshape(4, 3))
+
+
+def test_files_that_hold_something_else_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    np.savez(tmp_path / "several.npz", np.arange(3))
+    np.save(tmp_path / "short.npy", np.arange(1000))
+    for name, reason in (("objects.npy", "Python objects"), ("several.npz", "magic string")):
+        with pytest.raises(ValueError, match=reason):
+            read_npy(tmp_path / name)
+    make = buffers.empty_long_lived
+
+    def cut_off(*args: Any) -> torch.Tensor:
+        (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes()[:-1])
+        return make(*args)
+
+    monkeypatch.setattr(buffers, "empty_long_lived", cut_off)
+    with pytest.raises(ValueError, match=r"short\.npy was cut off meanwhile"):
+        read_npy(tmp_path / "short.npy")

@@ -1,0 +1,322 @@
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
+from graphfeed.storage.memory.mapped_file import find_places
+from graphfeed.storage.memory.shareable import Shareable, extract_tensors, insert_tensors
+from graphfeed.storage.memory.shared import Handle
+from tests.digests import assert_same
+from tests.ops.locked_memory import LockedMemory
+from tests.tensors import DTYPES
+
+leaves_nothing = pytest.mark.usefixtures("no_leaks")
+
+LARGE = 100_000
+OWNER = """
+import pickle, sys, torch
+from graphfeed.storage import TorchBasedFeature
+feature = TorchBasedFeature(torch.arange(100_000)[:, None])
+print(pickle.dumps(feature).hex(), flush=True)
+sys.stdin.read()
+print(feature.read()[0].item())
+"""
+
+
+class Box(Shareable):
+    """Whatever is put into it."""
+
+    values: torch.Tensor
+    more: torch.Tensor
+
+    def __init__(self, **content: Any) -> None:
+        self.__dict__.update(content)
+
+
+def read_and_write(box: Box) -> int:
+    """Return a value that the other process wrote, and write one in turn."""
+    value = int(box.values[1])
+    box.values[0] = 42
+    return value
+
+
+def handle_of(tensor: torch.Tensor) -> Handle:
+    """Return where a tensor lies in shared memory."""
+    (place,) = find_places([tensor])
+    assert isinstance(place, Handle)
+    return place
+
+
+def start_owner() -> "tuple[subprocess.Popen[bytes], bytes]":
+    """Start a process that pickles a large feature, and return it with what it wrote."""
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    return owner, bytes.fromhex(owner.stdout.readline().decode())
+
+
+def stop_owner(owner: "subprocess.Popen[bytes]") -> bytes:
+    """Let it end, and return what it wrote at last."""
+    return owner.communicate(timeout=60)[0]
+
+
+@pytest.mark.slow
+@leaves_nothing
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_both_sides_see_what_the_other_writes(method: str) -> None:
+    box = Box(values=torch.zeros(LARGE, dtype=torch.int64))
+    pickle.dumps(box)  # from here on its memory is shared
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+        executor.submit(int).result()
+        box.values[1] = 7
+        assert executor.submit(read_and_write, box).result() == 7
+        assert box.values[0] == 42
+        assert executor.submit(read_and_write, pickle.loads(pickle.dumps(box))).result() == 7
+
+
+@pytest.mark.slow
+@leaves_nothing
+def test_a_process_that_is_no_relative_sees_the_same_memory() -> None:
+    owner, packed = start_owner()
+    feature = pickle.loads(packed)
+    assert_same(feature.read(), torch.arange(LARGE)[:, None])
+    feature.read()[0] = 99
+    assert stop_owner(owner) == b"99\n"
+    # The memory lives as long as one process maps it, whoever made it.
+    assert feature.read()[:3].tolist() == [[99], [1], [2]]
+
+
+@leaves_nothing
+def test_what_was_received_can_be_sent_on_when_its_owner_is_gone() -> None:
+    owner, packed = start_owner()
+    feature = pickle.loads(packed)
+    stop_owner(owner)
+    assert_same(pickle.loads(pickle.dumps(feature)).read(), torch.arange(LARGE)[:, None])
+
+
+@leaves_nothing
+def test_a_dead_owner_is_named() -> None:
+    owner, packed = start_owner()
+    owner.kill()
+    stop_owner(owner)
+    with pytest.raises(
+        FileNotFoundError, match=rf"shared block /proc/{owner.pid}/fd/\d+ can't be opened .*: keep that"
+    ):
+        pickle.loads(packed)
+
+
+@leaves_nothing
+def test_an_object_that_is_gone_is_named() -> None:
+    packed = pickle.dumps(Box(values=torch.zeros(LARGE)))
+    with pytest.raises(FileNotFoundError, match=r"can't be opened .*; it lives as long as the object that was pickled"):
+        pickle.loads(packed)
+
+
+@leaves_nothing
+def test_other_memory_at_the_same_place_is_not_taken_for_the_block() -> None:
+    first = Box(values=torch.zeros(LARGE))
+    packed, path = pickle.dumps(first), handle_of(first.values).path
+    del first
+    second = Box(values=torch.ones(LARGE))
+    pickle.dumps(second)
+    assert handle_of(second.values).path == path, "the system gives the lowest free descriptor"
+    with pytest.raises(FileNotFoundError, match="something else lies there now"):
+        pickle.loads(packed)
+
+
+@leaves_nothing
+def test_the_memory_goes_with_its_last_user() -> None:
+    box = Box(values=torch.zeros(LARGE))
+    received = pickle.loads(pickle.dumps(box))
+    values = received.values
+    del box, received
+    gc.collect()
+    values += 1
+    assert int(values.sum()) == LARGE
+
+
+def test_nothing_has_a_name_in_the_system() -> None:
+    box = Box(values=torch.zeros(LARGE))
+    pickle.dumps(box)
+    maps = Path("/proc/self/maps").read_text()
+    assert "/memfd:graphfeed (deleted)" in maps
+    assert not [line for line in maps.splitlines() if "/dev/shm" in line and "graphfeed" in line]
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, LARGE])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_size_and_dtype_comes_back(count: int, dtype: torch.dtype) -> None:
+    box = Box(values=(torch.arange(count) % 100).to(dtype), scalar=torch.tensor(3).to(dtype))
+    again = pickle.loads(pickle.dumps(box))
+    assert_same(again.values, (torch.arange(count) % 100).to(dtype))
+    assert_same(again.scalar, torch.tensor(3).to(dtype))
+
+
+def test_nothing_comes_back_however_it_was_made() -> None:
+    """NumPy gives an empty array strides of 0, over which torch makes no view of another dtype."""
+    for values in (torch.from_numpy(np.empty(0)), torch.zeros(0, 2), torch.zeros(2, 0), torch.arange(3)[:0]):
+        assert_same(pickle.loads(pickle.dumps(Box(values=values))).values, values)
+
+
+def test_values_that_do_not_lie_together_come_back() -> None:
+    values = torch.arange(3 * LARGE).reshape(3, LARGE)
+    box = Box(values=values.T, part=values[1:, ::7], small=torch.arange(6).reshape(2, 3).T)
+    again = pickle.loads(pickle.dumps(box))
+    assert_same([again.values, again.part, again.small], [values.T, values[1:, ::7], torch.arange(6).reshape(2, 3).T])
+
+
+def test_containers_keep_their_shape_and_doubles_stay_one() -> None:
+    values = torch.zeros(LARGE)
+    box = Box(parts={"a": [values, (values, torch.ones(2))], 3: None}, name="x")
+    again = pickle.loads(pickle.dumps(box))
+    assert_same(again.parts, {"a": [values, (values, torch.ones(2))], 3: None})
+    assert again.parts["a"][0] is again.parts["a"][1][0]
+    assert again.name == "x"
+
+
+def test_tensors_that_were_extracted_are_inserted_where_they_were() -> None:
+    value = {"a": [torch.ones(1), (torch.zeros(2), 3)], "b": "text"}
+    tensors: list[torch.Tensor] = []
+    skeleton = extract_tensors(value, tensors)
+    assert len(tensors) == 2
+    assert len(pickle.dumps(skeleton)) < 300
+    assert_same(insert_tensors(skeleton, tensors), value)
+
+
+def test_pickles_are_small() -> None:
+    for large in (ItemSet(torch.arange(LARGE), names="seeds"), TorchBasedFeature(torch.ones(LARGE, 10))):
+        assert len(pickle.dumps(large)) < 1 << 10
+    several = Box(values=[torch.ones(LARGE) for _ in range(100)])
+    assert len(pickle.dumps(several)) < 1 << 16
+    assert len(pickle.dumps(ItemSet(torch.arange(100), names="seeds"))) < 1 << 11
+
+
+@leaves_nothing
+def test_the_first_pickling_moves_and_later_ones_do_not() -> None:
+    box = Box(values=torch.arange(LARGE))
+    first = pickle.dumps(box)
+    address = box.values.data_ptr()
+    assert pickle.dumps(box) == first
+    assert box.values.data_ptr() == address
+    box.more = torch.ones(LARGE)
+    again = pickle.loads(pickle.dumps(box))
+    assert_same([again.values, again.more], [torch.arange(LARGE), torch.ones(LARGE)])
+
+
+def test_small_tensors_travel_by_value() -> None:
+    box = Box(values=torch.arange(3))
+    again = pickle.loads(pickle.dumps(box))
+    again.values[0] = 9
+    assert box.values.tolist() == [0, 1, 2]
+    del box
+    assert again.values.tolist() == [9, 1, 2]
+
+
+@leaves_nothing
+def test_a_copy_is_on_its_own() -> None:
+    box = Box(values=torch.zeros(LARGE))
+    pickle.dumps(box)
+    duplicate = copy.deepcopy(box)
+    duplicate.values[0] = 1
+    assert int(box.values[0]) == 0
+    assert find_places([duplicate.values]) == [None]
+
+
+@leaves_nothing
+def test_two_threads_may_pickle_at_once() -> None:
+    for _ in range(20):
+        box = Box(values=torch.arange(10 * LARGE))
+        packed: list[bytes] = []
+        start = threading.Barrier(2)
+
+        def work(box: Box = box, packed: list[bytes] = packed, start: threading.Barrier = start) -> None:
+            start.wait()
+            packed.append(pickle.dumps(box))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for each in packed:
+            again = pickle.loads(each)
+            assert again.values.data_ptr() != 0
+            assert int(again.values[-1]) == 10 * LARGE - 1
+        assert packed[0] == packed[1]
+
+
+@pytest.mark.slow
+def test_without_memory_files_a_temporary_file_goes_with_its_process(tmp_path: Path) -> None:
+    program = """
+import os, pickle, tempfile, torch
+del os.memfd_create
+from graphfeed.storage import TorchBasedFeature
+feature = TorchBasedFeature(torch.arange(100_000)[:, None])
+again = pickle.loads(pickle.dumps(feature))
+again.read()[0] = 5
+assert feature.read()[0] == 5
+if os.fork() == 0:
+    raise SystemExit
+os.wait()
+print(len(os.listdir(tempfile.gettempdir())))
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert run.stdout == b"1\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [3, LARGE])
+def test_a_file_of_torch_holds_the_tensors(tmp_path: Path, count: int) -> None:
+    """A handle would be worth nothing when the owner is gone, and nobody would notice before."""
+    feature = TorchBasedFeature(torch.arange(count)[:, None])
+    torch.save({"feature": feature, "items": ItemSet(torch.arange(count), names="seeds")}, tmp_path / "all.pt")
+    del feature
+    gc.collect()
+    again = torch.load(tmp_path / "all.pt", weights_only=False)
+    assert torch.equal(again["feature"].read(), torch.arange(count)[:, None])
+    assert torch.equal(again["items"][:], torch.arange(count))
+    assert again["items"].names == ("seeds",)
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_what_is_pinned_first_stays_so_and_large_copies_are_made_once() -> None:
+    rows = torch.arange(LARGE * 1.0)[1:].reshape(-1, 3)
+    with LockedMemory().installed() as runtime:
+        feature = TorchBasedFeature(rows).pin_memory_()
+        locked = feature.read()
+        assert torch.equal(locked, rows)
+        assert locked.data_ptr() != rows.data_ptr()
+        assert pickle.loads(pickle.dumps(feature)).read().data_ptr() == feature.read().data_ptr() == locked.data_ptr()
+        assert runtime.holds_all(locked)
+        assert feature.is_pinned()
+        del feature
+        gc.collect()
+        assert runtime.locked == {}
+
+
+@pytest.mark.usefixtures("small_is_shared")
+def test_what_graphfeed_makes_stays_where_it_is() -> None:
+    edges = torch.randint(LARGE, (2, 2 * LARGE))
+    typed = from_coo({"a:b:a": edges}, {"a": LARGE}, edge_attributes={"w": {"a:b:a": torch.rand(2 * LARGE)}})
+    plain = from_coo(edges, LARGE, edge_attributes={"t": torch.arange(2 * LARGE)}, sort_by="t")
+    for graph in (plain, typed):
+        arrays = [graph.csc_indptr, graph.indices, graph.type_per_edge, *graph.edge_attributes.values()]
+        again = pickle.loads(pickle.dumps(graph))
+        after = [again.csc_indptr, again.indices, again.type_per_edge, *again.edge_attributes.values()]
+        for before, found in zip(arrays, after, strict=True):
+            assert (before is None) == (found is None)
+            assert before is None or before.data_ptr() == found.data_ptr()
+        assert graph.indices is arrays[1]
