@@ -48,8 +48,9 @@ class PartitionedGraph(SamplingGraph):
     sent: when the graph is first sampled, they put the columns of their parts together in shared memory. If all parts
     lie on one machine, sampling is as fast as from the whole graph. `Peers(share_memory=False)` turns that off.
 
-    Arrays and attributes of a part can be replaced, or edited in place. All ranks must edit theirs alike, even where no
-    value of their own changes, and none may sample meanwhile: call `torch.distributed.barrier` before and after.
+    Arrays and attributes of a part can be replaced, or edited in place, with `part.columns.check()` after that. All
+    ranks must do so alike, even where no value of their own changes, and none may sample meanwhile: call
+    `torch.distributed.barrier` before and after.
 
     Args:
         part: This rank's part; rank `i` holds part `i`.

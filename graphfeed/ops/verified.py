@@ -1,9 +1,8 @@
 """Remembers which tensors have passed a check, so that they are not checked at each call.
 
 A kernel reads where the values of a graph's arrays tell it to, so wrong values would make it read anything. Checking
-them takes a pass over the arrays, and a mini-batch reads only a small part of them. So a check is repeated only for
-other tensors, or after somebody has written to these: PyTorch counts the writes. It doesn't see writes through NumPy,
-or by another process; after those, call the check itself.
+them takes a pass over the arrays, and a mini-batch reads only a small part of them. So a check runs once for the same
+tensors. What is written to them later is not seen: after that, call the check itself, such as `graph.check()`.
 """
 
 import weakref
@@ -13,40 +12,29 @@ from typing import TypeAlias
 import torch
 
 Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
-Seen: TypeAlias = tuple[tuple["weakref.ref[torch.Tensor]", int] | None, ...]
 
-PASSED: dict[tuple[Hashable, ...], Seen] = {}
-"""By the name of the check and the ids of its tensors: the tensors themselves, and how often each was written to."""
-
-
-def count_writes(tensor: torch.Tensor) -> int:
-    """Return how often PyTorch has written to a tensor; it does not count for tensors made in inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
+PASSED: dict[tuple[Hashable, ...], list["weakref.ref[torch.Tensor]"]] = {}
+"""By the name of a check and the ids of its tensors: references that remove the entry when one of these is gone."""
 
 
 def has_passed(what: Hashable, tensors: Tensors) -> bool:
-    """Tell whether tensors have passed a check, and nobody has written to them since."""
-    seen = PASSED.get((what, *map(id, tensors)))
-    return seen is not None and all(
-        tensor is None or (entry is not None and entry[0]() is tensor and entry[1] == count_writes(tensor))
-        for entry, tensor in zip(seen, tensors, strict=True)
-    )
+    """Tell whether these very tensors have passed a check."""
+    return (what, *map(id, tensors)) in PASSED
 
 
 def trust(what: Hashable, tensors: Tensors) -> None:
     """Note that tensors are right: they have just passed a check, or are made so."""
     key = (what, *map(id, tensors))
+    PASSED[key] = [weakref.ref(part, lambda _: PASSED.pop(key, None)) for part in tensors if part is not None]
 
-    def forget(_: object) -> None:
-        PASSED.pop(key, None)
 
-    PASSED[key] = tuple(
-        None if tensor is None else (weakref.ref(tensor, forget), count_writes(tensor)) for tensor in tensors
-    )
+def distrust(what: Hashable, tensors: Tensors) -> None:
+    """Have a check run again at its next call."""
+    PASSED.pop((what, *map(id, tensors)), None)
 
 
 def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> None:
-    """Run a check, unless the tensors have passed it and nobody has written to them since.
+    """Run a check, unless the tensors have passed it.
 
     A GPU's arrays are not checked, because that would wait for the GPU.
 
@@ -62,20 +50,16 @@ def check_once(what: Hashable, tensors: Tensors, check: Callable[[], None]) -> N
 
 def passed_among(tensors: Sequence[torch.Tensor]) -> list[tuple[Hashable, tuple[int | None, ...]]]:
     """Return which checks some tensors have passed, with the tensors' positions, to note it of copies of them."""
-    positions = {id(tensor): position for position, tensor in enumerate(tensors)}
-    found = []
+    positions: dict[Hashable, int | None] = {id(tensor): position for position, tensor in enumerate(tensors)}
+    positions[id(None)] = None
     # A copy in one step: the garbage collector may run while a list is made, and finalizers that it calls add checks.
-    for (what, *ids), seen in PASSED.copy().items():
-        of_these = [entry is None or known in positions for known, entry in zip(ids, seen, strict=True)]
-        places = tuple(positions.get(known) if entry else None for known, entry in zip(ids, seen, strict=True))  # type: ignore[call-overload]
-        if all(of_these) and has_passed(what, tuple(None if place is None else tensors[place] for place in places)):
-            found.append((what, places))
-    return found
+    passed = [what for what in PASSED.copy() if all(part in positions for part in what[1:])]
+    return [(what, tuple(positions[part] for part in parts)) for what, *parts in passed]
 
 
 def trust_copies(
     passed: Sequence[tuple[Hashable, tuple[int | None, ...]]], tensors: Sequence[torch.Tensor | None]
 ) -> None:
     """Note of copies what their originals have passed."""
-    for what, places in passed:
-        trust(what, tuple(None if place is None else tensors[place] for place in places))
+    for what, positions in passed:
+        trust(what, tuple(None if position is None else tensors[position] for position in positions))

@@ -22,7 +22,7 @@ class Counted:
         self.runs += 1
 
 
-def test_a_check_is_repeated_for_other_tensors_and_after_writes() -> None:
+def test_a_check_is_repeated_for_other_tensors_alone() -> None:
     check, first, second = Counted(), torch.arange(4), torch.arange(4)
     for _ in range(3):
         verified.check_once("test", (first, None), check)
@@ -30,7 +30,7 @@ def test_a_check_is_repeated_for_other_tensors_and_after_writes() -> None:
     verified.check_once("test", (second, None), check)
     verified.check_once("another", (first, None), check)
     assert check.runs == 3
-    first[1:][0] = 7  # a view counts its writes together with the whole
+    verified.distrust("test", (first, None))
     verified.check_once("test", (first, None), check)
     assert check.runs == 4
 
@@ -54,13 +54,6 @@ def test_nothing_is_remembered_of_tensors_that_are_gone() -> None:
     del tensor
     gc.collect()
     assert len(verified.PASSED) == before
-
-
-def test_tensors_of_inference_mode_can_be_checked() -> None:
-    with torch.inference_mode():
-        tensor = torch.arange(4)
-        verified.trust("test", (tensor,))
-        assert verified.has_passed("test", (tensor,))
 
 
 def large_graph(starts: torch.dtype = torch.int64) -> gf.FusedCSCSamplingGraph:

@@ -7,9 +7,7 @@ import torch
 
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.verified import has_passed, trust
-from graphfeed.storage.features.feature import Feature, TorchBasedFeature
-
-COPIED = "rows that other parts have copies of"
+from graphfeed.storage.features.feature import COPIED, Feature, TorchBasedFeature
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +45,8 @@ class HaloIds:
 class HaloRows:
     """Copies of rows of other parts, for one feature.
 
-    Where such copies are read, the rows must stay as they were copied: `check_source` raises once `source` was written
-    to. PyTorch counts writes; those by NumPy or another process are not seen.
+    Where such copies are read, the rows must stay as they were copied: `check_source` raises once a feature's
+    `update` changed `source`. Other writes to it in place are not seen.
 
     Raises:
         ValueError: There is not one row per id, or the rows differ from those of the part in dtype or shape.
@@ -76,7 +74,7 @@ class HaloRows:
 
 
 def check_source(rows: Feature, name: str) -> None:
-    """Raise if the rows of a part were written to or replaced, although other parts have copies of them."""
+    """Raise if the rows of a part were updated, although other parts have copies of them."""
     if isinstance(rows, TorchBasedFeature) and not has_passed(COPIED, (rows.read(),)):
         raise RuntimeError(
             f"rows of {name} were changed after the part was opened, but other parts have copies of the old ones; on "

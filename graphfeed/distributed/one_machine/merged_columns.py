@@ -22,9 +22,7 @@ from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.shared_memory import align, collapse
-from graphfeed.ops.verified import count_writes
 from graphfeed.storage.features.feature import dtype_and_shape
-from graphfeed.storage.graph.edits import trust_graph
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
@@ -39,16 +37,16 @@ SHARE_OF_MEMORY = 0.8
 INDPTR, INDICES, TYPES, ATTRIBUTE = "csc_indptr", "indices", "type_per_edge", "attribute "
 IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
 HAS_IDS = "has_ids"
-Sources: TypeAlias = dict[str, tuple[torch.Tensor, int]]
-"""Arrays by name, each with how often it was written to; see `ops.verified`."""
+Sources: TypeAlias = tuple[object, dict[str, torch.Tensor]]
+"""Arrays by name, and the edition of the graph that has them."""
 
 
 class MergedColumns:
     """The columns of the parts that lie on this machine.
 
-    They are copies. Each rank sees by its own part that edges or their attributes were replaced or edited in place, and
-    reads no copies from before. No rank sees another rank's edits without asking it, which reading copies saves. So all
-    ranks have to edit their parts alike, and none may sample meanwhile.
+    They are copies. Each rank sees by its own part that edges or their attributes were replaced, or checked after edits
+    in place, and reads no copies from before. No rank sees another rank's edits without asking it, which reading copies
+    saves. So all ranks have to edit their parts alike, and none may sample meanwhile.
 
     Args:
         part: This rank's part.
@@ -67,7 +65,7 @@ class MergedColumns:
         self._has_ids = True
         """Whether edges have ids; without them, the id of an edge is its place."""
         self._counting = threading.Lock()
-        self._sources: Sources = {}
+        self._sources: Sources = (None, {})
         self._edits = self._opened = -1
         """How often the part was edited, and how often it had been when the columns were put together."""
         self._name, self._merged = self._serve()
@@ -261,7 +259,7 @@ class MergedColumns:
         attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
         fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
         graph = GraphWithSharedSums(**{**own.fields(), **fields})
-        trust_graph(graph)
+        graph.mark_checked()
         return graph
 
 
@@ -304,15 +302,13 @@ def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
 
 def sources_of(columns: GraphArrays) -> Sources:
     """Return the arrays that tell the edges of columns, which copies of these are made of."""
-    arrays = {INDPTR: columns.csc_indptr, **edge_arrays(columns)}
-    return {name: (array, count_writes(array)) for name, array in arrays.items()}
+    return columns.edition, {INDPTR: columns.csc_indptr, **edge_arrays(columns)}
 
 
 def are_unchanged(before: Sources, now: Sources) -> bool:
-    """Tell whether the arrays are the same ones, and nobody has written to them."""
-    return before.keys() == now.keys() and all(
-        before[name][0] is array and before[name][1] == writes for name, (array, writes) in now.items()
-    )
+    """Tell whether the arrays are the same ones, and were not checked again."""
+    same = before[0] is now[0] and before[1].keys() == now[1].keys()
+    return same and all(before[1][name] is array for name, array in now[1].items())
 
 
 def kinds_of(arrays: Tensors) -> dict[str, str]:

@@ -12,9 +12,13 @@ from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
 from graphfeed.ops.backend import is_readable
 from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
+from graphfeed.ops.verified import distrust
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
+
+COPIED = "rows that other processes have copies of"
+"""What is noted of such rows by `ops.verified`, and taken back when some of them are overwritten."""
 
 
 class DeferredRead:
@@ -232,6 +236,7 @@ class TorchBasedFeature(Shareable, Feature):
         if self._read_only:
             self._replace(self._tensor.clone(), read_only=False)
         self._tensor[ids.to(self._tensor.device)] = value.to(self._tensor.device)
+        distrust(COPIED, (self._tensor,))
 
     def _replace(self, rows: torch.Tensor, read_only: bool) -> None:
         if self.is_pinned() and rows.is_cpu:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import torch
 
@@ -15,8 +15,9 @@ from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.pinned import page_lock_alike
+from graphfeed.ops.structure.csc import joined_by
+from graphfeed.ops.verified import Tensors, check_once, distrust, trust
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
-from graphfeed.storage.graph.edits import are_made_of, check_edits, note_sources, trust_graph, without_those_of
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.type_names import by_type_name, numbers_of
@@ -29,7 +30,6 @@ DERIVING = threading.RLock()
 
 Reentrant, because the garbage collector may run a finalizer meanwhile that samples another graph.
 """
-Tensors: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
 @after_fork_in_child
@@ -39,24 +39,9 @@ def renew_lock() -> None:
     DERIVING = threading.RLock()
 
 
-class Checked:
-    """A field that validates the graph when it is set, with a pass over the arrays."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, graph: "GraphArrays | None", owner: type) -> Any:
-        """Return the field."""
-        return self if graph is None else vars(graph)[self.name]
-
-    def __set__(self, graph: "GraphArrays", value: Any) -> None:
-        """Set the field; if the graph would be invalid, raise and leave it."""
-        graph.set_field(self.name, value)
-
-
-def checked() -> Any:
-    """Return a `Checked`, typed as the value of the field."""
-    return Checked()
+def checked(name: str, show: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return a property for a field, which validates the graph when it is set, with a pass over the arrays."""
+    return property(lambda graph: show(vars(graph)[name]), lambda graph, value: graph.set_field(name, value))
 
 
 class GraphArrays(Shareable):
@@ -64,23 +49,26 @@ class GraphArrays(Shareable):
 
     Assigning a field validates the graph, and an assignment that would make it invalid raises and changes nothing; so
     arrays that only fit together make a new graph. PyTorch has no read-only tensors, so arrays and attributes can be
-    edited in place. The next sampling checks the arrays again, and computes anew what depends on either, such as sums
-    of weights. Edits through NumPy, or by another process, are not seen: call `check()` after those. Sampling from
-    arrays that are no graph reads and writes memory anywhere.
+    edited in place. Sampling does not see that: call `check()` afterwards, which computes anew what depends on them,
+    such as sums of weights. Sampling from arrays that are no graph reads and writes memory anywhere.
     """
 
-    csc_indptr: torch.Tensor = checked()
+    csc_indptr: torch.Tensor = checked("csc_indptr")
     """Column starts, int32 or int64, shape (nodes + 1,). Of int32, sampling keeps a copy in int64: 8 bytes per node."""
-    indices: torch.Tensor = checked()
+    indices: torch.Tensor = checked("indices")
     """The source of each edge, int32 or int64, shape (edges,)."""
-    node_type_offset: torch.Tensor | None = checked()
+    node_type_offset: torch.Tensor | None = checked("node_type_offset")
     """The first id of each node type, and the number of nodes."""
-    type_per_edge: torch.Tensor | None = checked()
+    type_per_edge: torch.Tensor | None = checked("type_per_edge")
     """Each edge's type, ascending in a column. Of int16 and int64, sampling keeps a copy in int32: 4 bytes per edge."""
-    node_type_to_id: dict[str, int] | None = checked()
+    node_type_to_id: dict[str, int] | None = checked("node_type_to_id")
     """The number of each node type."""
-    edge_type_to_id: dict[str, int] | None = checked()
+    edge_type_to_id: dict[str, int] | None = checked("edge_type_to_id")
     """The number of each edge type "source:relation:destination"."""
+    node_attributes: Mapping[str, torch.Tensor] = checked("node_attributes", MappingProxyType)
+    """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""
+    edge_attributes: Mapping[str, torch.Tensor] = checked("edge_attributes", MappingProxyType)
+    """Tensors with one row per edge, in the order of `indices`, by name; assigned as `node_attributes`."""
 
     def __init__(
         self,
@@ -90,8 +78,8 @@ class GraphArrays(Shareable):
         type_per_edge: torch.Tensor | None,
         node_type_to_id: Mapping[str, int] | None,
         edge_type_to_id: Mapping[str, int] | None,
-        node_attributes: Mapping[str, torch.Tensor],
-        edge_attributes: Mapping[str, torch.Tensor],
+        node_attributes: Mapping[str, torch.Tensor] | None,
+        edge_attributes: Mapping[str, torch.Tensor] | None,
     ) -> None:
         # Wherever the tensors lie together, they are in this order; see graph_file.ARRAYS.
         self.__dict__.update(
@@ -101,30 +89,11 @@ class GraphArrays(Shareable):
             type_per_edge=in_one_piece("type_per_edge", type_per_edge),
             node_type_to_id=None if node_type_to_id is None else dict(node_type_to_id),
             edge_type_to_id=None if edge_type_to_id is None else by_type_name(edge_type_to_id),
-            node_attributes=as_attributes("node", node_attributes),
-            edge_attributes=as_attributes("edge", edge_attributes),
+            node_attributes=as_attributes("node", node_attributes or {}),
+            edge_attributes=as_attributes("edge", edge_attributes or {}),
         )
         self._derived: dict[str, tuple[Any, ...]] = {}
-
-    @property
-    def node_attributes(self) -> Mapping[str, torch.Tensor]:
-        """Tensors with one row per node, by name; assigning replaces all of them, `add_node_attribute` adds one."""
-        attributes: dict[str, torch.Tensor] = self.__dict__["node_attributes"]
-        return MappingProxyType(attributes)
-
-    @node_attributes.setter
-    def node_attributes(self, node_attributes: Mapping[str, torch.Tensor] | None) -> None:
-        self.set_field("node_attributes", node_attributes or {})
-
-    @property
-    def edge_attributes(self) -> Mapping[str, torch.Tensor]:
-        """Tensors with one row per edge, in the order of `indices`, by name; assigned as `node_attributes`."""
-        attributes: dict[str, torch.Tensor] = self.__dict__["edge_attributes"]
-        return MappingProxyType(attributes)
-
-    @edge_attributes.setter
-    def edge_attributes(self, edge_attributes: Mapping[str, torch.Tensor] | None) -> None:
-        self.set_field("edge_attributes", edge_attributes or {})
+        self._edition = object()
 
     def add_node_attribute(self, name: str, tensor: torch.Tensor) -> None:
         """Add or replace an attribute with one row per node."""
@@ -181,7 +150,7 @@ class GraphArrays(Shareable):
         return look_up(self.edge_attributes, name, "Edge")
 
     def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
-        """Return what is computed from some tensors of the graph, once until somebody replaces or edits them.
+        """Return what is computed from some tensors of the graph, once until they are replaced, or `check` is called.
 
         The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
 
@@ -191,11 +160,10 @@ class GraphArrays(Shareable):
             make: Computes it; one thread at a time.
         """
         with DERIVING:
+            self.ensure_checked()
             known = self._derived.get(name)
-            if known is None or not are_made_of(self, name, sources, known[1]):
-                check_edits(self)
+            if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
                 made = page_lock_alike(make(), self, self.indices)
-                note_sources(self, name, sources, made)
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
@@ -242,25 +210,54 @@ class GraphArrays(Shareable):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def check(self) -> None:
-        """Raise unless the arrays are a valid graph; takes a pass over each, and forgets what was computed from them.
+        """Raise unless the arrays are a valid graph; call it after edits of arrays or attributes in place.
+
+        It takes a pass over each array, and what was computed from them, such as sums of weights, is computed anew when
+        it is needed. On a graph in parts, all ranks call it.
 
         Raises:
             TypeError: Arrays of another dtype.
             ValueError: Arrays that are not a valid CSC, lengths that don't match, or types that don't agree.
         """
+        distrust("graph", self._structure())
+        self._derived, self._edition = {}, object()
         ops.check_csc(self.csc_indptr, self.indices)
-        check_types(
-            self.csc_indptr,
-            self.indices,
-            self.node_type_offset,
-            self.type_per_edge,
-            self.node_type_to_id,
-            self.edge_type_to_id,
-        )
+        check_types(self)
         check_attributes("node", self.node_attributes, self.total_num_nodes)
         check_attributes("edge", self.edge_attributes, self.total_num_edges)
-        self._derived = {}
-        trust_graph(self)
+        self.mark_checked()
+
+    def ensure_checked(self) -> None:
+        """Check the graph unless it was checked when it was made."""
+        check_once("graph", self._structure(), self.check)
+
+    def mark_checked(self, indptr: torch.Tensor | None = None, types: torch.Tensor | None = None) -> None:
+        """Take the arrays as a valid graph, without a pass over them.
+
+        Args:
+            indptr: A copy of the column starts; None: these themselves.
+            types: The same of the edge types.
+        """
+        indptr = self.csc_indptr if indptr is None else indptr
+        types = self.type_per_edge if types is None else types
+        trust("columns", (indptr,))
+        trust("csc", (indptr, self.indices))
+        if self.edge_type_to_id is not None:
+            assert self.node_type_to_id is not None
+            assert self.node_type_offset is not None
+            trust(("types", len(self.edge_type_to_id)), (indptr, types))
+            ends = numbers_of(self.node_type_to_id, self.edge_type_to_id).ends
+            trust(joined_by(self.node_type_offset, ends), (indptr, self.indices, types))
+        trust("graph", self._structure())
+
+    def _structure(self) -> Tensors:
+        """Return the arrays that are checked together: they decide where sampling reads and writes."""
+        return self.csc_indptr, self.indices, self.node_type_offset, self.type_per_edge
+
+    @property
+    def edition(self) -> object:
+        """Another object after each `check`, for whoever keeps copies of the arrays."""
+        return self._edition
 
     def set_field(self, name: str, value: Any) -> None:
         """Set a field, if the graph stays valid."""
@@ -277,14 +274,14 @@ class GraphArrays(Shareable):
             raise
         if not is_attribute:
             # Whatever was computed from the old array, such as running sums of weights, is dropped with it.
-            stale = vars(self).keys() - vars(other).keys()
+            self.__dict__.clear()
             self.__dict__.update(vars(other))
-            for own in stale:
-                del self.__dict__[own]
-        before, self.__dict__[name] = vars(self)[name], vars(other)[name]
-        if is_attribute:
-            with DERIVING:
-                self._derived = without_those_of(self._derived, before, vars(other)[name])
+            return
+        with DERIVING:
+            before, after = vars(self)[name], vars(other)[name]
+            gone = {id(values) for values in before.values()} - {id(values) for values in after.values()}
+            self.__dict__[name] = after
+            self._derived = {made: entry for made, entry in self._derived.items() if gone.isdisjoint(map(id, entry[0]))}
 
     def to(self, device: torch.device | str) -> Self:
         """Return the graph on another device; "pinned" is page-locked CPU memory. Tensors that are there stay."""
@@ -333,7 +330,7 @@ class GraphArrays(Shareable):
     def open_by_name(cls, name: str) -> Self:
         """Map a graph in shared memory."""
         graph = cls(**open_shared(name))
-        trust_graph(graph)
+        graph.mark_checked()
         return graph
 
     def __repr__(self) -> str:
@@ -349,31 +346,16 @@ def in_one_piece(name: str, values: Any) -> Any:
     return None if values is None else as_tensor(name, values).contiguous()
 
 
-def check_types(
-    csc_indptr: torch.Tensor,
-    indices: torch.Tensor,
-    node_type_offset: torch.Tensor | None,
-    type_per_edge: torch.Tensor | None,
-    node_type_to_id: Mapping[str, int] | None,
-    edge_type_to_id: Mapping[str, int] | None,
-) -> None:
+def check_types(graph: GraphArrays) -> None:
     """Raise unless all or none of the types are given, and they agree with each other and with the edges."""
-    num_nodes, num_edges = csc_indptr.numel() - 1, indices.numel()
-    given = {
-        "node_type_offset": node_type_offset,
-        "type_per_edge": type_per_edge,
-        "node_type_to_id": node_type_to_id,
-        "edge_type_to_id": edge_type_to_id,
-    }
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    num_nodes, num_edges = graph.total_num_nodes, graph.total_num_edges
+    names = ["node_type_offset", "type_per_edge", "node_type_to_id", "edge_type_to_id"]
+    node_type_offset, type_per_edge, node_type_to_id, edge_type_to_id = given = [vars(graph)[name] for name in names]
+    missing = [name for name, value in zip(names, given, strict=True) if value is None]
+    if len(missing) == len(names):
         return
     if missing:
-        raise ValueError(f"a graph with types needs all of {list(given)}, but {missing} is None")
-    assert node_type_offset is not None
-    assert type_per_edge is not None
-    assert node_type_to_id is not None
-    assert edge_type_to_id is not None
+        raise ValueError(f"a graph with types needs all of {names}, but {missing} is None")
     for name, ids in (("node_type_to_id", node_type_to_id), ("edge_type_to_id", edge_type_to_id)):
         if sorted(ids.values()) != list(range(len(ids))):
             raise ValueError(f"{name} must number its types 0 .. {len(ids) - 1}, but is {brief(dict(ids))}")
@@ -394,7 +376,7 @@ def check_types(
             f"node_type_offset must have {len(node_type_to_id) + 1} values that rise from 0 to {num_nodes}, "
             f"but is {brief(offsets)}"
         )
-    ops.check_edge_types(csc_indptr, type_per_edge, len(edge_type_to_id))
+    ops.check_edge_types(graph.csc_indptr, type_per_edge, len(edge_type_to_id))
     if num_edges:
         ends = numbers_of(node_type_to_id, edge_type_to_id).ends
-        ops.check_joined(csc_indptr, indices, type_per_edge, node_type_offset, ends)
+        ops.check_joined(graph.csc_indptr, graph.indices, type_per_edge, node_type_offset, ends)

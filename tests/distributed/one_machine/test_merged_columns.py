@@ -70,6 +70,7 @@ def test_after_edits_on_all_ranks_mini_batches_are_those_of_the_other_graph(in_p
             mine.indices.copy_(its.indices)
             mine.edge_attribute("weight").copy_(its.edge_attribute("weight"))
             mine.node_attribute("time").copy_(its.node_attribute("time"))
+            mine.check()
         else:
             mine.indices = its.indices
             mine.add_edge_attribute("weight", its.edge_attribute("weight"))
@@ -94,7 +95,7 @@ def test_edits_on_one_rank_alone_are_refused_there(editor: int) -> None:
         by_weight(graph)
         both.wait()
         if rank == editor:
-            graph.part.columns.edge_attribute("weight").mul_(2)
+            graph.part.columns.check()
             with pytest.raises(RuntimeError, match=f"part {1 - rank} was edited 0 times .* another part 1 times"):
                 by_weight(graph)
         both.wait()

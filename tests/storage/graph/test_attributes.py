@@ -29,7 +29,7 @@ def test_attributes_are_added_one_by_one_or_set_all() -> None:
     assert_same(graph.edge_attribute("w"), weights * 2)
     graph.edge_attributes = {"v": weights}
     assert list(graph.edge_attributes) == ["v"]
-    graph.edge_attributes = None
+    graph.edge_attributes = None  # type: ignore[assignment]  # as GraphBolt takes it
     assert dict(graph.edge_attributes) == {}
     with pytest.raises(ValueError, match=r"edge_attributes\['w'\] must have 9 rows, one for each edge, but has 5"):
         graph.add_edge_attribute("w", ages)

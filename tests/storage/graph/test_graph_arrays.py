@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SamplingRequest, fused_csc_sampling_graph
-from graphfeed.storage.graph.graph_arrays import Checked
 from graphfeed.storage.memory.tensor_tree import tensors_in
 from tests.digests import assert_same
 from tests.garbage import AtItsEnd, ends
@@ -180,7 +179,7 @@ def test_pinning_without_a_device_is_one_error() -> None:
 
 
 def test_the_class_shows_its_fields() -> None:
-    assert isinstance(FusedCSCSamplingGraph.indices, Checked)
+    assert isinstance(FusedCSCSamplingGraph.indices, property)
 
 
 def test_a_finalizer_derives_arrays_while_arrays_are_derived() -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from graphfeed.ops.backend import as_int64, as_types
-from graphfeed.storage.graph.edits import trust_graph
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays
@@ -17,6 +16,7 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
     Those of other dtypes are copied at the first call: 8 bytes per node, and 4 per edge. A GPU's kernels take all. What
     sampling reads beside them is computed from them, too: then it is known to fit them, and not checked.
     """
+    graph.ensure_checked()
     starts, types = graph.csc_indptr, graph.type_per_edge
     narrow = starts.dtype != torch.int64 or (types is not None and types.dtype not in (torch.uint8, torch.int32))
     if not narrow or not starts.is_cpu:
@@ -24,7 +24,7 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
 
     def widen() -> tuple[torch.Tensor | None, ...]:
         copies = as_int64(starts, starts), None if types is None else as_types(types, types)
-        trust_graph(graph, *copies)
+        graph.mark_checked(*copies)
         return copies
 
     widened = graph.derived("columns for kernels", (starts, types), widen)

@@ -11,7 +11,6 @@ from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.ops.sampling.group_by_type import split_by_type
-from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
@@ -85,7 +84,6 @@ def sample_one_hop_by_type(
     """Do as `sample_one_hop` in a graph with types."""
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
-    check_edits(graph)
     offsets = dict(zip(seeds, graph.first_ids(), strict=False))
     ids = torch.cat([part + offsets[kind] for kind, part in seeds.items()])
     starts = torch.tensor([0, *(len(part) for part in seeds.values())]).cumsum(0)

@@ -6,7 +6,6 @@ from typing import Any
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.one_hop import check_seeds, check_typed_seeds, subgraphs_of
@@ -60,7 +59,6 @@ def typed_temporal_sample_hops(
         return None
     times, windows = stack_queries(graph, seeds, seeds_timestamp, request)
     own = check_typed_seeds(graph, seeds)
-    check_edits(graph)
     if not all(part.is_cpu for part in (times, *own.values())):
         return None
     fanouts = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]

@@ -10,7 +10,8 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.storage.graph.graph_arrays import GraphArrays, Tensors
+from graphfeed.ops.verified import Tensors
+from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_csc_format
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
@@ -237,7 +238,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         order = kept if links is None else ops.linked_order(links)
         if links is not None and is_page_locked(links):  # for a GPU, which reads the order where it lies
             (order,) = graph.derived(
-                f"order of links {which}", (links,), lambda: (ops.linked_order(links).contiguous(),)
+                f"order of links {which}", (node, edge, links), lambda: (ops.linked_order(links).contiguous(),)
             )
         columns = columns._replace(times=times, order=order, links=links)
     sorted_by = columns.order if columns.links is None else columns.links
@@ -258,7 +259,7 @@ def timed_columns(graph: GraphArrays, request: SamplingRequest, *, by_type: bool
         weights = graph.edge_attribute(probs_name)
         (cumulative,) = graph.derived(
             f"running sums of {probs_name} {which}",
-            (weights, sorted_by),
+            (weights, node, edge, sorted_by),
             lambda: (ops.cumulate_weights(kernel_columns(graph)[0], by_rank(graph, weights, columns.order)),),
         )
         columns = columns._replace(cumulative=cumulative)

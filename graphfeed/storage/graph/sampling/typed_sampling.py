@@ -8,7 +8,6 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.storage.graph.edits import check_edits
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
@@ -43,7 +42,6 @@ def sample_typed(
     if graph.node_type_to_id is None or not merged or not graph.indices.is_cpu:
         return None
     own = check_typed_seeds(graph, seeds)
-    check_edits(graph)
     if not all(part.is_cpu for part in own.values()):
         return None
     fanouts = [as_tensor("fanouts", fanout) for fanout in reversed(request.fanouts)]

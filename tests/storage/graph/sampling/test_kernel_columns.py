@@ -67,11 +67,12 @@ def test_results_have_the_dtypes_of_the_graph() -> None:
         assert part.indices.dtype == torch.int32
 
 
-def test_edits_of_narrow_column_starts_are_seen() -> None:
+def test_narrow_column_starts_are_widened_anew_by_a_check_after_edits() -> None:
     graph = typed_graph(torch.int32, torch.uint8)
     before = kernel_columns(graph)[0]
     graph.csc_indptr[1] = 0
     graph.type_per_edge.zero_()  # type: ignore[union-attr]
+    graph.check()
     after = kernel_columns(graph)[0]
     assert before[1] > 0
     assert after[1] == 0

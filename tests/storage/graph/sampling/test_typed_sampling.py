@@ -101,15 +101,6 @@ def test_without_room_for_a_map_the_hops_are_made_one_by_one(monkeypatch: pytest
     assert_same(GRAPH.sample_hops(SEEDS, SamplingRequest(ONE), [1, 2, 3]), expected)
 
 
-def test_edits_in_place_are_noticed() -> None:
-    graph = make_graph()
-    assert graph.type_per_edge is not None
-    graph.sample_hops(SEEDS, SamplingRequest(ONE), [1, 2, 3])
-    graph.type_per_edge[:] = 0
-    with pytest.raises(ValueError, match="does not join its two nodes"):
-        graph.sample_hops(SEEDS, SamplingRequest(ONE), [1, 2, 3])
-
-
 def test_a_graph_in_another_process_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = pickle.loads(pickle.dumps(GRAPH))
     monkeypatch.setattr(csc, "check_joined", None)
