@@ -1,0 +1,208 @@
+"""Tensors as bytes, in memory, in files and through sockets: a header, then the bytes of each tensor, aligned.
+
+Two layers. A `Frame` is a header of any bytes and some buffers as one piece of memory; it is written into memory that
+the caller gives (`write`), or piece after piece (`pieces`), and `read_frame` returns views of it. `encode_tensors`
+makes the header and the buffers of tensors by name: the header is JSON, so `decode_tensors` executes nothing, and
+checks all that a sender might say. Processes that trust each other may frame another header, such as a pickle.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes
+from graphfeed.storage.memory.shared import from_bytes
+
+_NAMED = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+DTYPES = {name: dtype for name, dtype in _NAMED.items() if not name.startswith("q")}
+"""By name, without the quantized ones: a tensor of these needs more than its bytes."""
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+MOST_DIMENSIONS, MOST_VALUES = 64, 1 << 56
+"""What a shape may have, also one with a 0 in it: beyond them, NumPy and torch raise errors of several kinds."""
+SIZES = struct.Struct("<2Q")
+"""What a frame begins with: the size of its header, and the number of its buffers, whose sizes follow."""
+
+
+class TensorSpec(NamedTuple):
+    """What a header says of a tensor."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def to_row(self) -> list[Any]:
+        """Return it as JSON."""
+        return [self.name, DTYPE_NAMES[self.dtype], list(self.shape)]
+
+
+def describe_tensors(tensors: Mapping[str, torch.Tensor]) -> list[TensorSpec]:
+    """Return what a header will say of some tensors; reads none of their values.
+
+    Raises:
+        TypeError: Something is not a dense tensor with a text as its name.
+    """
+    expected = "a message must be a dict of texts to tensors, but"
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"{expected} is a {type(tensors).__name__}")
+    specs = []
+    for name, tensor in tensors.items():
+        if type(name) is not str or not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{expected} has {name!r}: {type(tensor).__name__}")
+        if tensor.layout != torch.strided or tensor.is_quantized:
+            raise TypeError(f"tensors of a message must be dense, but {name!r} is {tensor.layout}; send its parts")
+        specs.append(TensorSpec(name, tensor.dtype, tuple(tensor.shape)))
+    return specs
+
+
+def read_specs(rows: Any) -> list[TensorSpec]:
+    """Return what `TensorSpec.to_row` has written, after JSON.
+
+    Raises:
+        ValueError: A row is none, has an unknown dtype or a shape of no tensor, or has the name of another one.
+    """
+    try:
+        specs = [TensorSpec(name, DTYPES[dtype], tuple(shape)) for name, dtype, shape in rows]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"it describes no tensors ({type(error).__name__}: {error})") from error
+    for name, _, shape in specs:
+        if type(name) is not str or not all(type(length) is int and length >= 0 for length in shape):
+            raise ValueError(f"it describes no tensors: {name!r} has the shape {list(shape)}")
+        if len(shape) > MOST_DIMENSIONS or math.prod(filter(None, shape)) > MOST_VALUES:
+            raise ValueError(f"{name!r} has a shape that no tensor has: {list(shape)}")
+    if len({spec.name for spec in specs}) < len(specs):
+        raise ValueError("it describes two tensors of the same name")
+    return specs
+
+
+def encode_tensors(tensors: Mapping[str, torch.Tensor], head: Any = None) -> tuple[bytes, list[Bytes]]:
+    """Return a header, and the bytes of each tensor: views of contiguous ones on the CPU, and copies of others.
+
+    Args:
+        tensors: By name.
+        head: What else the receiver is to know, in what JSON can hold.
+
+    Raises:
+        TypeError: Something is not a dense tensor with a text as its name.
+
+    Example:
+        >>> header, buffers = encode_tensors({"ids": torch.arange(2)}, head="first")
+        >>> header, decode_tensors(header, buffers)
+        (b'["first", [["ids", "int64", [2]]]]', ('first', {'ids': tensor([0, 1])}))
+    """
+    rows = [spec.to_row() for spec in describe_tensors(tensors)]
+    buffers = [as_bytes(tensor if tensor.is_cpu else tensor.cpu()) for tensor in tensors.values()]
+    return json.dumps([head, rows]).encode(), buffers
+
+
+def decode_tensors(header: bytes, buffers: Sequence[Bytes]) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return what `encode_tensors` was given; the tensors view the buffers.
+
+    Raises:
+        ValueError: The header can't be read, or doesn't describe these buffers.
+    """
+    try:
+        head, rows = json.loads(header)
+        specs = read_specs(rows)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"the header of a message of tensors can't be read: {error}") from error
+    sizes = [buffer.size for buffer in buffers]
+    if sizes != [spec.nbytes for spec in specs]:
+        raise ValueError(f"{sum(sizes)} bytes in {len(sizes)} buffers came, which are not the tensors that were named")
+    pairs = zip(specs, buffers, strict=True)
+    return head, {name: from_bytes(buffer, dtype, shape) for (name, dtype, shape), buffer in pairs}
+
+
+def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) -> tuple[list[int], int]:
+    """Return the offsets of buffers one behind the other, and of what follows them, all multiples of `alignment`.
+
+    Example:
+        >>> lay_out([10, 70, 0], start=3)
+        ([64, 128, 256], 256)
+    """
+    starts, end = [], start + -start % alignment
+    for size in sizes:
+        starts.append(end)
+        end += size + -size % alignment
+    return starts, end
+
+
+class Frame:
+    """A head of some bytes and aligned buffers, to be written as one piece of a size that is aligned, too.
+
+    Frames that follow each other stay aligned. Nothing is copied before it is written.
+
+    Args:
+        head: What comes first.
+        buffers: What follows.
+        alignment: At multiples of how many bytes each buffer begins, a power of two.
+    """
+
+    def __init__(self, head: bytes, buffers: Sequence[Bytes], alignment: int = ALIGNMENT) -> None:
+        self.head, self.buffers = head, buffers
+        self.starts, self.size = lay_out([buffer.size for buffer in buffers], len(head), alignment)
+
+    @classmethod
+    def of(cls, header: bytes, buffers: Sequence[Bytes]) -> "Frame":
+        """Return a frame that `read_frame` can read.
+
+        Example:
+            >>> frame = Frame.of(b"header", [np.arange(3, dtype=np.uint8)])
+            >>> frame.write(memory := np.empty(frame.size, np.uint8))
+            >>> read_frame(memory)
+            (b'header', [array([0, 1, 2], dtype=uint8)], 128)
+        """
+        sizes = [buffer.size for buffer in buffers]
+        return cls(struct.pack(f"<{2 + len(sizes)}Q", len(header), len(sizes), *sizes) + header, buffers)
+
+    def write(self, memory: Bytes) -> None:
+        """Write it to the beginning of some memory. What lies between its parts there is left as it is."""
+        memory[: len(self.head)] = np.frombuffer(self.head, np.uint8)
+        for start, buffer in zip(self.starts, self.buffers, strict=True):
+            memory[start : start + buffer.size] = buffer
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Yield what is to be written to a file or a socket, one piece after the other."""
+        yield memoryview(self.head)
+        end = len(self.head)
+        for start, buffer in zip(self.starts, self.buffers, strict=True):
+            yield memoryview(bytes(start - end))
+            yield buffer.data
+            end = start + buffer.size
+        yield memoryview(bytes(self.size - end))
+
+
+def read_frame(memory: Bytes, largest_head: int | None = None) -> tuple[bytes, list[Bytes], int]:
+    """Return the header, the buffers, which view the memory, and the size of the frame at the beginning of some memory.
+
+    Args:
+        memory: Where it lies, and perhaps others behind it.
+        largest_head: How many bytes may come before the buffers; any number if None.
+
+    Raises:
+        ValueError: It is no frame, ends behind the memory, or has a larger head.
+    """
+    if memory.size < SIZES.size:
+        raise ValueError(f"a frame of tensors has at least {SIZES.size} bytes, but {memory.size} came")
+    header_size, num_buffers = SIZES.unpack_from(memory.data)
+    begin = SIZES.size + 8 * num_buffers
+    end = begin + header_size
+    if end > (memory.size if largest_head is None else min(memory.size, largest_head)):
+        limit = "" if largest_head is None else f", and its head may have {largest_head}"
+        raise ValueError(f"a frame says that its head has {end} bytes, but all of it has {memory.size}{limit}")
+    sizes = struct.unpack_from(f"<{num_buffers}Q", memory.data, SIZES.size)
+    starts, stop = lay_out(sizes, end)
+    if stop > memory.size:
+        raise ValueError(f"a frame says that it has {stop} bytes, but {memory.size} came")
+    buffers = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+    return memory[begin:end].tobytes(), buffers, stop

@@ -1,0 +1,163 @@
+"""Tensors come back from bytes as they were, from any way of writing them, and bytes from outside are checked."""
+
+import io
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphfeed.ops.buffers import as_bytes
+from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes
+from graphfeed.storage.memory.tensor_codec import (
+    DTYPES,
+    Frame,
+    decode_tensors,
+    describe_tensors,
+    encode_tensors,
+    read_frame,
+    read_specs,
+)
+from tests.digests import assert_same
+
+TENSORS = {"ids": torch.arange(5), "none": torch.empty(0, 7), "flag": torch.tensor(True)}
+
+
+def written(frame: Frame) -> Bytes:
+    memory: Bytes = np.full(frame.size, 255, np.uint8)
+    frame.write(memory)
+    return memory
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (2, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float16, torch.bfloat16, torch.complex64], ids=str)
+def test_every_dtype_and_shape_comes_back(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    value = torch.ones(shape, dtype=dtype)
+    assert_same(decode_tensors(*encode_tensors({"x": value}))[1]["x"], value)
+
+
+def test_values_that_do_not_lie_together_come_back() -> None:
+    base = torch.arange(60).reshape(3, 4, 5)
+    tensors = {"a": base.transpose(0, 2), "ü": base[:, 1], "conj": torch.tensor([1j]).conj()}
+    assert_same(decode_tensors(*encode_tensors(tensors))[1], {name: value.clone() for name, value in tensors.items()})
+
+
+def test_names_of_dtypes_are_torchs() -> None:
+    assert (DTYPES["int64"], DTYPES["bfloat16"]) == (torch.int64, torch.bfloat16)
+    assert not any(name.startswith("q") for name in DTYPES)
+
+
+def test_neither_writing_nor_reading_copies_a_contiguous_tensor() -> None:
+    ids = torch.arange(100)
+    header, buffers = encode_tensors({"ids": ids})
+    assert np.shares_memory(buffers[0], ids.numpy())
+    memory = written(Frame.of(header, buffers))
+    _, tensors = decode_tensors(*read_frame(memory)[:2])
+    assert np.shares_memory(tensors["ids"].numpy(), memory)
+
+
+@pytest.mark.parametrize("message", [{1: torch.ones(1)}, {"a": [1]}, {"a": None}], ids=str)
+def test_what_is_no_tensor_with_a_name_is_refused(message: Any) -> None:
+    with pytest.raises(TypeError, match="must be a dict of texts to tensors, but has"):
+        encode_tensors(message)
+    with pytest.raises(TypeError, match="must be a dict of texts to tensors, but is a list"):
+        describe_tensors([message])  # type: ignore[arg-type]
+
+
+def test_sparse_tensors_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"must be dense, but 'a' is torch\.sparse_coo; send its parts"):
+        encode_tensors({"a": torch.eye(2).to_sparse()})
+
+
+WRONG_ROWS: dict[str, list[Any]] = {
+    "it describes no tensors": [5, None, [[]], [["x", "int64"]], [["x", "qint8", [1]]], [["x", "device", [1]]],
+                                [["x", ["int64"], [1]]], [[1, "int64", [1]]], [["x", "int64", 3]],
+                                [["x", "int64", [-1]]], [["x", "int64", [True]]], [["x", "int64", [1.0]]]],
+    "'x' has a shape that no tensor has": [[["x", "int64", [1] * 65]], [["x", "int64", [1 << 62, 1 << 62]]],
+                                           [["x", "int64", [0, 1 << 60]]]],
+    "two tensors of the same name": [[["x", "int64", [1]], ["x", "int8", [1]]]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "rows"), [(name, rows) for name, all_rows in WRONG_ROWS.items() for rows in all_rows]
+)
+def test_rows_that_describe_no_tensors_are_refused(message: str, rows: Any) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_specs(json.loads(json.dumps(rows)))
+
+
+@pytest.mark.parametrize("header", [b"", b"{", b"\xff", b"[1]", b"5", b"[" * 100_000, b'[null, [["x", "no", [1]]]]'])
+def test_a_header_that_is_none_is_refused(header: bytes) -> None:
+    with pytest.raises(ValueError, match="the header of a message of tensors can't be read"):
+        decode_tensors(header, [])
+
+
+@pytest.mark.parametrize("sizes", [[], [16], [8, 8], [9], [0]], ids=str)
+def test_buffers_of_other_sizes_than_the_header_says_are_refused(sizes: list[int]) -> None:
+    with pytest.raises(ValueError, match="which are not the tensors that were named"):
+        decode_tensors(b'[null, [["x", "int64", [1]]]]', [np.zeros(size, np.uint8) for size in sizes])
+
+
+@given(st.lists(st.tuples(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=6)), max_size=3))
+def test_frames_in_a_row_come_out_as_they_went_in(messages: list[tuple[bytes, list[bytes]]]) -> None:
+    frames = [Frame.of(header, [np.frombuffer(buffer, np.uint8) for buffer in buffers]) for header, buffers in messages]
+    memory: Bytes = np.concatenate([np.empty(0, np.uint8), *map(written, frames)])
+    file = io.BytesIO()
+    for frame in frames:
+        assert all(start % ALIGNMENT == 0 for start in frame.starts)
+        file.writelines(frame.pieces())
+    assert len(file.getvalue()) == memory.size
+    for rest in (memory, np.frombuffer(file.getvalue(), np.uint8)):
+        for header, buffers in messages:
+            found, views, size = read_frame(rest)
+            assert (found, [view.tobytes() for view in views]) == (header, buffers)
+            assert all(np.shares_memory(view, rest) for view in views if view.size)
+            rest = rest[size:]
+        assert not rest.size
+
+
+def test_a_frame_may_have_its_own_head_and_alignment() -> None:
+    frame = Frame(b"magic", [np.arange(3, dtype=np.uint8), np.arange(4, dtype=np.uint8)], alignment=16)
+    assert (frame.starts, frame.size) == ([16, 32], 48)
+    content = b"".join(frame.pieces())
+    assert (len(content), content[:5], content[32:36]) == (48, b"magic", bytes(range(4)))
+
+
+def test_every_prefix_of_a_frame_is_refused() -> None:
+    memory = written(Frame.of(*encode_tensors(TENSORS)))
+    assert_same(decode_tensors(*read_frame(memory)[:2])[1], TENSORS)
+    for end in range(memory.size):
+        with pytest.raises(ValueError, match="a frame"):
+            read_frame(memory[:end])
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1 << 63, 0), (0, 1 << 61), ((1 << 64) - 1, (1 << 64) - 1), (0, 1, 1 << 63)], ids=str
+)
+def test_sizes_beyond_what_came_are_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="a frame says that"):
+        read_frame(np.frombuffer(struct.pack(f"<{len(sizes)}Q", *sizes).ljust(128, b"\0"), np.uint8))
+
+
+def test_a_head_may_be_limited() -> None:
+    memory = written(Frame.of(b"header", [as_bytes(torch.arange(9))]))
+    assert read_frame(memory, largest_head=30)[0] == b"header"
+    with pytest.raises(ValueError, match=r"a frame says that its head has 30 bytes, but .* its head may have 29"):
+        read_frame(memory, largest_head=29)
+
+
+@given(st.data())
+def test_any_change_of_a_message_is_refused_or_is_a_message(data: st.DataObject) -> None:
+    content = written(Frame.of(*encode_tensors(TENSORS, head={"a": [1]})))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, 160))] = data.draw(st.sampled_from(list(b'0123456789-"[]{},:. \x00\xff')))
+    try:
+        _, tensors = decode_tensors(*read_frame(content)[:2])
+    except ValueError:
+        return
+    assert all(isinstance(tensor.sum().item(), (bool, int, float, complex)) for tensor in tensors.values())
