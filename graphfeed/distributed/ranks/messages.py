@@ -1,17 +1,14 @@
 """Messages between ranks: a dict for JSON and some tensors, in one piece of memory. Nothing is pickled."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from graphfeed.channels.codec import pack_tensors, unpack_tensors
-from graphfeed.loader.transport.layout import lay_out, split
 from graphfeed.ops import buffers
-from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
+from graphfeed.ops.shared_memory import Bytes
+from graphfeed.storage.memory import Frame, decode_tensors, encode_tensors, read_frame
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -30,37 +27,30 @@ class Traffic:
     """Those that it read, each once for all ranks; the rest was saved."""
 
 
-def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
-    """Return a message as bytes, whose number is a multiple of a cache line.
+def pack(head: Mapping[str, Any], tensors: Tensors) -> Frame:
+    """Return a message.
 
     Example:
-        >>> [(head, tensors)] = unpack(pack({"id": 3}, {"ids": torch.arange(2)}))
+        >>> [(head, tensors)] = unpack(join([pack({"id": 3}, {"ids": torch.arange(2)})]))
         >>> head, tensors
         ({'id': 3}, {'ids': tensor([0, 1])})
     """
-    table, parts = pack_tensors(tensors)
-    header = json.dumps([head, table.decode()]).encode()
-    layout = lay_out(len(header), [part.size for part in parts])
-    size = ALIGNMENT + align(layout.size)
-    memory = buffers.empty(size, torch.uint8).numpy()
-    memory[:ALIGNMENT].view(np.int64)[:3] = size, len(header), len(parts)
-    layout.write(memory[ALIGNMENT:], header, parts)
-    return memory
+    return Frame(*encode_tensors(tensors, head))
 
 
-def join(messages: Sequence[Bytes]) -> Bytes:
-    """Return messages one after the other, without a copy where there is one."""
-    if len(messages) == 1:
-        return messages[0]
+def join(messages: Sequence[Frame]) -> Bytes:
+    """Return messages one after the other, in one piece of memory."""
     memory = buffers.empty(sum(message.size for message in messages), torch.uint8).numpy()
-    return np.concatenate(messages, out=memory) if messages else memory
+    end = 0
+    for message in messages:
+        message.write(memory[end : end + message.size])
+        end += message.size
+    return memory
 
 
 def unpack(memory: Bytes) -> Iterator[tuple[dict[str, Any], dict[str, torch.Tensor]]]:
     """Yield the messages that lie one after the other in some memory; their tensors view it."""
     while memory.size:
-        size, header_size, num_parts = memory[:ALIGNMENT].view(np.int64)[:3].tolist()
-        text, parts = split(memory[ALIGNMENT:size], header_size, num_parts)
-        head, table = json.loads(text)
-        yield head, unpack_tensors(table.encode(), parts)
+        header, parts, size = read_frame(memory)
+        yield decode_tensors(header, parts)
         memory = memory[size:]

@@ -29,6 +29,7 @@ from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, u
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
 from graphfeed.ops.shared_memory import Bytes
+from graphfeed.storage.memory import Frame
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""
@@ -57,7 +58,7 @@ class RankLostError(ConnectionError):
 class Mail:
     """What a rank has to send, and what it waits for."""
 
-    outgoing: list[list[Bytes]]
+    outgoing: list[list[Frame]]
     """By rank."""
     expected: dict[int, "Future[Tensors]"] = field(default_factory=dict)
     """The questions that were not answered yet."""

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from graphfeed.loader.transport.arena import ARENA_BYTES, Arena
-from graphfeed.loader.transport.layout import Layout, lay_out
-from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, INLINE_BYTES, PREFIX, MessageReader, Record
+from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, INLINE_BYTES, MessageReader, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.shared_memory import Bytes, MemoryFile
+from graphfeed.storage.memory import Frame
 
 QUEUE_BYTES = 1 << 20
 """The size of a socket's queue that the system is asked for; it may give less."""
@@ -61,31 +61,34 @@ class Outbox:
             Closed: The receiver has closed its end, or is dead.
             TimeoutError: The queue was full for that long; the message was not sent.
         """
-        arrays = [to_array(buffer) for buffer in buffers]
-        layout = lay_out(len(header), [array.size for array in arrays])
-        if layout.size <= INLINE_BYTES:
-            record = np.zeros(PREFIX.size + layout.size, dtype=np.uint8)
-            prefix = Record(INLINE, layout.size, len(header), len(arrays)).pack()
-            record[: PREFIX.size] = np.frombuffer(prefix, dtype=np.uint8)
-            layout.write(record[PREFIX.size :], header, arrays)
-            self.socket.send(record.data, None, timeout_seconds)
+        frame = Frame(header, [to_array(buffer) for buffer in buffers])
+        if frame.size <= INLINE_BYTES:
+            record = b"".join([Record(INLINE, frame.size).pack(), *frame.pieces()])
+            self.socket.send(record, None, timeout_seconds)
             return None
-        slot = self._send_block(header, arrays, layout, timeout_seconds)
+        slot = self._send_block(frame, timeout_seconds)
         if slot is None:
-            self._send_file(header, arrays, layout, timeout_seconds)
+            file = MemoryFile.create(frame.size)
+            try:
+                # Writing to a file takes half the time of writing to the fresh pages of a mapping.
+                with open(file.descriptor, "wb", closefd=False) as stream:
+                    stream.writelines(frame.pieces())
+                self.socket.send(Record(FILE, frame.size).pack(), file.descriptor, timeout_seconds)
+            finally:
+                file.close()
         return slot
 
-    def _send_block(self, header: bytes, arrays: Sequence[Bytes], layout: Layout, timeout_seconds: float) -> int | None:
-        if layout.size > self.arena_bytes:
+    def _send_block(self, frame: Frame, timeout_seconds: float) -> int | None:
+        if frame.size > self.arena_bytes:
             return None
         new = self.arena is None
         arena = self.arena or Arena(self.arena_bytes)
-        block = arena.allocate(layout.size)
+        block = arena.allocate(frame.size)
         if block is None:
             return None
         try:
-            layout.write(arena.memory[block.start : block.stop], header, arrays)
-            record = Record(BLOCK, layout.size, len(header), len(arrays), block.slot, block.start, arena.size)
+            frame.write(arena.memory[block.start : block.stop])
+            record = Record(BLOCK, frame.size, block.slot, block.start, arena.size)
             self.socket.send(record.pack(), arena.file.descriptor if new else None, timeout_seconds)
         except BaseException:
             arena.free(block.slot)
@@ -95,18 +98,6 @@ class Outbox:
             arena.file.close()
             self.arena = arena
         return block.slot
-
-    def _send_file(self, header: bytes, arrays: Sequence[Bytes], layout: Layout, timeout_seconds: float) -> None:
-        file = MemoryFile.create(layout.size)
-        try:
-            # Writing to a file takes half the time of writing to the fresh pages of a mapping.
-            write(file.descriptor, np.frombuffer(layout.table + header, dtype=np.uint8), 0)
-            for array, place in zip(arrays, layout.buffers, strict=True):
-                write(file.descriptor, array, place.start)
-            record = Record(FILE, layout.size, len(header), len(arrays))
-            self.socket.send(record.pack(), file.descriptor, timeout_seconds)
-        finally:
-            file.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Outbox, (self.socket.sock, self.arena_bytes)
@@ -191,10 +182,3 @@ def to_array(buffer: Buffer) -> Bytes:
     if memoryview(buffer).nbytes == 0:
         return np.empty(0, dtype=np.uint8)
     return np.frombuffer(buffer, dtype=np.uint8)
-
-
-def write(descriptor: int, data: Bytes, offset: int) -> None:
-    """Write all of an array to a file, from an offset on."""
-    while data.size:
-        written = os.pwrite(descriptor, data.data, offset)
-        data, offset = data[written:], offset + written

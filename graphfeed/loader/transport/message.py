@@ -5,13 +5,13 @@ import struct
 from typing import NamedTuple
 
 from graphfeed.loader.transport.arena import ArenaReader
-from graphfeed.loader.transport.layout import split
 from graphfeed.loader.transport.record_socket import DESCRIPTOR_LOST, RECORD_BYTES
 from graphfeed.ops.shared_memory import Bytes, map_shared
+from graphfeed.storage.memory import read_frame
 
 INLINE, BLOCK, FILE = range(3)
 """Where the bytes of a message are: in the record, in a block of the sender's arena, or in a file of their own."""
-PREFIX = struct.Struct("<7Q8x")
+PREFIX = struct.Struct("<5Q24x")
 """What every record begins with; 64 bytes, so that what follows is aligned."""
 INLINE_BYTES = RECORD_BYTES - PREFIX.size
 """Messages up to this size travel in the record: copying them is cheaper than managing a block."""
@@ -23,8 +23,6 @@ class Record(NamedTuple):
     kind: int
     size: int = 0
     """Bytes of the message."""
-    header_size: int = 0
-    num_buffers: int = 0
     slot: int = 0
     start: int = 0
     """Offset of the block in the arena."""
@@ -70,7 +68,7 @@ class MessageReader:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-        return split(memory, record.header_size, record.num_buffers)
+        return read_frame(memory)[:2]
 
     def open_arena(self, descriptor: int, size: int) -> ArenaReader:
         """Map an arena."""

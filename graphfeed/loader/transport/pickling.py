@@ -11,24 +11,8 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.shared_memory import Bytes
-
-NUMPY = {
-    dtype: torch.empty(0, dtype=dtype).numpy().dtype.str
-    for dtype in (
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.float32,
-        torch.float64,
-        torch.complex64,
-        torch.complex128,
-    )
-}
-"""NumPy's names of the dtypes that it has: NumPy makes views faster than torch."""
+from graphfeed.storage.memory import DTYPE_NAMES, DTYPES
+from graphfeed.storage.memory.shared import from_bytes
 
 
 def encode(value: Any) -> tuple[bytes, list[Bytes]]:
@@ -92,14 +76,8 @@ def reduce_tensor(tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, 
                 f"a tensor of shape {tuple(tensor.shape)} was computed from others that require gradients, and these "
                 "don't reach another process: send .detach() of it, or compute it behind the workers"
             )
-        make, arguments = reduce_tensor(tensor.detach())
-        return make_leaf, (make, arguments)
-    dtype, shape = tensor.dtype, tuple(tensor.shape)
-    if tensor.numel() == 0:
-        return make_empty, (shape, dtype)
-    if dtype not in NUMPY or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-        return make_tensor, (pickle.PickleBuffer(as_bytes(tensor).data), dtype, shape)
-    return make_numpy_tensor, (pickle.PickleBuffer(tensor.numpy(force=True).data), NUMPY[dtype], shape)
+        return make_leaf, (tensor.detach(),)
+    return view_tensor, (pickle.PickleBuffer(as_bytes(tensor).data), DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 
 
 def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -109,24 +87,14 @@ def reduce_array(values: NDArray[Any]) -> tuple[Callable[..., Any], tuple[Any, .
     return make_array, (pickle.PickleBuffer(data.data), dtype, values.shape)
 
 
-def make_leaf(make: Callable[..., torch.Tensor], arguments: tuple[Any, ...]) -> torch.Tensor:
+def make_leaf(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that requires gradients."""
-    return make(*arguments).requires_grad_()
+    return tensor.requires_grad_()
 
 
-def make_empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor without elements."""
-    return torch.empty(shape, dtype=dtype)
-
-
-def make_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor of any dtype over a buffer."""
-    return torch.from_numpy(np.frombuffer(buffer, np.uint8)).view(dtype).reshape(shape)
-
-
-def make_numpy_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return a tensor of a dtype that NumPy has, over a buffer."""
-    return torch.from_numpy(np.frombuffer(buffer, dtype).reshape(shape))
+def view_tensor(buffer: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor over a buffer."""
+    return from_bytes(np.frombuffer(buffer, np.uint8), DTYPES[dtype], shape)
 
 
 def make_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage.memory.shared import from_bytes
 
 _NAMED = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
@@ -138,32 +138,22 @@ def lay_out(sizes: Iterable[int], start: int = 0, alignment: int = ALIGNMENT) ->
 
 
 class Frame:
-    """A head of some bytes and aligned buffers, to be written as one piece of a size that is aligned, too.
+    """A header and aligned buffers, to be written as one piece of memory for `read_frame`. Nothing is copied before.
 
-    Frames that follow each other stay aligned. Nothing is copied before it is written.
+    Its size is aligned, too, so that frames may follow each other.
 
-    Args:
-        head: What comes first.
-        buffers: What follows.
-        alignment: At multiples of how many bytes each buffer begins, a power of two.
+    Example:
+        >>> frame = Frame(b"header", [np.arange(3, dtype=np.uint8)])
+        >>> frame.write(memory := np.empty(frame.size, np.uint8))
+        >>> read_frame(memory)
+        (b'header', [array([0, 1, 2], dtype=uint8)], 128)
     """
 
-    def __init__(self, head: bytes, buffers: Sequence[Bytes], alignment: int = ALIGNMENT) -> None:
-        self.head, self.buffers = head, buffers
-        self.starts, self.size = lay_out([buffer.size for buffer in buffers], len(head), alignment)
-
-    @classmethod
-    def of(cls, header: bytes, buffers: Sequence[Bytes]) -> "Frame":
-        """Return a frame that `read_frame` can read.
-
-        Example:
-            >>> frame = Frame.of(b"header", [np.arange(3, dtype=np.uint8)])
-            >>> frame.write(memory := np.empty(frame.size, np.uint8))
-            >>> read_frame(memory)
-            (b'header', [array([0, 1, 2], dtype=uint8)], 128)
-        """
+    def __init__(self, header: bytes, buffers: Sequence[Bytes]) -> None:
         sizes = [buffer.size for buffer in buffers]
-        return cls(struct.pack(f"<{2 + len(sizes)}Q", len(header), len(sizes), *sizes) + header, buffers)
+        self.head = struct.pack(f"<{2 + len(sizes)}Q", len(header), len(sizes), *sizes) + header
+        self.buffers = buffers
+        self.starts, self.size = lay_out(sizes, len(self.head))
 
     def write(self, memory: Bytes) -> None:
         """Write it to the beginning of some memory. What lies between its parts there is left as it is."""

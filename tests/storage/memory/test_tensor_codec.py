@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.ops.buffers import as_bytes
-from graphfeed.storage.memory.memory_map import ALIGNMENT, Bytes
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage.memory.tensor_codec import (
     DTYPES,
     Frame,
@@ -55,7 +55,7 @@ def test_neither_writing_nor_reading_copies_a_contiguous_tensor() -> None:
     ids = torch.arange(100)
     header, buffers = encode_tensors({"ids": ids})
     assert np.shares_memory(buffers[0], ids.numpy())
-    memory = written(Frame.of(header, buffers))
+    memory = written(Frame(header, buffers))
     _, tensors = decode_tensors(*read_frame(memory)[:2])
     assert np.shares_memory(tensors["ids"].numpy(), memory)
 
@@ -105,7 +105,7 @@ def test_buffers_of_other_sizes_than_the_header_says_are_refused(sizes: list[int
 
 @given(st.lists(st.tuples(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=6)), max_size=3))
 def test_frames_in_a_row_come_out_as_they_went_in(messages: list[tuple[bytes, list[bytes]]]) -> None:
-    frames = [Frame.of(header, [np.frombuffer(buffer, np.uint8) for buffer in buffers]) for header, buffers in messages]
+    frames = [Frame(header, [np.frombuffer(buffer, np.uint8) for buffer in buffers]) for header, buffers in messages]
     memory: Bytes = np.concatenate([np.empty(0, np.uint8), *map(written, frames)])
     file = io.BytesIO()
     for frame in frames:
@@ -121,15 +121,8 @@ def test_frames_in_a_row_come_out_as_they_went_in(messages: list[tuple[bytes, li
         assert not rest.size
 
 
-def test_a_frame_may_have_its_own_head_and_alignment() -> None:
-    frame = Frame(b"magic", [np.arange(3, dtype=np.uint8), np.arange(4, dtype=np.uint8)], alignment=16)
-    assert (frame.starts, frame.size) == ([16, 32], 48)
-    content = b"".join(frame.pieces())
-    assert (len(content), content[:5], content[32:36]) == (48, b"magic", bytes(range(4)))
-
-
 def test_every_prefix_of_a_frame_is_refused() -> None:
-    memory = written(Frame.of(*encode_tensors(TENSORS)))
+    memory = written(Frame(*encode_tensors(TENSORS)))
     assert_same(decode_tensors(*read_frame(memory)[:2])[1], TENSORS)
     for end in range(memory.size):
         with pytest.raises(ValueError, match="a frame"):
@@ -145,7 +138,7 @@ def test_sizes_beyond_what_came_are_refused(sizes: tuple[int, ...]) -> None:
 
 
 def test_a_head_may_be_limited() -> None:
-    memory = written(Frame.of(b"header", [as_bytes(torch.arange(9))]))
+    memory = written(Frame(b"header", [as_bytes(torch.arange(9))]))
     assert read_frame(memory, largest_head=30)[0] == b"header"
     with pytest.raises(ValueError, match=r"a frame says that its head has 30 bytes, but .* its head may have 29"):
         read_frame(memory, largest_head=29)
@@ -153,7 +146,7 @@ def test_a_head_may_be_limited() -> None:
 
 @given(st.data())
 def test_any_change_of_a_message_is_refused_or_is_a_message(data: st.DataObject) -> None:
-    content = written(Frame.of(*encode_tensors(TENSORS, head={"a": [1]})))
+    content = written(Frame(*encode_tensors(TENSORS, head={"a": [1]})))
     for _ in range(data.draw(st.integers(1, 3))):
         content[data.draw(st.integers(0, 160))] = data.draw(st.sampled_from(list(b'0123456789-"[]{},:. \x00\xff')))
     try:

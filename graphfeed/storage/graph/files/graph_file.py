@@ -11,67 +11,56 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 
 from graphfeed.ops.buffers import as_bytes
 from graphfeed.ops.shared_memory import MemoryFile, SharedMemory
+from graphfeed.storage.memory import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 
 MAGIC = b"graphfeed graph\n"
 VERSION = 1
 ALIGNMENT = 4096
-MOST_VALUES = 1 << 56
 ARRAYS = ("csc_indptr", "indices", "node_type_offset", "type_per_edge")
 ATTRIBUTES = ("node_attributes", "edge_attributes")
 MAPS = ("node_type_to_id", "edge_type_to_id")
-DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 Fields = dict[str, Any]
 """The fields of a graph by name: tensors or None, dicts of tensors, and the dicts that number the types."""
 
 
-def arrays_of(fields: Mapping[str, Any]) -> Iterator[tuple[str, str | None, torch.Tensor]]:
-    """Yield each array of a graph with its field, and with its name if it is an attribute."""
-    for field in ARRAYS:
-        if fields[field] is not None:
-            yield field, None, fields[field]
-    for field in ATTRIBUTES:
-        for name, values in fields[field].items():
-            yield field, name, values
-
-
-def round_up(count: int) -> int:
-    """Return the next offset at which an array may begin."""
-    return -(-count // ALIGNMENT) * ALIGNMENT
-
-
 def write_fields(file: BinaryIO, fields: Mapping[str, Any]) -> None:
     """Write a graph."""
-    entries, offsets, end = [], [], 0
-    for field, name, values in arrays_of(fields):
-        dtype = str(values.dtype).removeprefix("torch.")
-        if dtype not in DTYPES:
-            raise TypeError(f"{field} {name or ''} is {values.dtype}, which a graph's file can't hold; convert it")
-        entries.append({"field": field, "name": name, "dtype": dtype, "shape": list(values.shape), "offset": end})
-        offsets.append(end)
-        end = round_up(end + values.nbytes)
+    tensors = {name: fields[name] for name in ARRAYS if fields[name] is not None}
+    tensors |= {f"{field}/{name}": values for field in ATTRIBUTES for name, values in fields[field].items()}
+    specs = describe_tensors(tensors)
+    offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
+    entries = []
+    for (path, dtype, shape), offset in zip(specs, offsets, strict=True):
+        field, slash, name = path.partition("/")
+        entry = {"field": field, "name": name if slash else None, "dtype": DTYPE_NAMES[dtype], "shape": shape}
+        entries.append({**entry, "offset": offset})
     header = json.dumps({"version": VERSION, "arrays": entries, **{name: fields[name] for name in MAPS}}).encode()
     file.write(MAGIC + len(header).to_bytes(8, "little") + header)
     begin = round_up(file.tell())
-    for offset, (_, _, values) in zip(offsets, arrays_of(fields), strict=True):
+    for offset, values in zip(offsets, tensors.values(), strict=True):
         file.write(bytes(begin + offset - file.tell()))
         file.write(as_bytes(values.cpu()).data)
     file.write(bytes(begin + end - file.tell()))
 
 
-def read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], list[Place], int]:
-    """Return what a graph's file says, where its arrays lie, and its size.
+def round_up(offset: int) -> int:
+    """Return the next offset at which an array may begin."""
+    return offset + -offset % ALIGNMENT
+
+
+def read_header(file: BinaryIO, path: Path) -> tuple[Fields, dict[str, Place], int]:
+    """Return a graph's fields without its arrays, where the arrays lie, by field or "field/name", and the file's size.
 
     Raises:
         ValueError: It is no such file, or not all of one.
@@ -88,46 +77,40 @@ def read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], list[Place]
         header = json.loads(file.read(length))
         if header["version"] != VERSION:
             raise ValueError(f"it has version {header['version']}, and this release reads version {VERSION}")
-        for name in MAPS:
-            check_numbers(name, header[name])
-        places = [place_of(entry, begin, size) for entry in header["arrays"]]
-    except (ValueError, TypeError, KeyError) as error:
+        maps = {name: header[name] for name in MAPS}
+        for name, numbers in maps.items():
+            is_map = isinstance(numbers, dict) and all(type(number) is int for number in numbers.values())
+            if numbers is not None and not is_map:
+                raise ValueError(f"{name} is {numbers}")
+        entries = header["arrays"]
+        specs = read_specs([(path_of(entry), entry["dtype"], entry["shape"]) for entry in entries])
+        if missing := set(ARRAYS[:2]).difference(spec.name for spec in specs):
+            raise ValueError(f"it names no {missing.pop()}")
+        offsets, end = lay_out([spec.nbytes for spec in specs], alignment=ALIGNMENT)
+        if [entry["offset"] for entry in entries] != offsets or begin + end > size:
+            raise ValueError(f"its arrays must lie at {offsets} and end at {begin + end}, but the file ends at {size}")
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} has a header that can't be read: {error}; write it again") from error
-    return header, places, size
+    pairs = zip(specs, offsets, strict=True)
+    places = {name: Place(begin + offset, shape, DTYPE_NAMES[dtype]) for (name, dtype, shape), offset in pairs}
+    return {**dict.fromkeys(ARRAYS), **maps, **{name: {} for name in ATTRIBUTES}}, places, size
 
 
-def check_numbers(name: str, value: Any) -> None:
-    """Raise unless a value is None or maps types to numbers."""
-    if value is not None and not (isinstance(value, dict) and all(type(number) is int for number in value.values())):
-        raise ValueError(f"{name} is {value}")
+def path_of(entry: Mapping[str, Any]) -> str:
+    """Return the name of an array's field; behind it, the name of an attribute."""
+    field, name = entry["field"], entry["name"]
+    if field in ARRAYS and name is None:
+        return str(field)
+    if field in ATTRIBUTES and isinstance(name, str):
+        return f"{field}/{name}"
+    raise ValueError(f"there is no field {field} {name}")
 
 
-def place_of(entry: dict[str, Any], begin: int, size: int) -> Place:
-    """Return where an array lies, or raise if that is outside of the file."""
-    shape, offset, dtype = entry["shape"], entry["offset"], entry["dtype"]
-    if entry["field"] not in ARRAYS + ATTRIBUTES or (entry["field"] in ATTRIBUTES) != isinstance(entry["name"], str):
-        raise ValueError(f"there is no field {entry['field']} {entry['name']}")
-    if dtype not in DTYPES or not all(type(count) is int and count >= 0 for count in [offset, *shape]):
-        raise ValueError(f"{entry['field']} is {dtype} of shape {shape} at {offset}")
-    end = begin + offset + int(np.prod(shape, dtype=object)) * getattr(torch, dtype).itemsize
-    # If one dimension is 0, the others are bounded by what torch can multiply.
-    if offset % ALIGNMENT or end > size or int(np.prod([max(count, 1) for count in shape], dtype=object)) > MOST_VALUES:
-        raise ValueError(f"{entry['field']} ends at {end}, the file at {size}")
-    return Place(begin + offset, tuple(shape), dtype)
-
-
-def assemble(header: Mapping[str, Any], tensors: list[torch.Tensor]) -> Fields:
-    """Return the fields of a graph from its header and its arrays."""
-    maps = {name: header[name] for name in MAPS}
-    fields: Fields = {**dict.fromkeys(ARRAYS), **maps, **{name: {} for name in ATTRIBUTES}}
-    for entry, values in zip(header["arrays"], tensors, strict=True):
-        if entry["field"] in ARRAYS:
-            fields[entry["field"]] = values
-        else:
-            fields[entry["field"]][entry["name"]] = values
-    for name in ARRAYS[:2]:
-        if fields[name] is None:
-            raise ValueError(f"the file of a graph must hold {name}, but doesn't; write it again")
+def set_arrays(fields: Fields, paths: Iterable[str], tensors: Iterable[torch.Tensor]) -> Fields:
+    """Return the fields with their arrays, as `read_header` names them."""
+    for path, values in zip(paths, tensors, strict=True):
+        field, slash, name = path.partition("/")
+        (fields[field] if slash else fields)[name if slash else field] = values
     return fields
 
 
@@ -147,8 +130,9 @@ def save_fields(path: Path, fields: Mapping[str, Any]) -> None:
 def map_fields(path: Path) -> Fields:
     """Map the file of a graph; writes to its tensors stay in this process."""
     with path.open("rb") as file:
-        header, places, size = read_header(file, path)
-        return assemble(header, tensors_of(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY), places))
+        fields, places, size = read_header(file, path)
+        memory = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
+        return set_arrays(fields, places, tensors_of(memory, list(places.values())))
 
 
 def name_to_path(name: str) -> Path:
@@ -200,8 +184,9 @@ def open_shared(name: str) -> Fields:
             "returned, in the process that called it"
         ) from error
     with open(memory.descriptor, "rb", closefd=False) as file:
-        header, places, size = read_header(file, path)
-    return assemble(header, SharedBlock(SharedMemory.open(memory, str(path), size), places).tensors)
+        fields, places, size = read_header(file, path)
+    shared = SharedMemory.open(memory, str(path), size)
+    return set_arrays(fields, places, SharedBlock(shared, tuple(places.values())).tensors)
 
 
 def unpublish(path: Path, owner: int, inode: int) -> None:

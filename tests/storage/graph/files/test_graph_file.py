@@ -40,7 +40,7 @@ def with_header(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.float64]
+    "dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.complex64]
 )
 def test_attributes_of_any_dtype_come_back(dtype: torch.dtype, tmp_path: Path) -> None:
     graph = make_graph(w=torch.arange(9).to(dtype), empty=torch.empty(9, 0), many=torch.rand(9, 2, 3))
@@ -52,12 +52,6 @@ def test_arrays_begin_at_pages(path: Path) -> None:
     fields = map_fields(path)
     assert fields["csc_indptr"].data_ptr() % ALIGNMENT == fields["edge_attributes"]["w"].data_ptr() % ALIGNMENT == 0
     assert path.stat().st_size == 4 * ALIGNMENT
-
-
-def test_a_dtype_that_has_no_place_in_a_file(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"edge_attributes w is torch.complex64, which a graph's file can't hold"):
-        make_graph(w=torch.zeros(9, dtype=torch.complex64)).save(tmp_path / "graph")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_again_takes_the_place_of_what_was_there(path: Path) -> None:
@@ -114,14 +108,17 @@ WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
     "there is no field __class__": lambda header: header["arrays"][0].update(field="__class__"),
     "there is no field indices x": lambda header: header["arrays"][1].update(name="x"),
     "there is no field edge_attributes None": lambda header: header["arrays"][2].update(name=None),
-    "csc_indptr is device of shape": lambda header: header["arrays"][0].update(dtype="device"),
-    r"csc_indptr is int64 of shape \[-6\] at 0": lambda header: header["arrays"][0].update(shape=[-6]),
-    "csc_indptr is int64 of shape .* at -4096": lambda header: header["arrays"][0].update(offset=-4096),
+    "KeyError: 'device'": lambda header: header["arrays"][0].update(dtype="device"),
+    r"'csc_indptr' has the shape \[-6\]": lambda header: header["arrays"][0].update(shape=[-6]),
+    "'edge_attributes/w' has a shape that no tensor has": lambda header: header["arrays"][2].update(shape=[0, 1 << 60]),
+    "'csc_indptr' has a shape that no tensor has": lambda header: header["arrays"][0].update(shape=[1 << 62, 1 << 62]),
+    "two tensors of the same name": lambda header: header["arrays"][1].update(field="csc_indptr"),
+    r"its arrays must lie at \[0, 4096, 8192\]": lambda header: header["arrays"][0].update(offset=-4096),
+    r"must lie at \[0, 4096, 8192\] and end at": lambda header: header["arrays"][1].update(offset=0),
+    "but the file ends at 16384": lambda header: header["arrays"][2].update(shape=[1 << 40]),
     "node_type_to_id is \\['user'\\]": lambda header: header.update(node_type_to_id=["user"]),
-    "edge_attributes ends at": lambda header: header["arrays"][2].update(shape=[0, 1 << 60]),
-    "csc_indptr ends at": lambda header: header["arrays"][0].update(shape=[1 << 62, 1 << 62]),
-    "indices ends at": lambda header: header["arrays"][1].update(offset=1 << 40),
     "'arrays'": lambda header: header.pop("arrays"),
+    "it names no indices": lambda header: header["arrays"].pop(1),
 }
 
 
@@ -129,12 +126,6 @@ WRONG: dict[str, Callable[[dict[str, Any]], None]] = {
 def test_a_header_that_says_something_else_is_refused(path: Path, message: str) -> None:
     with_header(path, WRONG[message])
     with pytest.raises(ValueError, match=f"has a header that can't be read: .*{message}.*; write it again"):
-        load_graph(path)
-
-
-def test_a_file_without_edges_is_refused(path: Path) -> None:
-    with_header(path, lambda header: header["arrays"].pop(1))
-    with pytest.raises(ValueError, match="the file of a graph must hold indices, but doesn't"):
         load_graph(path)
 
 
