@@ -13,6 +13,7 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import MeetingPoint, PartitionedGraph, Peers, RankLostError, cut_graph
+from graphfeed.distributed.ranks.meeting_point import connect_to_store
 from graphfeed.distributed.ranks.peers import find_place
 from tests.digests import assert_same
 from tests.distributed.equal_pipelines import in_parts
@@ -97,7 +98,7 @@ def lose(name: str, timeout: float, share_memory: bool) -> Any:
     """
     peers = Peers(timeout=timeout, share_memory=share_memory)
     rank, graph = find_place()[0], make_graph(peers)
-    store = distributed.distributed_c10d._get_default_store()
+    store = connect_to_store(distributed.group.WORLD, 20)
     give_up = time.monotonic() + 200
     try:
         while time.monotonic() < give_up:
@@ -169,7 +170,7 @@ def wait_for_a_key(rank: int, world_size: int, port: int) -> None:
     """Be a rank of two: the first waits in the store for what the second writes once the first has answered."""
     address = f"tcp://127.0.0.1:{port}"
     distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=world_size)
-    store = vars(distributed)["distributed_c10d"]._get_default_store()
+    store = connect_to_store(distributed.group.WORLD, 20)
     time.sleep(rank)  # the first one waits before its peers have met
     peers = Peers(start_timeout=20, timeout=20)
     name = peers.serve("key", lambda options, tensors: {})

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphfeed.ops import buffers
@@ -27,25 +28,26 @@ class Traffic:
     """Those that it read, each once for all ranks; the rest was saved."""
 
 
-def pack(head: Mapping[str, Any], tensors: Tensors) -> Frame:
-    """Return a message.
+def pack(head: Mapping[str, Any], tensors: Tensors) -> Bytes:
+    """Return a message in memory of its own: what is written to the tensors from then on doesn't reach the receiver.
 
     Example:
-        >>> [(head, tensors)] = unpack(join([pack({"id": 3}, {"ids": torch.arange(2)})]))
+        >>> [(head, tensors)] = unpack(pack({"id": 3}, {"ids": torch.arange(2)}))
         >>> head, tensors
         ({'id': 3}, {'ids': tensor([0, 1])})
     """
-    return Frame(*encode_tensors(tensors, head))
-
-
-def join(messages: Sequence[Frame]) -> Bytes:
-    """Return messages one after the other, in one piece of memory."""
-    memory = buffers.empty(sum(message.size for message in messages), torch.uint8).numpy()
-    end = 0
-    for message in messages:
-        message.write(memory[end : end + message.size])
-        end += message.size
+    frame = Frame(*encode_tensors(tensors, head))
+    memory = buffers.empty(frame.size, torch.uint8).numpy()
+    frame.write(memory)
     return memory
+
+
+def join(messages: Sequence[Bytes]) -> Bytes:
+    """Return messages one after the other, without a copy where there is one."""
+    if len(messages) == 1:
+        return messages[0]
+    memory = buffers.empty(sum(message.size for message in messages), torch.uint8).numpy()
+    return np.concatenate(messages, out=memory) if messages else memory
 
 
 def unpack(memory: Bytes) -> Iterator[tuple[dict[str, Any], dict[str, torch.Tensor]]]:

@@ -23,13 +23,11 @@ import torch
 from torch import distributed
 
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
-from graphfeed.distributed.ranks.meeting import Meeting
-from graphfeed.distributed.ranks.meeting_point import MeetingPoint, Place
+from graphfeed.distributed.ranks.meeting_point import Meeting, MeetingPoint, Place
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
 from graphfeed.ops.shared_memory import Bytes
-from graphfeed.storage.memory import Frame
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""
@@ -44,10 +42,8 @@ PAUSES = (0.0005, 0.02)
 """The shortest and the longest pause in seconds between rounds while nobody asks anything."""
 PAUSE_GROWTH = 1.25
 """Each pause is this much longer than the one before, so that a rank is late by a fifth of the time that it rested."""
-BLAME_SECONDS = 3.0
-"""For how long the ranks that are alive have time to say so, once a rank is lost."""
-STRANGER_CAME = 2
-"""What rank 0 says of itself in a round, where ranks say 1 if they leave."""
+LIVENESS_SECONDS = 3.0
+"""How long live ranks have to answer after a failure."""
 
 
 class RankLostError(ConnectionError):
@@ -58,7 +54,7 @@ class RankLostError(ConnectionError):
 class Mail:
     """What a rank has to send, and what it waits for."""
 
-    outgoing: list[list[Frame]]
+    outgoing: list[list[Bytes]]
     """By rank."""
     expected: dict[int, "Future[Tensors]"] = field(default_factory=dict)
     """The questions that were not answered yet."""
@@ -83,7 +79,7 @@ class Peers:
             The columns of their parts are put together there once, for as much memory as those take; rows of features
             stay single. The order of time, where edges don't have it already, each rank makes for itself, in 8 to 32
             bytes per edge of the whole graph. Without this, or where memory lacks for the columns, such ranks ask each
-            other as distant ones do.
+            other as ranks on other machines do.
         meeting: Where ranks without a process group meet. Connecting is left to the thread.
 
     Raises:
@@ -229,20 +225,16 @@ class Peers:
     def _run(self) -> None:
         """Take part in rounds until nobody needs any."""
         try:
-            group = self._join()
+            self.hosts, scopes = self._meeting.gather(self.start_timeout)
+            self._scopes.set_result(scopes)
+            seconds = timedelta(seconds=self.timeout)
+            group = distributed.ProcessGroupGloo(self._meeting.store, self.rank, self.world_size, seconds)
             pause: float | None = PAUSES[0]
             while pause is not None:
                 pause = self._take_part(group, pause)
             self._fail(RuntimeError("the peers are closed; make others"))
         except Exception as error:
-            self._fail(self._blame(error))
-
-    def _join(self) -> Any:
-        """Wait for the other ranks and connect to them."""
-        self.hosts, scopes = self._meeting.gather(self.start_timeout)
-        self._scopes.set_result(scopes)
-        seconds = timedelta(seconds=self.timeout)
-        return distributed.ProcessGroupGloo(self._meeting.store, self.rank, self.world_size, seconds)
+            self._fail(self._name_lost(error))
 
     def _take_part(self, group: Any, pause: float) -> float | None:
         """Take part in one round; return the pause before the next one, None if there is none."""
@@ -259,12 +251,9 @@ class Peers:
         if ended and program_failed():
             return None  # the program failed: the process ends, so that the other ranks and the launcher notice
         sizes = [sum(message.size for message in messages) for messages in sent]
-        state = STRANGER_CAME if self._meeting.sees_stranger() else int(leaving)
-        own = np.array([[size, sum(sizes), state] for size in sizes], dtype=np.int64)
+        own = np.array([[size, sum(sizes), leaving] for size in sizes], dtype=np.int64)
         others = np.empty_like(own)
         group.alltoall_base(torch.from_numpy(others), torch.from_numpy(own), [], []).wait()
-        if STRANGER_CAME in others[:, 2]:
-            raise self._meeting.two_jobs()
         arriving, leave = others[:, 0].tolist(), np.flatnonzero(others[:, 2]).tolist()
         if not others[:, 1].any():
             self.leaving = leave
@@ -316,12 +305,12 @@ class Peers:
             self._mail.outgoing[sender].append(message)
             self._changed.notify_all()
 
-    def _blame(self, error: Exception) -> Exception:
-        """Return an error that names the ranks that were lost, as far as the others can tell."""
+    def _name_lost(self, error: Exception) -> Exception:
+        """Return an error that names the lost ranks, as far as the others can tell."""
         if isinstance(error, OSError):
             return error
         try:
-            missing = self._meeting.find_missing(BLAME_SECONDS)
+            missing = self._meeting.find_missing(LIVENESS_SECONDS)
             lost = ", ".join(f"rank {rank} {self.hosts[rank]}" for rank in missing) or "a connection between ranks"
         except Exception:
             lost = "the rank with the store of the process group (rank 0, or torchrun's agent)"

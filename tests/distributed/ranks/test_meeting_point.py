@@ -2,16 +2,19 @@
 
 import re
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch import distributed
 
 from graphfeed.distributed import MeetingPoint, Peers
-from graphfeed.distributed.ranks import meeting
-from graphfeed.distributed.ranks.meeting_point import meet
+from graphfeed.distributed.ranks import meeting_point
+from graphfeed.distributed.ranks.meeting_point import Meeting, connect_to_store
 from tests.distributed.rank_processes import end_of, free_port, start_program
 
 
@@ -44,9 +47,11 @@ def test_a_thread_that_waits_in_a_store_holds_no_other_peers_at_the_address() ->
 def test_a_rank_of_another_job_is_refused_and_takes_no_place() -> None:
     port = free_port()
     store = MeetingPoint("127.0.0.1", port, 0, 2, "first").open_store(30)
-    with pytest.raises(ConnectionError, match=r"belongs to the job 'first' of 2 ranks, but this rank to 'second' of 2"):
+    with pytest.raises(
+        ConnectionError, match=r"job 'first' of 2 ranks meet at .*, but this rank belongs to 'second' of 2"
+    ):
         MeetingPoint("127.0.0.1", port, 1, 2, "second").open_store(30)
-    with pytest.raises(ConnectionError, match=r"'first' of 2 ranks, but this rank to 'first' of 3 ranks"):
+    with pytest.raises(ConnectionError, match=r"'first' of 2 ranks meet at .*, but this rank belongs to 'first' of 3"):
         MeetingPoint("127.0.0.1", port, 1, 3, "first").open_store(30)
     assert not store.check(["taken/1"])
 
@@ -60,15 +65,6 @@ def test_what_a_launcher_calls_the_job_tells_jobs_apart(monkeypatch: pytest.Monk
     assert found[0] != found[1]
 
 
-def test_a_process_group_tells_its_job_from_others_at_the_address() -> None:
-    port, groups = free_port(), [distributed.HashStore() for _ in range(2)]  # type: ignore[attr-defined]
-    MeetingPoint("127.0.0.1", port, 0, 2).open_store(30, group=groups[0])
-    MeetingPoint("127.0.0.1", port, 1, 2).open_store(30, group=groups[0])
-    MeetingPoint("localhost", port, 1, 2).open_store(30)  # without one, there is nothing to tell it by
-    with pytest.raises(ConnectionError, match=rf"rank 0 at localhost:{port} belongs to the job .*choose another port"):
-        MeetingPoint("localhost", port, 1, 2).open_store(30, group=groups[1])
-
-
 def end_of_meeting(peers: Peers) -> str:
     """Return why some peers have ended."""
     peers.join(20)
@@ -77,36 +73,20 @@ def end_of_meeting(peers: Peers) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("late", [0, 1])
-def test_ranks_of_two_jobs_that_met_at_an_address_notice(late: int) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_of_another_job_at_the_address_is_refused_and_harms_nobody(rank: int) -> None:
     # Another spelling of the address stands for another process: each opens a store of its own.
     port = free_port()
     ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, 0, 2)), Peers(meeting=MeetingPoint("localhost", port, 1, 2))]
-    assert all(peers.ranks_here() == [0, 1] for peers in ours)
-    stranger = Peers(meeting=MeetingPoint("127.0.0.1" if late else "localhost", port, late, 2), start_timeout=20)
-    at = rf"(127\.0\.0\.1|localhost):{port}"
-    assert re.search(rf"{at} is already \(|can't listen at {at}", end_of_meeting(stranger))
-    for peers in ours:
-        assert re.match(rf"another rank {late} \(.*, process \d+\) came to {at} while.*two jobs", end_of_meeting(peers))
-
-
-def test_a_stranger_who_comes_long_after_the_ranks_have_met_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "WATCH_SECONDS", -1.0)
-    port = free_port()
-    ours = [Peers(meeting=MeetingPoint("127.0.0.1", port, rank, 2)) for rank in range(2)]
     (name, _) = (peers.serve("graph", lambda options, tensors: {}) for peers in ours)
-    assert ours[0].ranks_here() == [0, 1]
-    assert "is already" in end_of_meeting(Peers(meeting=MeetingPoint("localhost", port, 1, 2)))
+    assert all(peers.ranks_here() == [0, 1] for peers in ours)
+    stranger = Peers(meeting=MeetingPoint("127.0.0.1" if rank else "localhost", port, rank, 2), start_timeout=20)
+    reason = end_of_meeting(stranger)
+    assert re.search(rf"rank {rank} at \S+:{port} is already \(.*, process \d+\)|can't listen at \S+:{port}", reason)
+    assert "choose another port" in reason
     assert ours[0].wait(1, ours[0].ask(name, {}, {1: {}})[1]) == {}
     for peers in ours:
         peers.close()
-
-
-def test_a_place_is_taken_once() -> None:
-    store = distributed.HashStore()  # type: ignore[attr-defined]  # torch does not list it
-    assert len(meet(store, 0, 1, 5)[0]) == 1
-    with pytest.raises(ConnectionError, match=r"rank 0 is already \(.*, process \d+\).*another port"):
-        meet(store, 0, 1, 5)
 
 
 @pytest.mark.slow
@@ -153,3 +133,48 @@ def test_an_address_that_others_use_is_named() -> None:
         server.listen()
         port = server.getsockname()[1]
         check_no_meeting(0, port, rf"can't listen at 127\.0\.0\.1:{port}.*choose another port")
+
+
+class FrozenStore:
+    """Answers nothing, like the store of a process that is stopped; as a process group, its store has no connection."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def wait(self, *_: object) -> Any:
+        self.ended.wait(60)
+
+    add = set = check = get = clone = wait
+
+    def get_group_store(self) -> "FrozenStore":
+        return self
+
+
+@pytest.mark.parametrize("in_group", [False, True])
+def test_a_store_that_does_not_answer_holds_nobody(monkeypatch: pytest.MonkeyPatch, in_group: bool) -> None:
+    monkeypatch.setattr(meeting_point, "PATIENCE_SECONDS", 0.05)
+    store = FrozenStore()
+    monkeypatch.setattr(MeetingPoint, "open_store", lambda *_: store)
+    monkeypatch.setattr(distributed, "group", SimpleNamespace(WORLD=store))
+    frozen = Meeting(1, 2, None if in_group else MeetingPoint("127.0.0.1", free_port(), 1, 2))
+    with pytest.raises(TimeoutError, match=r"the store of rank 0 did not answer for 0\.05 s"):
+        frozen.gather(0.05)
+    frozen.store = store
+    with pytest.raises(TimeoutError, match="the store did not answer"):
+        frozen.find_missing(0.05)
+    store.ended.set()
+
+
+def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(
+        RuntimeError, match=r"initialise the group by env://, update torch, or give Peers a MeetingPoint"
+    ):
+        connect_to_store(object(), 20)
+    server = MeetingPoint("127.0.0.1", port, 0, 1).open_store(20)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    first, second = (connect_to_store(object(), 20) for _ in range(2))
+    first.set("word", "from one")
+    assert (second.get("word"), server.check(["word"])) == (b"from one", False)
