@@ -20,7 +20,7 @@ from graphfeed.ingest.build.edge_order import (
     write_in_order,
 )
 from graphfeed.ingest.build.edge_reader import EdgeFiles, EdgeReader
-from graphfeed.ingest.build.journal import SCRATCH, Journal, digest, unfinished_folder
+from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, Journal, digest
 from graphfeed.ingest.build.node_ids import NodeIds, load_node_ids
 from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
@@ -32,6 +32,7 @@ from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.datasets.array_files import ArrayWriter, checksum, sync_folder, write_array, write_text
 from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
+from graphfeed.storage.datasets.folder_writing import new_folder
 from graphfeed.storage.datasets.metadata import FILE_NAME
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.datasets.preprocess import LAYOUT, PROCESSED
@@ -144,13 +145,12 @@ class Builder:
 
     def build(self, in_memory: bool) -> None:
         """Do all steps that are not done yet."""
-        with unfinished_folder(self.folder, keep=not in_memory) as unfinished:
+        with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
             self.journal = Journal(unfinished)
             self.place = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH
             self.graph = self.place / GRAPH_FOLDER
             self.graph.mkdir(parents=True, exist_ok=True)
-            self.scratch.mkdir(exist_ok=True)
             nodes = {kind: self.read_nodes(number, kind) for number, kind in enumerate(self.nodes)}
             counts = {kind: described["count"] for kind, described in nodes.items()}
             edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
@@ -158,8 +158,6 @@ class Builder:
             (self.place / FILE_NAME).unlink(missing_ok=True)
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.place / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
-            sync_folder(self.graph)
-            sync_folder(self.place)
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
         """Return a text that changes with all that a step depends on; frames are never the same twice."""

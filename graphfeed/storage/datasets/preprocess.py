@@ -2,17 +2,14 @@
 
 import logging
 import os
-import shutil
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from graphfeed.storage.datasets.array_files import sync_folder, write_text
+from graphfeed.storage.datasets.array_files import write_text
+from graphfeed.storage.datasets.folder_writing import new_folder, only_process
 from graphfeed.storage.datasets.metadata import (
     FILE_NAME,
     SETS,
@@ -26,14 +23,9 @@ from graphfeed.storage.datasets.processed_arrays import Files, write_features, w
 from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, write_graph
 from graphfeed.storage.datasets.source_files import describe_file, find_change
 
-if sys.platform != "win32":
-    import fcntl
-
 LAYOUT = 1
 """The version of the processed folder's layout; folders of other versions are preprocessed again."""
 PROCESSED = "graphfeed"
-UNFINISHED = ".graphfeed-unfinished"
-OUTDATED = ".graphfeed-outdated"
 LOCK = ".graphfeed-lock"
 WAIT_SECONDS = 4 * 3600.0
 """How long to wait for another process that preprocesses the same dataset."""
@@ -89,12 +81,14 @@ def preprocess_ondisk_dataset(
     made = folder / PROCESSED / FILE_NAME
     reason = "it is asked for" if force_preprocess else why_preprocess(folder, options, force_preprocess)
     if reason is not None:
-        with only_one(folder):
+        with only_process(folder / LOCK, WAIT_SECONDS):
             # Another process may have finished in the meantime.
             reason = reason if force_preprocess else why_preprocess(folder, options, force_preprocess)
             if reason is not None:
                 LOGGER.info("preprocessing %s because %s", folder, reason)
-                make_processed(folder, options, digest)
+                check_replaceable(folder)
+                with new_folder(folder / PROCESSED, replace=True) as target:
+                    write_processed(folder, target, options, digest)
     return str(made)
 
 
@@ -115,6 +109,15 @@ def why_preprocess(folder: Path, options: Mapping[str, Any], force: bool | None)
     return None if changed is None else f"{changed} has changed"
 
 
+def check_replaceable(folder: Path) -> None:
+    """Raise unless there is a data set to preprocess, and its processed folder is new or one that may be replaced."""
+    source, final = folder / FILE_NAME, folder / PROCESSED
+    if not source.is_file():
+        raise FileNotFoundError(f"{source} does not exist; it names the files of the dataset")
+    if final.exists() and not (final / FILE_NAME).is_file():
+        raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not a processed folder; move it away")
+
+
 def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
     """Return the path of each file in the metadata by its key."""
     graph = metadata.graph
@@ -127,31 +130,6 @@ def name_files(metadata: OnDiskMetaData) -> dict[str, str]:
                 key = f"tasks[{place}].{part}[{number}]"
                 paths.update((f"{key}.data[{member}].path", data.path) for member, data in enumerate(items.data))
     return paths
-
-
-def make_processed(folder: Path, options: Mapping[str, Any], digest: bool) -> None:
-    """Write the processed folder under another name, and rename it when everything is on the disk."""
-    source = folder / FILE_NAME
-    if not source.is_file():
-        raise FileNotFoundError(f"{source} does not exist; it names the files of the dataset")
-    unfinished, outdated, final = folder / UNFINISHED, folder / OUTDATED, folder / PROCESSED
-    for leftover in (unfinished, outdated):
-        shutil.rmtree(leftover, ignore_errors=True)
-    if final.exists() and not (final / FILE_NAME).is_file():
-        raise FileExistsError(f"{final} has no {FILE_NAME}, so it is not a processed folder; move it away")
-    try:
-        unfinished.mkdir()
-        write_processed(folder, unfinished, options, digest)
-        for made in (unfinished / GRAPH_FOLDER, unfinished):
-            sync_folder(made)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    if final.exists():
-        final.rename(outdated)
-    unfinished.rename(final)
-    sync_folder(folder)
-    shutil.rmtree(outdated, ignore_errors=True)
 
 
 def write_processed(folder: Path, target: Path, options: Mapping[str, Any], digest: bool) -> None:
@@ -178,33 +156,3 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
         "sources": described,
     }
     write_text(target / FILE_NAME, yaml.safe_dump(processed, sort_keys=False))
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Hold a lock against other processes. The system releases it however this process ends.
-
-    The lock file is never removed, because processes that have it open would then hold another lock than later ones.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(
-        folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666
-    )  # NFS locks only files that are open for writing.
-    try:
-        give_up = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise TimeoutError(
-                        f"another process has been preprocessing {folder} for {WAIT_SECONDS / 3600:.0f} hours; end it "
-                        "if it hangs, and try again"
-                    ) from None
-                time.sleep(0.1)
-        yield
-    finally:
-        os.close(descriptor)

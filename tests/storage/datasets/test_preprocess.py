@@ -168,7 +168,7 @@ def test_killed_at_any_time_it_is_whole_or_not_there(folder: Path) -> None:
         assert killed(folder, call).returncode == -signal.SIGKILL
         finished = (folder / "graphfeed").exists()
         assert finished == (call == last)  # the last call brings the new name to the disk
-        assert finished or ".graphfeed-unfinished" in on_disk.listing(folder)
+        assert finished or ".graphfeed.unfinished" in on_disk.listing(folder)
         OnDiskDataset(folder).load()
         assert [name for name in on_disk.listing(folder) if name.startswith(".")] == [preprocess.LOCK]
         again = on_disk.arrays(folder)
@@ -189,7 +189,7 @@ def test_a_process_waits_for_another(folder: Path, monkeypatch: pytest.MonkeyPat
     descriptor = os.open(folder / preprocess.LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        with pytest.raises(TimeoutError, match=r"another process has been preprocessing .* try again"):
+        with pytest.raises(TimeoutError, match=r"another process has been writing .* try again"):
             preprocess_ondisk_dataset(folder)
     finally:
         os.close(descriptor)

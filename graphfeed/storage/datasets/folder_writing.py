@@ -1,0 +1,141 @@
+"""A folder that appears when it is finished, and a lock that one process at a time holds."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from graphfeed.storage.datasets.array_files import sync_folder
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = "lock"
+
+
+@contextmanager
+def new_folder(folder: Path, *, replace: bool = False, resume: str | None = None) -> Iterator[Path]:
+    """Yield a folder to write to, which is renamed to `folder` when it is finished and on the disk.
+
+    Until then it is `.NAME.unfinished`, beside `folder`. An error removes it, and so does the next call after a crash.
+    Files must be synced by whoever writes them; their names are synced here.
+
+    Args:
+        folder: The folder to make; links are followed. It must not exist or be empty.
+        replace: Whether a folder may be replaced that has something in it.
+        resume: The path of a journal in a subfolder, such as "scratch/journal.json". Where there is one, the folder
+            stays after an error, and the next call goes on with it. The subfolder is removed at the end.
+
+    Raises:
+        FileExistsError: There is something at `folder`, it can't be replaced, or another process is writing it.
+        OSError: The folder can't be written. The error names it, as where the disk is full.
+    """
+    folder = folder.resolve() if replace else check_new_folder(folder)
+    unfinished, outdated = (folder.with_name(f".{folder.name}.{word}") for word in ("unfinished", "outdated"))
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with only_process(unfinished / LOCK):
+        journal = None if resume is None else unfinished / resume
+        try:
+            if journal is None or not journal.is_file():
+                clear(unfinished)
+            shutil.rmtree(outdated, ignore_errors=True)
+            yield unfinished
+            for path in (unfinished, *unfinished.rglob("*")):
+                if path.is_dir():
+                    sync_folder(path)
+            if replace and folder.exists():
+                folder.rename(outdated)
+            elif check_new_folder(folder).exists():
+                folder.rmdir()
+            unfinished.rename(folder)
+        except BaseException as error:
+            if journal is not None and journal.is_file():
+                error.add_note(
+                    f"the next run with the same files goes on from what is done; it is kept in {unfinished}"
+                )
+                raise
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if type(error) is OSError and error.filename is None:  # as where the disk is full
+                reason = f"{error.strerror or error}; nothing is left there"
+                raise OSError(error.errno, reason, str(folder)) from error
+            raise
+        # Only now, so that the next run can go on if the folder can't be renamed.
+        (folder / LOCK).unlink(missing_ok=True)
+        if resume is not None:
+            shutil.rmtree((folder / resume).parent, ignore_errors=True)
+        sync_folder(folder.parent)
+        shutil.rmtree(outdated, ignore_errors=True)
+
+
+def check_new_folder(folder: Path) -> Path:
+    """Return the path of a folder to make, without links.
+
+    Raises:
+        FileExistsError: There is something at the path other than an empty folder, or it can't be replaced.
+    """
+    folder = folder.resolve()
+    if not folder.exists():
+        return folder
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise FileExistsError(f"{folder} exists and is not an empty folder; remove it, or write to another one")
+    reason = "it is the working folder" if folder == Path.cwd() else None
+    if reason is None:
+        try:  # Whether a folder can be replaced is up to mounts and permissions.
+            folder.rmdir()
+            folder.mkdir()
+        except OSError as error:
+            reason = error.strerror
+    if reason is not None:
+        raise FileExistsError(f"{folder} can't be replaced: {reason}; write to a folder in it, or to another one")
+    return folder
+
+
+@contextmanager
+def only_process(lock: Path, wait_seconds: float = 0) -> Iterator[None]:
+    """Hold a lock against other processes. The system releases it however the process ends; there is none on Windows.
+
+    Args:
+        lock: The path of a file, which stays.
+        wait_seconds: How long to wait for another process.
+
+    Raises:
+        FileExistsError: Another process holds the lock, if `wait_seconds` is 0, or has just removed the file.
+        TimeoutError: Another process still holds the lock.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    give_up = time.monotonic() + wait_seconds
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only files that are open for writing.
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if not wait_seconds:
+                    raise FileExistsError(f"another process is writing {lock.parent}; wait for it or end it") from error
+                if time.monotonic() > give_up:
+                    raise TimeoutError(
+                        f"another process has been writing {lock.parent} for {wait_seconds / 3600:.1f} hours; end it "
+                        "if it hangs, and try again"
+                    ) from None
+                time.sleep(0.1)
+        # Whoever held the lock may have removed the file, and the next process makes another one.
+        if not lock.exists() or not os.path.samestat(os.fstat(descriptor), lock.stat()):
+            raise FileExistsError(f"another process has just written {lock.parent}; try again")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier process left in a folder, but for the lock."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
