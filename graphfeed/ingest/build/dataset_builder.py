@@ -9,20 +9,12 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
-from graphfeed.ingest.build.edge_order import (
-    SortedEdges,
-    column_array,
-    count_columns,
-    id_arrays,
-    rows_at_a_time,
-    write_in_order,
-)
-from graphfeed.ingest.build.edge_reader import EdgeFiles, EdgeReader
+from graphfeed.ingest.build.edge_reader import EdgeReader
 from graphfeed.ingest.build.journal import JOURNAL, SCRATCH, Journal, digest
-from graphfeed.ingest.build.node_ids import NodeIds, load_node_ids
+from graphfeed.ingest.build.node_ids import load_node_ids
 from graphfeed.ingest.build.node_reader import NodeReader, Reading, collect_ids
+from graphfeed.ingest.build.scratch_edges import EdgeFiles, ScratchEdges, rows_at_a_time
 from graphfeed.ingest.build.spec import EdgeTable, NodeTable, Spec, read_spec
 from graphfeed.ingest.build.task_metadata import describe_task
 from graphfeed.ingest.tables.column_kinds import common_time_unit
@@ -30,13 +22,24 @@ from graphfeed.ingest.tables.columns import OnError, Problems
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
 from graphfeed.ops.progress import progress_bar
-from graphfeed.storage.datasets.array_files import ArrayWriter, checksum, sync_folder, write_array, write_text
-from graphfeed.storage.datasets.edge_sorting import EdgeArray, memory_for_sorting
-from graphfeed.storage.datasets.folder_writing import new_folder
-from graphfeed.storage.datasets.metadata import FILE_NAME
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
-from graphfeed.storage.datasets.preprocess import LAYOUT, PROCESSED
-from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, id_dtype, type_dtype
+from graphfeed.storage.datasets import (
+    FILE_NAME,
+    GRAPH_FOLDER,
+    LAYOUT,
+    PROCESSED,
+    ArrayWriter,
+    EdgeArray,
+    OnDiskDataset,
+    checksum,
+    first_ids,
+    id_dtype,
+    memory_for_sorting,
+    new_folder,
+    sync_folder,
+    write_array,
+    write_edges,
+    write_text,
+)
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 LEAST_MEMORY = 1 << 24
@@ -155,7 +158,6 @@ class Builder:
             counts = {kind: described["count"] for kind, described in nodes.items()}
             edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
             topology = self.sort(edges, counts)
-            (self.place / FILE_NAME).unlink(missing_ok=True)
             metadata = self.describe(nodes, edges, topology, in_memory)
             write_text(self.place / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
@@ -171,10 +173,13 @@ class Builder:
         self.keys[step] = digest([repr(fields), files, frames, given, self.on_error, columns, others_keys])
         return self.keys[step]
 
-    def note(self, step: str, key: str, **state: Any) -> None:
-        """Note how far a step is, unless a file that it read has changed since."""
+    def note(self, step: str, key: str, **state: Any) -> dict[str, Any]:
+        """Note that a step is done and return what was noted, unless a file that it read has changed since."""
         self.inputs.check_unchanged()
+        sync_folder(self.place)
+        sync_folder(self.scratch)
         self.journal.note(step, key, **state)
+        return state
 
     def reading(self, name: str, sources: list[TableSource], table: Any) -> Reading:
         """Return how the tables of a type are read."""
@@ -200,45 +205,40 @@ class Builder:
         if known is None:
             reading = self.reading(f"nodes {kind or ''}".strip(), sources or [source for source, _ in ends], table)
             with reading.progress:
-                if collected:
-                    ids = collect_ids(ends, reading)
-                    table = NodeTable(count=len(ids), time=table.time)
+                collected_ids = collect_ids(ends, reading) if collected else None
+                if collected_ids is not None:
+                    table = NodeTable(count=len(collected_ids), time=table.time)
                 reader = NodeReader(table, sources, reading)
-                found, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
-            own: NodeIds = ids if collected else found
-            described["ids"] = own.write(fresh(self.place, f"ids_{number}"), f"ids_{number}")
-            if own.names is not None:
-                described["names"] = own.names.write(fresh(self.place, f"names_{number}"), f"names_{number}")
-            sync_folder(self.place)
-            known = {"described": described, "problems": reading.problems.as_list()}
-            self.note(step, key, **known)
+                ids, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
+            ids = collected_ids or ids
+            described["ids"] = ids.write(self.place, f"ids_{number}")
+            if ids.names is not None:
+                described["names"] = ids.names.write(self.place, f"names_{number}")
+            known = self.note(step, key, described=described, problems=reading.problems.as_list())
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
         return result
 
     def read_edges(self, number: int, kind: str | None, nodes: Mapping[str | None, dict[str, Any]]) -> dict[str, Any]:
-        """Read the edges of a type, or those of its tables that are not read yet."""
+        """Read the edges of a type, unless that is done."""
         table, sources = self.edges[kind], self.sources["edges", kind]
-        assert isinstance(table, EdgeTable)
-        step, prefix = f"edges {number}", f"edge_{number}"
-        ends = self.spec.ends(kind)
-        order = list(self.nodes)
+        ends, order = self.spec.ends(kind), list(self.nodes)
+        step = f"edges {number}"
         key = self.key_of(step, table, sources, *(f"nodes {order.index(end)}" for end in ends))
         known = self.journal.find(step, key)
-        if known is None or not known.get("done"):
+        if known is None:
             columns = ["source", "destination", *(["row"] if self.with_rows else [])]
             columns += [name for name in self.attributes if isinstance(getattr(table, name), str)]
-            num_ranges = known["num_ranges"] if known else self.num_ranges(sources)
-            files = EdgeFiles(self.scratch, prefix, num_ranges, nodes[ends[1]]["count"], tuple(columns))
+            layout: dict[str, Any] = {"num_ranges": self.num_ranges(sources), "columns": columns}
+            files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=nodes[ends[1]]["count"], **layout)
+            for leftover in self.scratch.glob(f"edge_{number}_*"):
+                leftover.unlink()
             reading = self.reading(f"edges {kind or ''}".strip(), sources, table)
             ids = [load_node_ids(self.place, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
-            note = partial(self.note, step, key, num_ranges=num_ranges)
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
-                described = reader.read(self.place, files, self.spec.folder, known, note)
-            described |= {"num_ranges": num_ranges, "columns": columns}
-            known = {"described": described, "problems": reading.problems.as_list()}
-            self.note(step, key, done=True, **known)
+                described = reader.read(self.place, files, self.spec.folder) | {"layout": layout}
+            known = self.note(step, key, described=described, problems=reading.problems.as_list())
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
         return result
@@ -253,56 +253,39 @@ class Builder:
 
     def sort(self, edges: Mapping[str | None, dict[str, Any]], counts: Mapping[str | None, int]) -> dict[str, Any]:
         """Sort the edges, unless that is done, and return the description of the graph."""
-        first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
-        num_nodes, num_edges = sum(counts.values()), sum(own["count"] for own in edges.values())
-        typed = self.spec.typed
-        parts = []
-        for number, (kind, own) in enumerate(edges.items()):
-            ends = self.spec.ends(kind)
-            files = EdgeFiles(self.scratch, f"edge_{number}", own["num_ranges"], counts[ends[1]], tuple(own["columns"]))
-            table = self.edges[kind]
-            constants = {name: getattr(table, name) for name in self.attributes if name not in own["columns"]}
-            parts.append(SortedEdges(files, number, (first[ends[0]], first[ends[1]]), constants))
-        arrays = id_arrays(self.graph, id_dtype(num_nodes, True), type_dtype(len(edges), True) if typed else None)
-        attributes: dict[str, str] = {}
-        for number, name in enumerate(self.attributes):
-            dtype = np.dtype(np.float32 if name == "weight" else np.int64)
-            arrays.append(column_array(self.graph / f"edge_{number}.npy", name, dtype))
-            attributes[name] = f"edge_{number}.npy"
-        if self.with_rows:
-            arrays.append(column_array(self.graph / "edge_id.npy", "row", id_dtype(num_edges, True)))
-            attributes[ORIGINAL_EDGE_ID] = "edge_id.npy"
-        self.write_sorted(parts, arrays, num_nodes, num_edges)
-        return {
-            "path": f"{PROCESSED}/{GRAPH_FOLDER}",
-            "type": "FusedCSCSamplingGraph",
-            "node_type_offset": [*first.values(), num_nodes] if typed else None,
-            "node_type_to_id": {kind: number for number, kind in enumerate(counts)} if typed else None,
-            "edge_type_to_id": {kind: number for number, kind in enumerate(edges)} if typed else None,
-            "node_attributes": self.write_times(counts),
-            "edge_attributes": attributes,
-        }
-
-    def write_sorted(self, parts: list[SortedEdges], arrays: list[EdgeArray], num_nodes: int, num_edges: int) -> None:
-        """Sort the edges into the arrays of the graph."""
         key = digest([self.spec.typed, list(self.nodes), list(self.edges), self.keys])
         known = self.journal.find("sort", key)
-        if known is not None and known.get("done"):
-            return
-        with self.progress("counting edges", num_edges) as progress:
-            indptr: NDArray[np.int64] = count_columns(parts, num_nodes, rows_at_a_time(self.memory), progress)
-        write_array(fresh(self.graph, "csc_indptr") / "csc_indptr.npy", indptr, id_dtype(num_edges, True))
-        with self.progress("sorting edges", num_edges) as progress:
-            note = partial(self.note, "sort", key)
-            write_in_order(parts, arrays, indptr, self.memory, known, note, progress)
-        self.note("sort", key, done=True)
+        if known is not None:
+            result: dict[str, Any] = known["topology"]
+            return result
+        first, parts = first_ids(counts), []
+        for number, (kind, own) in enumerate(edges.items()):
+            ends, layout = self.spec.ends(kind), own["layout"]
+            files = EdgeFiles(self.scratch, f"edge_{number}", num_nodes=counts[ends[1]], **layout)
+            constants = {name: getattr(self.edges[kind], name) for name in self.attributes}
+            constants = {name: value for name, value in constants.items() if name not in layout["columns"]}
+            firsts, most_rows = (first[ends[0]], first[ends[1]]), rows_at_a_time(self.memory)
+            parts.append(ScratchEdges(kind, number, firsts, files, own["count"], constants, most_rows))
+        attributes = {
+            name: EdgeArray(self.graph / f"edge_{number}.npy", name, np.dtype({"weight": "f4", "time": "i8"}[name]))
+            for number, name in enumerate(self.attributes)
+        }
+        if self.with_rows:
+            rows = id_dtype(sum(map(len, parts)), True)
+            attributes[ORIGINAL_EDGE_ID] = EdgeArray(self.graph / "edge_id.npy", "row", rows)
+        # Half of the memory is for the range that is sorted, and a quarter for what is read.
+        topology = write_edges(self.graph, parts, counts, attributes, True, self.memory // 2, self.progress)
+        topology["node_attributes"] = self.write_times(counts)
+        sync_folder(self.graph)
+        self.note("sort", key, topology=topology)
+        return topology
 
     def write_times(self, counts: Mapping[str | None, int]) -> dict[str, str]:
         """Write the times of all nodes, type after type."""
         if not self.node_time:
             return {}
         total = sum(counts.values())
-        with ArrayWriter(fresh(self.graph, "node_0") / "node_0.npy", (total,), np.int64) as writer:
+        with ArrayWriter(self.graph / "node_0.npy", (total,), np.int64) as writer:
             for number in range(len(counts)):
                 times = np.load(self.scratch / f"node_{number}_time.npy", mmap_mode="r", allow_pickle=False)
                 for start in range(0, len(times), 1 << 20):
@@ -318,7 +301,6 @@ class Builder:
                 seeds = np.load(path, mmap_mode="r", allow_pickle=False)
                 if seeds.dtype != dtype:
                     narrow = path.with_suffix(".part")
-                    narrow.unlink(missing_ok=True)
                     write_array(narrow, seeds, dtype)
                     narrow.replace(path)
 
@@ -379,10 +361,3 @@ class Builder:
             "skipped": self.problems,
             "checksums": {path.relative_to(self.place).as_posix(): checksum(path) for path in files},
         }
-
-
-def fresh(folder: Path, name: str) -> Path:
-    """Return a folder, without the files that an interrupted run left there under a name."""
-    for file in (f"{name}.npy", f"{name}_offsets.npy"):
-        (folder / file).unlink(missing_ok=True)
-    return folder

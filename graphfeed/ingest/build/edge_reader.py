@@ -1,7 +1,6 @@
-"""Reads the edges of a type into files from which they can be sorted: by ranges of destinations, batch after batch."""
+"""Reads the edges of a type into scratch files from which they can be sorted."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,50 +11,11 @@ from graphfeed.ingest.build.growing_array import GrowingArrays
 from graphfeed.ingest.build.node_ids import NodeIds
 from graphfeed.ingest.build.node_reader import Reading
 from graphfeed.ingest.build.row_outputs import RowOutputs
+from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.build.spec import EdgeTable
 from graphfeed.ingest.tables.column_kinds import common_kinds
 from graphfeed.ingest.tables.columns import Batch
 from graphfeed.ingest.tables.table import TableSource, arrow
-
-Note = Callable[..., None]
-"""Notes how far a step is."""
-
-
-@dataclass(frozen=True)
-class EdgeFiles:
-    """The edges of a type in scratch files.
-
-    Each batch was split by ranges of destinations, so that a range can be read alone.
-
-    Args:
-        folder: Where the files are.
-        prefix: What their names begin with.
-        num_ranges: How many ranges the destinations were split into.
-        num_nodes: The number of nodes of the destination's type.
-        columns: The columns that there are.
-    """
-
-    folder: Path
-    prefix: str
-    num_ranges: int
-    num_nodes: int
-    columns: tuple[str, ...]
-
-    def path(self, column: str) -> Path:
-        """Return the path of a column's file."""
-        return self.folder / f"{self.prefix}_{column}.npy"
-
-    def range_of(self, destinations: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the range of each destination."""
-        return destinations * self.num_ranges // max(self.num_nodes, 1)
-
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many edges each batch has in each range."""
-        path = self.path("counts")
-        if not path.exists():
-            return np.zeros((0, self.num_ranges), dtype=np.int64)
-        counts: NDArray[np.int64] = np.load(path, allow_pickle=False)
-        return counts
 
 
 class EdgeReader:
@@ -66,7 +26,6 @@ class EdgeReader:
         sources: Its tables.
         reading: How they are read.
         ids: The ids of the sources and of the destinations.
-        names: What errors call the nodes of these types.
         with_rows: Whether to keep the number of each edge.
     """
 
@@ -81,42 +40,25 @@ class EdgeReader:
         self.table, self.sources, self.reading, self.ids, self.with_rows = table, sources, reading, ids, with_rows
         self.last_time: int | None = None
 
-    def read(
-        self, outputs_folder: Path, files: EdgeFiles, spec_folder: Path, state: dict[str, Any] | None, note: Note
-    ) -> dict[str, Any]:
+    def read(self, outputs_folder: Path, files: EdgeFiles, spec_folder: Path) -> dict[str, Any]:
         """Write the files of the edges, and return a description.
 
         Args:
             outputs_folder: Where features and items go.
             files: The scratch files to write.
             spec_folder: Where the paths of arrays begin.
-            state: What was noted, to go on from there.
-            note: Notes how far this is, after each table.
         """
-        state = state or {"tables": 0, "scratch": None, "outputs": None, "problems": [], "count": 0, "last_time": None}
-        self.reading.problems.add(state["problems"])
-        self.last_time = state["last_time"]
-        own = self.reading.problems
-        count = state["count"]
-        scratch = GrowingArrays(files.folder, state["scratch"])
-        outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder, state["outputs"])
+        count = 0
+        outputs = RowOutputs(outputs_folder, files.prefix, self.table, spec_folder)
         columns = [*outputs.columns()]
         columns += [value for value in (self.table.time, self.table.weight) if isinstance(value, str)]
-        try:
-            common = common_kinds(self.sources, columns)
-            columns += [self.table.source, self.table.destination]
-            for number, source in enumerate(self.sources):
-                if number < state["tables"]:
-                    continue
+        common = common_kinds(self.sources, columns)
+        columns += [self.table.source, self.table.destination]
+        with GrowingArrays(files.folder) as scratch, outputs.out:
+            for source in self.sources:
                 for batch in self.reading.batches(source, columns, common):
                     count += self.write(batch, outputs, scratch, files, count)
-                progress = {"tables": number + 1, "count": count, "last_time": self.last_time}
-                note(**progress, scratch=scratch.sync(), outputs=outputs.sync(), problems=own.as_list())
-            scratch.close()
-            return outputs.close() | {"count": count}
-        finally:
-            scratch.abandon()
-            outputs.out.abandon()
+        return outputs.describe() | {"count": count}
 
     def write(self, batch: Batch, outputs: RowOutputs, scratch: GrowingArrays, files: EdgeFiles, count: int) -> int:
         """Write a batch, and return how many edges are kept."""

@@ -1,8 +1,9 @@
-"""Arrays in `.npy` files of as many rows as come; where they stand can be noted, to go on from there."""
+"""Arrays in `.npy` files of as many rows as come."""
 
 import os
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,13 +13,9 @@ class GrowingArray:
     """Writes a `.npy` file without knowing its length. The file is complete when it is closed.
 
     Args:
-        path: The path of the file.
+        path: The path of the file, which is replaced if it is there.
         dtype: The dtype of the rows.
         row: The shape of a row.
-        rows: How many rows of an existing file to keep, and to go on behind. 0 begins a new file.
-
-    Raises:
-        ValueError: The existing file has fewer rows.
 
     Example:
         >>> import tempfile
@@ -31,22 +28,10 @@ class GrowingArray:
         [1, 2, 3]
     """
 
-    def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = (), rows: int = 0) -> None:
-        self.path, self.dtype, self.row, self.rows = path, np.dtype(dtype), row, rows
-        self.file = path.open("r+b" if rows else "wb")
+    def __init__(self, path: Path, dtype: DTypeLike, row: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.row, self.rows = path, np.dtype(dtype), row, 0
+        self.file = path.open("wb")
         self.start = self._write_header()
-        self.file.flush()
-        end = self.start + rows * self.row_bytes
-        if os.fstat(self.file.fileno()).st_size < end:
-            self.file.close()
-            raise ValueError(f"{path} should have {rows} rows, but is shorter; remove it and begin anew")
-        self.file.truncate(end)
-        self.file.seek(end)
-
-    @property
-    def row_bytes(self) -> int:
-        """The number of bytes per row."""
-        return self.dtype.itemsize * int(np.prod(self.row, dtype=np.int64))
 
     def _write_header(self) -> int:
         """Write the header for the rows so far, and return where it ends: NumPy leaves room for more digits."""
@@ -72,12 +57,6 @@ class GrowingArray:
         np.ascontiguousarray(values, dtype=self.dtype).tofile(self.file)
         self.rows += len(values)
 
-    def sync(self) -> dict[str, Any]:
-        """Bring all rows to the disk, and return what opens the file again as it is now."""
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        return {"dtype": self.dtype.str, "row": list(self.row), "rows": self.rows}
-
     def close(self) -> None:
         """Write the number of rows into the file, and bring it to the disk. Does nothing the second time."""
         if not self.file.closed:
@@ -89,42 +68,30 @@ class GrowingArray:
 
 
 class GrowingArrays:
-    """Arrays in the files of a folder, made when their first rows come.
+    """Arrays in the files of a folder, made when their first rows come. They are completed if no error leaves `with`.
 
     Args:
         folder: Where the files are.
-        state: What `sync` returned, to go on from there.
     """
 
-    def __init__(self, folder: Path, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.arrays: dict[str, GrowingArray] = {}
-        try:
-            for name, own in (state or {}).items():
-                path, dtype = folder / f"{name}.npy", np.dtype(own["dtype"])
-                self.arrays[name] = GrowingArray(path, dtype, tuple(own["row"]), own["rows"])
-        except BaseException:
-            self.abandon()
-            raise
 
     def append(self, name: str, values: NDArray[Any]) -> None:
         """Write the next rows of an array, in the byte order of the machine."""
         if name not in self.arrays:
-            self.arrays[name] = GrowingArray(
-                self.folder / f"{name}.npy", values.dtype.newbyteorder("="), values.shape[1:]
-            )
+            dtype = values.dtype.newbyteorder("=")
+            self.arrays[name] = GrowingArray(self.folder / f"{name}.npy", dtype, values.shape[1:])
         self.arrays[name].append(values)
 
-    def sync(self) -> dict[str, Any]:
-        """Bring all rows to the disk, and return what opens the files again as they are now."""
-        return {name: array.sync() for name, array in self.arrays.items()}
+    def __enter__(self) -> Self:
+        """Return the arrays."""
+        return self
 
-    def close(self) -> None:
-        """Complete all files."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Complete all files, or close them as they are."""
         for array in self.arrays.values():
-            array.close()
-
-    def abandon(self) -> None:
-        """Close the files as they are, without completing them."""
-        for array in self.arrays.values():
-            array.file.close()
+            array.close() if kind is None else array.file.close()

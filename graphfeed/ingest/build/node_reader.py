@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ingest.build.growing_array import GrowingArray
+from graphfeed.ingest.build.growing_array import GrowingArrays
 from graphfeed.ingest.build.node_ids import IdCollector, NodeIds, RowIds, TextIds, first_of_each, integer_ids, parts_of
 from graphfeed.ingest.build.row_outputs import RowOutputs
 from graphfeed.ingest.build.spec import NodeTable
@@ -79,12 +79,13 @@ class NodeReader:
             ids, first = None, np.zeros(0, dtype=bool)
         names = None if self.table.names is None else self.read_names(self.table.names)
         outputs = RowOutputs(folder, prefix, self.table, spec_folder)
-        times = GrowingArray(scratch / f"{prefix}_time.npy", np.int64)
         kept: list[NDArray[np.bool_]] = []
         count = 0
-        try:
+        with GrowingArrays(scratch) as times, outputs.out:
+            if self.table.time is not None:
+                times.append(f"{prefix}_time", np.zeros(0, dtype=np.int64))
             if not self.sources:
-                return self.without_rows(outputs, times)
+                count = self.write_without_rows(outputs, times)
             columns = [*outputs.columns(), *filter(None, [self.time_column])]
             common = common_kinds(self.sources, columns)
             columns += filter(None, [self.table.id])
@@ -98,11 +99,7 @@ class NodeReader:
                         batch.refuse(self.table.id, ~own, "which an earlier row has already")
                     count += self.write(batch, outputs, times, count)
                     kept.append(~batch.drop)
-            times.close()
-            described = outputs.close() | {"count": count, "time": self.table.time is not None}
-        finally:
-            outputs.out.abandon()
-            times.file.close()
+        described = outputs.describe() | {"count": count, "time": self.table.time is not None}
         if ids is None:
             return RowIds(count, names), described
         return select(ids, np.concatenate([np.zeros(0, dtype=bool), *kept])), described
@@ -112,7 +109,7 @@ class NodeReader:
         """The column of the times, if there is one."""
         return self.table.time if isinstance(self.table.time, str) else None
 
-    def write(self, batch: Batch, outputs: RowOutputs, times: GrowingArray, count: int) -> int:
+    def write(self, batch: Batch, outputs: RowOutputs, times: GrowingArrays, count: int) -> int:
         """Write a batch, and return how many rows are kept. Where rows are the ids, none may be left out."""
         found = outputs.read(batch)
         time = None
@@ -130,12 +127,12 @@ class NodeReader:
         if self.table.time is not None:
             values = np.full(len(batch), self.table.time, dtype=np.int64) if time is None else time
             items["timestamp"] = batch.keep(values)
-            times.append(items["timestamp"])
+            times.append(f"{outputs.prefix}_time", items["timestamp"])
         outputs.write(batch, found, items)
         return kept
 
-    def without_rows(self, outputs: RowOutputs, times: GrowingArray) -> tuple[NodeIds, dict[str, Any]]:
-        """Write the nodes of a type without tables: only what arrays say of them."""
+    def write_without_rows(self, outputs: RowOutputs, times: GrowingArrays) -> int:
+        """Write the nodes of a type without tables, of which only arrays say something; return how many there are."""
         lengths = {name: len(array) for name, array in outputs.given.items()}
         counts = {*lengths.values(), *([] if self.table.count is None else [self.table.count])}
         if len(counts) > 1:
@@ -162,9 +159,8 @@ class NodeReader:
                 outputs.out.append(f"{outputs.prefix}_feature_{number}", part)
         outputs.rows = count
         if self.table.time is not None:
-            times.append(np.full(count, self.table.time, dtype=np.int64))
-        times.close()
-        return RowIds(count), outputs.close() | {"count": count, "time": self.table.time is not None}
+            times.append(f"{outputs.prefix}_time", np.full(count, self.table.time, dtype=np.int64))
+        return count
 
     def read_names(self, column: str) -> NodeIds:
         """Return the names of all nodes. Each has one, because no row can be left out; several may have the same."""

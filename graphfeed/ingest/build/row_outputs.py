@@ -27,28 +27,22 @@ class RowOutputs:
         prefix: What their names begin with.
         table: The table's entry of the specification.
         spec_folder: Where the paths of arrays begin.
-        state: What `sync` returned, to go on from there.
     """
 
-    def __init__(
-        self, folder: Path, prefix: str, table: Table, spec_folder: Path, state: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, prefix: str, table: Table, spec_folder: Path) -> None:
         self.prefix, self.table = prefix, table
-        state = state or {"rows": 0, "classes": [], "largest": -1, "arrays": None}
-        self.given = {ref: open_reference(ref, spec_folder) for ref in self.references()}
-        self.rows: int = state["rows"]
+        named = [name for names in table.features.values() for name in names if is_reference(name)]
+        self.given = {name: open_reference(name, spec_folder) for name in named}
+        """The arrays that features name."""
+        self.rows = 0
         """How many rows were read."""
-        self.classes: dict[str, int] = {name: number for number, name in enumerate(state["classes"])}
-        self.largest: int = state["largest"]
-        self.parts: list[str] = state.get("parts", [])
+        self.classes: dict[str, int] = {}
+        self.largest = -1
+        self.parts: list[str] = []
         """The parts of the split whose values were found."""
-        self.split_values: list[str] = state.get("split_values", [])
+        self.split_values: list[str] = []
         """Some values that the column of the split has."""
-        self.out = GrowingArrays(folder, state["arrays"])
-
-    def references(self) -> list[str]:
-        """Return the arrays that the features name."""
-        return [name for names in self.table.features.values() for name in names if is_reference(name)]
+        self.out = GrowingArrays(folder)
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
@@ -184,19 +178,12 @@ class RowOutputs:
         integers = batch.numbers(column, pa.int64(), -1)
         return integers, integers >= 0
 
-    def sync(self) -> dict[str, Any]:
-        """Bring all to the disk, and return what opens it again as it is now."""
-        classes = list(self.classes)
-        own = {"rows": self.rows, "classes": classes, "largest": self.largest, "arrays": self.out.sync()}
-        return own | {"parts": self.parts, "split_values": self.split_values}
-
-    def close(self) -> dict[str, Any]:
-        """Complete the files, and return how they are described."""
+    def describe(self) -> dict[str, Any]:
+        """Return how the completed files are described."""
         for reference, array in self.given.items():
             if len(array) != self.rows:
                 raise ValueError(f"{reference} has {len(array)} rows, but its table has {self.rows}; give one for each")
         self.check_split()
-        self.out.close()
         features = {name: f"{self.prefix}_feature_{number}.npy" for number, name in enumerate(self.table.features)}
         items = {
             part: {
@@ -219,8 +206,6 @@ class RowOutputs:
     def number_classes(self, items: dict[str, dict[str, str]]) -> None:
         """Number the texts of labels in alphabetical order, whatever the order that they came in.
 
-        The numbers go to other files, so that this can be done again after an interruption.
-
         Args:
             items: The files of the items of each part, which then name the new ones.
         """
@@ -230,9 +215,7 @@ class RowOutputs:
             if "labels" in files:
                 codes = np.load(self.out.folder / files["labels"], mmap_mode="r", allow_pickle=False)
                 files["labels"] = f"{self.prefix}_{part}_classes.npy"
-                path = self.out.folder / files["labels"]
-                path.unlink(missing_ok=True)
-                with ArrayWriter(path, codes.shape, np.int64) as writer:
+                with ArrayWriter(self.out.folder / files["labels"], codes.shape, np.int64) as writer:
                     for start in range(0, len(codes), 1 << 20):
                         writer.append(order[codes[start : start + (1 << 20)]])
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphfeed.ingest.build.spec import PARTS
-from graphfeed.storage.datasets.preprocess import PROCESSED
+from graphfeed.storage.datasets import PROCESSED
 
 SETS = dict(zip(PARTS, ("train_set", "validation_set", "test_set"), strict=True))
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.progress import progress_bar
+from graphfeed.storage.datasets import PROCESSED
 from graphfeed.storage.datasets.array_files import checksum
 from graphfeed.storage.datasets.metadata import Section, stay_inside
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
-from graphfeed.storage.datasets.preprocess import PROCESSED
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 

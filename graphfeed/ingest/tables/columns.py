@@ -41,11 +41,6 @@ class Problems:
             for (file, reason), rows in sorted(self.skipped.items())
         ]
 
-    def add(self, entries: list[dict[str, Any]]) -> None:
-        """Add what `as_list` returned."""
-        for entry in entries:
-            self.count(entry["file"], entry["reason"], entry["rows"], entry["first"])
-
 
 class Batch:
     """Rows of a table, which come out as NumPy arrays. Rows with values that are wrong are named, or marked to drop.

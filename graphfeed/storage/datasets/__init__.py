@@ -15,21 +15,52 @@ from graphfeed.storage.datasets.array_files import (
     write_array,
     write_text,
 )
+from graphfeed.storage.datasets.bounded_yaml import load_yaml
+from graphfeed.storage.datasets.dataset import Dataset
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, memory_for_sorting
 from graphfeed.storage.datasets.folder_writing import check_new_folder, new_folder
+from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
+from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset, OnDiskTask
+from graphfeed.storage.datasets.original_ids import write_ids
+from graphfeed.storage.datasets.preprocess import LAYOUT, preprocess_ondisk_dataset
+from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, PROCESSED, first_ids, id_dtype, write_edges
+from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
 from graphfeed.storage.datasets.wordnet import wordnet
 
 __all__ = [
     "BROKEN",
+    "FILE_NAME",
+    "GRAPH_FOLDER",
+    "LAYOUT",
     "PART_BYTES",
+    "PROCESSED",
     "ArrayWriter",
+    "Dataset",
+    "EdgeArray",
+    "Edges",
+    "HeteroItemSet",
+    "ItemSet",
+    "OnDiskDataset",
+    "OnDiskTask",
+    "Section",
+    "Task",
     "check_file",
     "check_new_folder",
     "checksum",
+    "first_ids",
+    "id_dtype",
+    "load_yaml",
+    "memory_for_sorting",
     "new_folder",
+    "preprocess_ondisk_dataset",
     "read_tensors",
+    "stay_inside",
     "sync_folder",
     "wordnet",
     "write_array",
+    "write_edges",
+    "write_ids",
     "write_text",
 ]

@@ -76,7 +76,7 @@ class ArrayWriter:
     """Writes a `.npy` file in blocks of rows; the file is synced to the disk when it is closed.
 
     Args:
-        path: The path of a new file.
+        path: The path of the file, which is replaced if it is there.
         shape: The shape of the whole array.
         dtype: The dtype to which rows are converted.
     """
@@ -84,7 +84,7 @@ class ArrayWriter:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self.path, self.shape, self.rows = path, shape, 0
-        self.file = path.open("xb")
+        self.file = path.open("wb")
         header = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self.file, header)
 
@@ -110,7 +110,7 @@ class ArrayWriter:
 
 
 def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None) -> None:
-    """Write an array, which may be mapped, to a new `.npy` file in bounded memory."""
+    """Write an array, which may be mapped, to a `.npy` file in bounded memory."""
     step = max(PART_BYTES * len(array) // max(array.nbytes, 1), 1)
     with (
         ArrayWriter(path, array.shape, array.dtype if dtype is None else dtype) as writer,
@@ -122,8 +122,8 @@ def write_array(path: Path, array: NDArray[Any], dtype: DTypeLike | None = None)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a new text file and sync it to the disk."""
-    with path.open("x", encoding="utf-8") as file:
+    """Write a text file and sync it to the disk."""
+    with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

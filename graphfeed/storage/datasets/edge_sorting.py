@@ -1,11 +1,12 @@
-"""Turns edge lists, which may be larger than memory, into compressed sparse columns in bounded memory."""
+"""Sorts edges, which may be larger than memory, into compressed sparse columns in bounded memory."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphfeed import ops
 from graphfeed.ops.checks import check_ids
-from graphfeed.ops.progress import ProgressBar, progress_bar
+from graphfeed.ops.progress import ProgressBar
 from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.memory.available_memory import memory_limit
 
@@ -22,55 +23,77 @@ PART_EDGES = 1 << 20
 
 
 @dataclass(frozen=True)
-class EdgeList:
-    """The edges of one type, mapped, with the place of their nodes in the graph."""
+class Edges(ABC):
+    """The edges of one type, which are read part by part. What a part is, is up to the subclass."""
+
+    type: str | None
+    """The edge type; None in a graph without types."""
+    number: int
+    """The number of the edge type."""
+    first_nodes: tuple[int, int]
+    """The first id in the graph of the source type and of the destination type."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of edges."""
+
+    @abstractmethod
+    def parts(self, first: int, last: int, /) -> Iterator[Any]:
+        """Yield, in order, parts with all edges whose destinations are in the graph's nodes `first` to before `last`.
+
+        There may be other edges among them.
+        """
+
+    @abstractmethod
+    def column(self, name: str, part: Any) -> NDArray[Any]:
+        """Return some rows of a column; those of "source" and "destination" are ids within their node types."""
+
+    def read(self, name: str, part: Any) -> NDArray[Any]:
+        """Return some rows of a column; sources and destinations are ids in the graph, and "type" is the number."""
+        if name in {"source", "destination"}:
+            return self.column(name, part).astype(np.int64) + self.first_nodes[name == "destination"]
+        return np.array(self.number) if name == "type" else self.column(name, part)
+
+
+@dataclass(frozen=True)
+class EdgeList(Edges):
+    """The edges of one type as an array, which may be mapped."""
 
     key: str
     """The key of the metadata, for errors."""
     ends: NDArray[Any]
     """Shape (2, edges): sources and destinations, as ids within their node types."""
-    number: int
-    """The number of the edge type."""
-    first_nodes: tuple[int, int]
-    """The first id in the graph of the source type and of the destination type."""
     num_nodes: tuple[int, int]
     """The number of nodes of the source type and of the destination type."""
     attributes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Arrays of one row per edge, in the order of the list."""
+    """Arrays of one row per edge, in the order of the list, by the name of their column."""
+
+    def __post_init__(self) -> None:
+        if self.ends.ndim != 2 or self.ends.shape[0] != 2:
+            raise ValueError(
+                f"{self.key}: The shape of edges should be (2, N), but got {self.ends.shape}; transpose them"
+            )
+        if self.ends.dtype.kind not in "iu":
+            raise ValueError(f"{self.key}: edges must be integers, but are {self.ends.dtype}; save them as int64")
 
     def __len__(self) -> int:
         """Return the number of edges."""
         return int(self.ends.shape[1])
 
-    def parts(self) -> Iterator[slice]:
-        """Return the ranges of edges to read one after the other."""
+    def parts(self, _first: int, _last: int, /) -> Iterator[slice]:
+        """Yield all ranges of edges: a list is in no order."""
         return (slice(start, min(start + PART_EDGES, len(self))) for start in range(0, len(self), PART_EDGES))
 
-    def sources(self, part: slice) -> NDArray[np.int64]:
-        """Return the sources of some edges, as ids in the graph."""
-        return self.ends[0, part].astype(np.int64) + self.first_nodes[0]
-
-    def destinations(self, part: slice) -> NDArray[np.int64]:
-        """Return the destinations of some edges, as ids in the graph."""
-        return self.ends[1, part].astype(np.int64) + self.first_nodes[1]
-
-    def types(self, part: slice) -> NDArray[Any]:
-        """Return the edge types of some edges."""
-        return np.full(part.stop - part.start, self.number)
-
-    def rows(self, part: slice) -> NDArray[Any]:
-        """Return the positions of some edges in the list."""
-        return np.arange(part.start, part.stop)
-
-
-class SortableEdges(Protocol):
-    """Edges of one type that are sorted part by part; what a part is, is their own affair."""
-
-    def parts(self) -> Iterator[Any]:
-        """Yield the parts in order."""
-
-    def destinations(self, part: Any) -> NDArray[np.int64]:
-        """Return the destinations of a part, as ids in the graph."""
+    def column(self, name: str, part: slice) -> NDArray[Any]:
+        """Return some rows of a column. Ids of nodes are checked; "row" is the position in the list."""
+        if name == "row":
+            return np.arange(part.start, part.stop)
+        if name not in {"source", "destination"}:
+            return self.attributes[name][part]
+        end = int(name == "destination")
+        ids = self.ends[end, part].astype(np.int64)
+        check_ids(f"{self.key}: {name}s", torch.from_numpy(ids), self.num_nodes[end])
+        return ids
 
 
 @dataclass(frozen=True)
@@ -78,50 +101,28 @@ class EdgeArray:
     """An array of one row per edge, to be written in the order of the graph."""
 
     path: Path
+    column: str
     dtype: np.dtype[Any]
-    row: tuple[int, ...]
-    read: Callable[[Any, Any], NDArray[Any]]
-    """Returns the rows of a part of some edges."""
-
-    @property
-    def row_bytes(self) -> int:
-        """The number of bytes per edge."""
-        return self.dtype.itemsize * int(np.prod(self.row, dtype=np.int64))
-
-
-def check_edges(edges: EdgeList) -> None:
-    """Raise unless an edge list has the right shape and dtype. Its ids are checked when they are counted."""
-    if edges.ends.ndim != 2 or edges.ends.shape[0] != 2:
-        raise ValueError(
-            f"{edges.key}: The shape of edges should be (2, N), but got {edges.ends.shape}; transpose them"
-        )
-    if edges.ends.dtype.kind not in "iu":
-        raise ValueError(f"{edges.key}: edges must be integers, but are {edges.ends.dtype}; save them as int64")
-
-
-def count_in_degrees(lists: Sequence[EdgeList], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
-    """Check all ids, and return the start of each column and the end of the last one.
-
-    Raises:
-        ValueError: An id is not that of a node of its type.
-    """
-    indptr = np.zeros(num_nodes + 1, dtype=np.int64)
-    counts = torch.from_numpy(indptr[1:])
-    for edges in lists:
-        for part in edges.parts():
-            for end, name in enumerate(("sources", "destinations")):
-                ids = torch.from_numpy(edges.ends[end, part].astype(np.int64))
-                check_ids(f"{edges.key}: {name}", ids, edges.num_nodes[end])
-            ops.count_edges(ids + edges.first_nodes[1], counts)
-            progress.update(part.stop - part.start)
-    np.cumsum(indptr, out=indptr)
-    return indptr
+    row: tuple[int, ...] = ()
+    """The shape of a row."""
 
 
 def memory_for_sorting() -> int:
     """Return a quarter of the memory that this process may use, in bytes."""
     limit = memory_limit()
     return 1 << 31 if limit == math.inf else int(limit) // 4
+
+
+def count_columns(edges: Sequence[Edges], num_nodes: int, progress: ProgressBar) -> NDArray[np.int64]:
+    """Return the start of each column, and the end of the last one."""
+    indptr = np.zeros(num_nodes + 1, dtype=np.int64)
+    for own in edges:
+        for part in own.parts(0, num_nodes):
+            destinations = own.read("destination", part)
+            ops.count_edges(torch.from_numpy(destinations), torch.from_numpy(indptr[1:]))
+            progress.update(len(destinations))
+    np.cumsum(indptr, out=indptr)
+    return indptr
 
 
 def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[int, int]]:
@@ -135,35 +136,39 @@ def split_columns(indptr: NDArray[np.int64], most_edges: int) -> Iterator[tuple[
 
 
 def write_sorted(
-    lists: Sequence[EdgeList], indptr: NDArray[np.int64], arrays: Sequence[EdgeArray], memory: int | None = None
+    edges: Sequence[Edges],
+    indptr: NDArray[np.int64],
+    arrays: Sequence[EdgeArray],
+    memory: int,
+    progress: ProgressBar,
 ) -> None:
-    """Write arrays sorted by destination. Within a column, edges are in the order of the lists.
+    """Write arrays sorted by destination. Within a column, edges are in the order of their types and rows.
 
-    Columns are sorted range by range in memory, with one pass over the lists for each range. So files are read and
-    written sequentially.
+    Columns are sorted range by range in memory, and for each range the edges are read that may be in it. So files are
+    read and written sequentially.
 
     Args:
-        lists: The edge lists.
-        indptr: Column starts of all lists together.
+        edges: The edges of each type.
+        indptr: Column starts of all types together.
         arrays: The arrays to write.
-        memory: How many bytes a range of columns may take; by default a quarter of the machine's memory.
+        memory: How many bytes a range of columns may take.
+        progress: Is updated with each edge that is sorted.
     """
-    edge_bytes = sum(array.row_bytes for array in arrays) or 1
-    most_edges = max((memory_for_sorting() if memory is None else memory) // edge_bytes, 1)
-    num_edges = int(indptr[-1])
+    edge_bytes = sum(array.dtype.itemsize * math.prod(array.row) for array in arrays) or 1
     with ExitStack() as stack:
+        shapes = [(int(indptr[-1]), *array.row) for array in arrays]
         writers = [
-            stack.enter_context(ArrayWriter(array.path, (num_edges, *array.row), array.dtype)) for array in arrays
+            stack.enter_context(ArrayWriter(array.path, shape, array.dtype))
+            for array, shape in zip(arrays, shapes, strict=True)
         ]
-        ranges = list(split_columns(indptr, most_edges))
-        progress = stack.enter_context(progress_bar("sorting edges", len(ranges) * num_edges, "edge"))
-        for columns in ranges:
-            for writer, block in zip(writers, sort_range(lists, indptr, arrays, columns, progress), strict=True):
-                writer.append(block)
+        for columns in split_columns(indptr, max(memory // edge_bytes, 1)):
+            if indptr[columns[0]] < indptr[columns[1]]:
+                for writer, block in zip(writers, sort_range(edges, indptr, arrays, columns, progress), strict=True):
+                    writer.append(block)
 
 
 def sort_range(
-    lists: Sequence[SortableEdges],
+    edges: Sequence[Edges],
     indptr: NDArray[np.int64],
     arrays: Sequence[EdgeArray],
     columns: tuple[int, int],
@@ -174,13 +179,13 @@ def sort_range(
     starts = torch.from_numpy(indptr[first:last] - indptr[first])
     size = int(indptr[last] - indptr[first])
     blocks = [np.empty((size, *array.row), dtype=array.dtype) for array in arrays]
-    everything = size == indptr[-1]
-    for edges in lists:
-        for part in edges.parts():
-            ends = edges.destinations(part)
-            own = slice(None) if everything else np.flatnonzero((ends >= first) & (ends < last))
-            places = ops.assign_slots(torch.from_numpy(ends[own] - first), starts).numpy()
+    for own in edges:
+        for part in own.parts(first, last):
+            ends = own.read("destination", part)
+            chosen = slice(None) if size == indptr[-1] else np.flatnonzero((ends >= first) & (ends < last))
+            slots = ops.assign_slots(torch.from_numpy(ends[chosen] - first), starts).numpy()
             for block, array in zip(blocks, arrays, strict=True):
-                block[places] = array.read(edges, part)[own]
-            progress.update(len(ends))
+                values = own.read(array.column, part)
+                block[slots] = values[chosen] if values.ndim else values
+            progress.update(len(slots))
     return blocks

@@ -12,9 +12,9 @@ from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
 from graphfeed.storage.datasets.original_ids import OriginalIds, RowNumbers, read_ids
-from graphfeed.storage.datasets.preprocess import PROCESSED, name_files, preprocess_ondisk_dataset
+from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
-from graphfeed.storage.datasets.processed_graph import read_graph
+from graphfeed.storage.datasets.processed_graph import PROCESSED, read_graph
 from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.features.torch_based_feature_store import TorchBasedFeatureStore

@@ -20,12 +20,11 @@ from graphfeed.storage.datasets.metadata import (
     stay_inside,
 )
 from graphfeed.storage.datasets.processed_arrays import Files, write_features, write_tasks
-from graphfeed.storage.datasets.processed_graph import GRAPH_FOLDER, write_graph
+from graphfeed.storage.datasets.processed_graph import PROCESSED, write_graph
 from graphfeed.storage.datasets.source_files import describe_file, find_change
 
 LAYOUT = 1
 """The version of the processed folder's layout; folders of other versions are preprocessed again."""
-PROCESSED = "graphfeed"
 LOCK = ".graphfeed-lock"
 WAIT_SECONDS = 4 * 3600.0
 """How long to wait for another process that preprocesses the same dataset."""
@@ -144,13 +143,13 @@ def write_processed(folder: Path, target: Path, options: Mapping[str, Any], dige
     described += [describe_file(folder, path, digest) for path, place in named.items() if place.is_file()]
     auto_cast = options["auto_cast_to_optimal_dtype"]
     with_edge_ids = options["include_original_edge_id"] or any(part.domain == "edge" for part in metadata.feature_data)
-    topology = write_graph(folder, target, graph, with_edge_ids, auto_cast)
+    topology, num_edges = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     files = Files(target, PROCESSED)
-    counts = {"node": graph.num_nodes, "edge": topology.pop("num_edges")}
+    counts = {"node": graph.num_nodes, "edge": num_edges}
     processed = {
         **options,
         "dataset_name": metadata.dataset_name,
-        "graph_topology": {"path": f"{PROCESSED}/{GRAPH_FOLDER}", **topology},
+        "graph_topology": topology,
         "feature_data": write_features(folder, files, metadata.feature_data, counts),
         "tasks": write_tasks(folder, files, metadata.tasks, graph, auto_cast),
         "sources": described,

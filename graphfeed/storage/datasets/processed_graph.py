@@ -1,6 +1,8 @@
 """The graph of a dataset: converts edge lists to arrays in files, and reads those."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.progress import ProgressBar, progress_bar
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
     load_array,
@@ -17,7 +19,14 @@ from graphfeed.storage.datasets.array_files import (
     read_csv_edges,
     write_array,
 )
-from graphfeed.storage.datasets.edge_sorting import EdgeArray, EdgeList, check_edges, count_in_degrees, write_sorted
+from graphfeed.storage.datasets.edge_sorting import (
+    EdgeArray,
+    EdgeList,
+    Edges,
+    count_columns,
+    memory_for_sorting,
+    write_sorted,
+)
 from graphfeed.storage.datasets.metadata import FILE_NAME, OnDiskGraph, Section, stay_inside
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.graph.fused_csc_sampling_graph import (
@@ -26,6 +35,8 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import (
 )
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
+PROCESSED = "graphfeed"
+"""The folder of a processed data set."""
 GRAPH_FOLDER = "graph"
 
 
@@ -40,18 +51,14 @@ def type_dtype(count: int, auto_cast: bool) -> np.dtype[Any]:
     return np.dtype(kinds[0] if kinds else np.int64)
 
 
-def stack_types(graph: OnDiskGraph) -> dict[str | None, int]:
+def first_ids(num_nodes: Mapping[str | None, int]) -> dict[str | None, int]:
     """Return the first id of each node type."""
-    first, total = {}, 0
-    for kind, count in graph.num_nodes.items():
-        first[kind] = total
-        total += count
-    return first
+    return dict(zip(num_nodes, itertools.accumulate(num_nodes.values(), initial=0), strict=False))
 
 
 def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList]:
     """Map the edge lists. Lists in CSV are converted to a file in `scratch` first."""
-    first, attributes = stack_types(graph), open_attributes(folder, graph, "edge")
+    first, attributes = first_ids(graph.num_nodes), open_attributes(folder, graph, "edge")
     lists = []
     for number, edges in enumerate(graph.edges):
         path = stay_inside(folder, edges.path, f"{edges.key}.path")
@@ -59,16 +66,12 @@ def open_edges(folder: Path, scratch: Path, graph: OnDiskGraph) -> list[EdgeList
             ends: NDArray[Any] = read_csv_edges(path, scratch / f"pairs_{number}", edges.key)
         else:
             ends = open_array(path, edges.format, edges.key)
-        kinds: tuple[str | None, str | None] = (None, None)
-        if edges.type is not None:
-            kinds = (edges.type.split(":")[0], edges.type.split(":")[2])
-        own = {name: by_type[edges.type] for name, by_type in attributes.items()}
-        firsts, counts = [first[kind] for kind in kinds], [graph.num_nodes[kind] for kind in kinds]
-        opened = EdgeList(edges.key, ends, number, (firsts[0], firsts[1]), (counts[0], counts[1]), own)
-        check_edges(opened)
-        for name, values in own.items():
-            check_rows(name_attribute(name, edges.type), values, len(opened))
-        lists.append(opened)
+        types = (None, None) if edges.type is None else (edges.type.split(":")[0], edges.type.split(":")[2])
+        firsts, counts = (first[types[0]], first[types[1]]), (graph.num_nodes[types[0]], graph.num_nodes[types[1]])
+        own = {f"edge_{place}": by_type[edges.type] for place, by_type in enumerate(attributes.values())}
+        lists.append(EdgeList(edges.type, number, firsts, edges.key, ends, counts, own))
+        for name, by_type in attributes.items():
+            check_rows(name_attribute(name, edges.type), by_type[edges.type], len(lists[-1]))
     return lists
 
 
@@ -105,8 +108,10 @@ def check_rows(what: str, values: NDArray[Any], rows: int) -> None:
         raise ValueError(f"{FILE_NAME}: {what} must have {rows} rows, but has shape {values.shape}")
 
 
-def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool) -> dict[str, Any]:
-    """Write the arrays of a graph and return their metadata.
+def write_graph(
+    folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: bool, auto_cast: bool
+) -> tuple[dict[str, Any], dict[str | None, int]]:
+    """Write the arrays of a graph, and return their metadata and the number of edges of each type.
 
     Args:
         folder: The dataset's folder.
@@ -118,46 +123,59 @@ def write_graph(folder: Path, target: Path, graph: OnDiskGraph, with_edge_ids: b
     place = target / GRAPH_FOLDER
     place.mkdir()
     lists = open_edges(folder, target, graph)
-    num_nodes, num_edges = sum(graph.num_nodes.values()), sum(map(len, lists))
-    with progress_bar("counting edges", num_edges, "edge") as progress:
-        indptr = count_in_degrees(lists, num_nodes, progress)
-    write_array(place / "csc_indptr.npy", indptr, id_dtype(num_edges, auto_cast))
-    write_sorted(lists, indptr, name_arrays(place, graph, lists, with_edge_ids, auto_cast))
+    attributes = {}
+    for name, (column, values) in zip(open_attributes(folder, graph, "edge"), lists[0].attributes.items(), strict=True):
+        attributes[name] = EdgeArray(place / f"{column}.npy", column, values.dtype, values.shape[1:])
+    if with_edge_ids:
+        attributes[ORIGINAL_EDGE_ID] = EdgeArray(
+            place / "edge_id.npy", "row", id_dtype(sum(map(len, lists)), auto_cast)
+        )
+    progress = partial(progress_bar, unit="edge")
+    topology = write_edges(place, lists, graph.num_nodes, attributes, auto_cast, memory_for_sorting(), progress)
     for leftover in target.glob("pairs_*"):
         leftover.unlink()
-    first = stack_types(graph)
-    edge_attributes = {name: f"edge_{number}.npy" for number, name in enumerate(lists[0].attributes)}
+    topology["node_attributes"] = write_node_attributes(folder, place, graph)
+    return topology, {edges.type: len(edges) for edges in lists}
+
+
+def write_edges(
+    place: Path,
+    edges: Sequence[Edges],
+    num_nodes: Mapping[str | None, int],
+    attributes: Mapping[str, EdgeArray],
+    auto_cast: bool,
+    memory: int,
+    progress: Callable[[str, int], ProgressBar],
+) -> dict[str, Any]:
+    """Sort the edges of a graph into the arrays of a folder, and return the metadata of the graph.
+
+    Args:
+        place: The folder.
+        edges: The edges of each type.
+        num_nodes: The number of nodes of each type; the only type of a graph without types is None.
+        attributes: The arrays of edge attributes by name.
+        auto_cast: Whether ids take the smallest dtype that fits.
+        memory: How many bytes the edges may take while they are sorted.
+        progress: Makes the progress bar of a step with a name and some edges.
+    """
+    total, first = sum(map(len, edges)), first_ids(num_nodes)
+    arrays = [EdgeArray(place / "indices.npy", "source", id_dtype(sum(num_nodes.values()), auto_cast))]
+    typed = None not in num_nodes
+    if typed:
+        arrays.append(EdgeArray(place / "type_per_edge.npy", "type", type_dtype(len(edges), auto_cast)))
+    with progress("counting edges", total) as bar:
+        indptr = count_columns(edges, sum(num_nodes.values()), bar)
+    write_array(place / "csc_indptr.npy", indptr, id_dtype(total, auto_cast))
+    with progress("sorting edges", total) as bar:
+        write_sorted(edges, indptr, [*arrays, *attributes.values()], memory, bar)
     return {
+        "path": f"{PROCESSED}/{GRAPH_FOLDER}",
         "type": "FusedCSCSamplingGraph",
-        "num_edges": {edges.type: len(ends) for edges, ends in zip(graph.edges, lists, strict=True)},
-        "node_type_offset": [*first.values(), num_nodes] if graph.has_types else None,
-        "node_type_to_id": {kind: number for number, kind in enumerate(first)} if graph.has_types else None,
-        "edge_type_to_id": {edges.type: place for place, edges in enumerate(graph.edges)} if graph.has_types else None,
-        "node_attributes": write_node_attributes(folder, place, graph),
-        "edge_attributes": edge_attributes | ({ORIGINAL_EDGE_ID: "edge_id.npy"} if with_edge_ids else {}),
+        "node_type_offset": [*first.values(), sum(num_nodes.values())] if typed else None,
+        "node_type_to_id": {name: number for number, name in enumerate(first)} if typed else None,
+        "edge_type_to_id": {own.type: own.number for own in edges} if typed else None,
+        "edge_attributes": {name: array.path.name for name, array in attributes.items()},
     }
-
-
-def name_arrays(
-    place: Path, graph: OnDiskGraph, lists: list[EdgeList], with_edge_ids: bool, auto_cast: bool
-) -> list[EdgeArray]:
-    """Return the arrays to write of one row per edge."""
-    ids = id_dtype(sum(graph.num_nodes.values()), auto_cast)
-    arrays = [EdgeArray(place / "indices.npy", ids, (), EdgeList.sources)]
-    if graph.has_types:
-        arrays.append(EdgeArray(place / "type_per_edge.npy", type_dtype(len(lists), auto_cast), (), EdgeList.types))
-    for number, (name, values) in enumerate(lists[0].attributes.items()):
-        path = place / f"edge_{number}.npy"
-        arrays.append(EdgeArray(path, values.dtype, values.shape[1:], attribute_reader(name)))
-    if with_edge_ids:
-        rows = id_dtype(sum(map(len, lists)), auto_cast)
-        arrays.append(EdgeArray(place / "edge_id.npy", rows, (), EdgeList.rows))
-    return arrays
-
-
-def attribute_reader(name: str) -> Callable[[EdgeList, slice], NDArray[Any]]:
-    """Return a function that reads some rows of an attribute."""
-    return lambda edges, part: edges.attributes[name][part]
 
 
 def write_node_attributes(folder: Path, place: Path, graph: OnDiskGraph) -> dict[str, str]:

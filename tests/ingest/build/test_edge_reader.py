@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, build_dataset
-from graphfeed.ingest.build.edge_reader import EdgeFiles, EdgeReader
+from graphfeed.ingest.build.edge_reader import EdgeReader
 from graphfeed.ingest.build.node_ids import RowIds
+from graphfeed.ingest.build.scratch_edges import EdgeFiles
 from graphfeed.ingest.tables.table import TableSource
 from tests.ingest.example_tables import reading
 
@@ -62,12 +63,10 @@ def test_batches_are_split_by_ranges_of_destinations(tmp_path: Path) -> None:
     table = {"source": rng.integers(0, 10, 50), "destination": rng.integers(0, 10, 50), "at": np.arange(50)}
     files = EdgeFiles(tmp_path, "e", 4, 10, ("source", "destination", "time", "row"))
     source = TableSource(table, "edges")
-    notes: list[dict[str, Any]] = []
     entry = EdgeTable(table, time="at")
     reader = EdgeReader(entry, [source, source], reading(8), (RowIds(10), RowIds(10)), with_rows=True)
-    described = reader.read(tmp_path, files, tmp_path, None, lambda **state: notes.append(state))
+    described = reader.read(tmp_path, files, tmp_path)
     assert described["count"] == 100
-    assert [note["tables"] for note in notes] == [1, 2]
     columns = {name: np.load(files.path(name)) for name in files.columns}
     counts = files.counts()
     assert counts.shape == (14, 4)
@@ -76,7 +75,3 @@ def test_batches_are_split_by_ranges_of_destinations(tmp_path: Path) -> None:
     assert columns["time"][order].tolist() == [*range(50), *range(50)]
     ranges = files.range_of(columns["destination"].astype(np.int64))
     assert ranges.tolist() == np.repeat(np.tile(np.arange(4), 14), counts.reshape(-1)).tolist()
-
-    again = EdgeReader(entry, [source, source], reading(8), (RowIds(10), RowIds(10)), with_rows=True)
-    again.read(tmp_path, files, tmp_path, notes[0], lambda **_: None)
-    assert all(np.load(files.path(name)).tolist() == columns[name].tolist() for name in files.columns)

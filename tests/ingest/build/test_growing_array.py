@@ -15,22 +15,21 @@ def test_a_file_grows_and_is_complete_when_it_is_closed(tmp_path: Path) -> None:
     assert np.load(tmp_path / "a.npy", mmap_mode="r").tolist() == np.arange(100).reshape(50, 2).tolist()
 
 
-def test_one_goes_on_behind_the_rows_that_were_noted(tmp_path: Path) -> None:
-    arrays = GrowingArrays(tmp_path)
-    arrays.append("a", np.array([1, 2]))
-    state = arrays.sync()
-    arrays.append("a", np.array([9, 9, 9]))
-    arrays.abandon()
-    again = GrowingArrays(tmp_path, state)
-    again.append("a", np.array([3]))
-    again.close()
+def test_files_are_made_with_their_first_rows_and_replace_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(9))
+    with GrowingArrays(tmp_path) as arrays:
+        arrays.append("a", np.array([1, 2], dtype=">i8"))
+        arrays.append("a", np.array([3]))
     assert np.load(tmp_path / "a.npy").tolist() == [1, 2, 3]
 
 
-def test_rows_that_are_missing_are_noticed(tmp_path: Path) -> None:
-    GrowingArray(tmp_path / "a.npy", np.int64).close()
-    with pytest.raises(ValueError, match=r"a\.npy should have 3 rows, but is shorter"):
-        GrowingArrays(tmp_path, {"a": {"dtype": "<i8", "row": [], "rows": 3}})
+def test_after_an_error_files_are_closed_but_not_completed(tmp_path: Path) -> None:
+    arrays = GrowingArrays(tmp_path)
+    arrays.append("a", np.array([1, 2]))
+    with pytest.raises(ValueError, match="rows are float64"), arrays:
+        arrays.append("a", np.array([0.5]))
+    assert arrays.arrays["a"].file.closed
+    assert np.load(tmp_path / "a.npy").tolist() == []
 
 
 def test_other_rows_are_refused(tmp_path: Path) -> None:

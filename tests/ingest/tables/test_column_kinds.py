@@ -185,6 +185,6 @@ def test_rows_that_do_not_fit_those_before_are_named_with_their_file(tmp_path: P
     batch = Batch(TableSource(None, "second.csv"), pa.record_batch({"a": [1]}), 0, Problems(), Kinds(pa.schema([])))
     found, items = {"train": np.ones(1, dtype=bool), "label": np.zeros(1, np.int64)}, {"seeds": np.zeros(1, np.int64)}
     rows.write(batch, found, items)
-    with pytest.raises(ValueError, match=r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"):
+    message = r"^second\.csv: edge_0_train_labels: rows are float32 .* first ones int64"
+    with pytest.raises(ValueError, match=message), rows.out:
         rows.write(batch, found | {"label": np.zeros(1, np.float32)}, items)
-    rows.out.abandon()

@@ -85,9 +85,6 @@ def test_rows_that_are_wrong_are_left_out_and_counted_once() -> None:
         "first": "row 12: a is '3', but is not wanted"
     }
     assert (second["rows"], second["first"]) == (2, "row 11: a is 'x', but must be a number")
-    again = Problems("skip")
-    again.add(own.problems.as_list())
-    assert again.as_list() == own.problems.as_list()
 
 
 def test_features_are_numbers_or_vectors_of_one_length() -> None:

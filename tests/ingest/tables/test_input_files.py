@@ -60,7 +60,7 @@ def test_an_array_of_an_archive_that_changes_after_an_interruption_is_read_again
     spec = Spec({"n:r:n": edges}, {"n": NodeTable(features={"x": "x.npz#x"})}, folder=tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([1, 2]))
     with monkeypatch.context() as patch:
-        patch.setattr("graphfeed.ingest.build.dataset_builder.write_in_order", stop)
+        patch.setattr("graphfeed.ingest.build.dataset_builder.write_edges", stop)
         with pytest.raises(KeyboardInterrupt):
             build_dataset(spec, tmp_path / "out")
     time = (tmp_path / "x.npz").stat().st_mtime_ns

@@ -11,8 +11,7 @@ from graphfeed.storage.datasets import edge_sorting
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,
     EdgeList,
-    check_edges,
-    count_in_degrees,
+    count_columns,
     memory_for_sorting,
     split_columns,
     write_sorted,
@@ -34,17 +33,17 @@ def test_any_memory_gives_the_same_files(
     first, second = rng.integers(0, 5, (2, 30)), rng.integers(0, 4, (2, 20)).astype(np.int32)
     time = rng.random((30, 2))
     lists = [
-        EdgeList("a", first, 0, (0, 0), (5, 5), {"time": time}),
-        EdgeList("b", second, 1, (0, 5), (5, 4), {"time": time[:20] + 1}),
+        EdgeList("r", 0, (0, 0), "a", first, (5, 5), {"edge_0": time}),
+        EdgeList("s", 1, (0, 5), "b", second, (5, 4), {"edge_0": time[:20] + 1}),
     ]
-    indptr = count_in_degrees(lists, 9, quiet())
+    indptr = count_columns(lists, 9, quiet())
     out = [
-        EdgeArray(tmp_path / "indices", np.dtype(np.int32), (), EdgeList.sources),
-        EdgeArray(tmp_path / "types", np.dtype(np.uint8), (), EdgeList.types),
-        EdgeArray(tmp_path / "rows", np.dtype(np.int64), (), EdgeList.rows),
-        EdgeArray(tmp_path / "time", np.dtype(np.float64), (2,), lambda edges, part: edges.attributes["time"][part]),
+        EdgeArray(tmp_path / "indices", "source", np.dtype(np.int32)),
+        EdgeArray(tmp_path / "types", "type", np.dtype(np.uint8)),
+        EdgeArray(tmp_path / "rows", "row", np.dtype(np.int64)),
+        EdgeArray(tmp_path / "time", "edge_0", np.dtype(np.float64), (2,)),
     ]
-    write_sorted(lists, indptr, out, memory)
+    write_sorted(lists, indptr, out, memory, quiet())
     sources = [*first[0], *second[0]]
     destinations = [*first[1], *(second[1] + 5)]
     expected = reference.coo_to_csc(sources, destinations, 9)
@@ -64,20 +63,21 @@ def test_ranges_cover_all_columns_and_are_small(degrees: list[int], most: int) -
     assert all(indptr[last] - indptr[first] <= most or last == first + 1 for first, last in ranges)
 
 
-@pytest.mark.parametrize(("end", "name"), [(0, "sources"), (1, "destinations")])
+@pytest.mark.parametrize("name", ["source", "destination"])
 @pytest.mark.parametrize("wrong", [-1, 4])
-def test_ids_are_checked_against_their_type(end: int, name: str, wrong: int) -> None:
+def test_ids_are_checked_against_their_type(name: str, wrong: int) -> None:
     ends = np.zeros((2, 3), dtype=np.int64)
-    ends[end, 2] = wrong
-    with pytest.raises(ValueError, match=rf"graph\.edges\[1\]: {name} must lie in 0 \.\. 3, but holds {wrong}"):
-        count_in_degrees([EdgeList("graph.edges[1]", ends, 0, (0, 0), (4, 4))], 10, quiet())
+    ends[int(name == "destination"), 2] = wrong
+    edges = EdgeList(None, 0, (0, 0), "graph.edges[1]", ends, (4, 4))
+    with pytest.raises(ValueError, match=rf"graph\.edges\[1\]: {name}s must lie in 0 \.\. 3, but holds {wrong}"):
+        edges.read(name, slice(0, 3))
 
 
 def test_edges_of_another_shape_or_dtype() -> None:
     with pytest.raises(ValueError, match=r"The shape of edges should be \(2, N\), but got \(3, 2\)"):
-        check_edges(EdgeList("graph.edges[0]", np.zeros((3, 2), dtype=np.int64), 0, (0, 0), (1, 1)))
+        EdgeList(None, 0, (0, 0), "graph.edges[0]", np.zeros((3, 2), dtype=np.int64), (1, 1))
     with pytest.raises(ValueError, match=r"graph\.edges\[0\]: edges must be integers, but are float64"):
-        check_edges(EdgeList("graph.edges[0]", np.zeros((2, 3)), 0, (0, 0), (1, 1)))
+        EdgeList(None, 0, (0, 0), "graph.edges[0]", np.zeros((2, 3)), (1, 1))
 
 
 def test_memory_is_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,9 @@ def process(folder: Path, data: dict[str, Any], with_edge_ids: bool, auto_cast: 
     assert graph is not None
     target = folder / "made"
     target.mkdir()
-    topology = write_graph(folder, target, graph, with_edge_ids, auto_cast)
+    topology, _ = write_graph(folder, target, graph, with_edge_ids, auto_cast)
     assert on_disk.listing(target) == ["graph"]
-    return read_graph(folder, {"path": "made/graph", **topology})
+    return read_graph(folder, topology | {"path": "made/graph"})
 
 
 @pytest.mark.parametrize("edges", ["npy", "pt", "csv"])

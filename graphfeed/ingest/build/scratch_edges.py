@@ -1,0 +1,124 @@
+"""Edges in scratch files, split by ranges of destinations while they are read, so that each range is sorted alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphfeed.storage.datasets import Edges
+
+LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 20
+"""The fewest and the most edges that are read at a time."""
+PART_BYTES = 128
+"""What an edge takes, at most, while it is read and put in its slot."""
+
+Segment: TypeAlias = tuple[int, int]
+"""The first one of some rows of the files, and how many they are."""
+
+
+def rows_at_a_time(memory: int) -> int:
+    """Return how many edges to read at a time, so that they take a quarter of some memory at most."""
+    return min(max(memory // 4 // PART_BYTES, LEAST_ROWS), MOST_ROWS)
+
+
+@dataclass(frozen=True)
+class EdgeFiles:
+    """Where the edges of a type are in scratch files.
+
+    Args:
+        folder: The folder of the files.
+        prefix: What their names begin with.
+        num_ranges: How many ranges the destinations were split into.
+        num_nodes: The number of nodes of the destination's type.
+        columns: The columns that there are.
+    """
+
+    folder: Path
+    prefix: str
+    num_ranges: int
+    num_nodes: int
+    columns: tuple[str, ...]
+
+    def path(self, column: str) -> Path:
+        """Return the path of a column's file."""
+        return self.folder / f"{self.prefix}_{column}.npy"
+
+    def range_of(self, destinations: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the range of each destination."""
+        return destinations * self.num_ranges // max(self.num_nodes, 1)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many edges each batch has in each range."""
+        path = self.path("counts")
+        if not path.exists():
+            return np.zeros((0, self.num_ranges), dtype=np.int64)
+        counts: NDArray[np.int64] = np.load(path, allow_pickle=False)
+        return counts
+
+
+@dataclass(frozen=True)
+class ScratchEdges(Edges):
+    """The edges of a type in scratch files, read without mapping these, so that memory stays bounded.
+
+    Args:
+        type: The edge type.
+        number: Its number.
+        first_nodes: The first id in the graph of the source type and of the destination type.
+        files: The scratch files.
+        num_edges: The number of edges.
+        constants: Values of columns that are the same for all edges.
+        most_rows: How many edges to read at a time.
+    """
+
+    files: EdgeFiles
+    num_edges: int
+    constants: dict[str, Any]
+    most_rows: int
+
+    def __len__(self) -> int:
+        """Return the number of edges."""
+        return self.num_edges
+
+    @cached_property
+    def headers(self) -> dict[str, tuple[int, np.dtype[Any]]]:
+        """Where the rows of each column begin in its file, and their dtype."""
+        mapped = {name: np.load(self.files.path(name), mmap_mode="r") for name in self.files.columns}
+        return {name: (int(array.offset), array.dtype) for name, array in mapped.items()}
+
+    def parts(self, first: int, last: int, /) -> Iterator[list[Segment]]:
+        """Yield the segments that are read together: those of the ranges that `first` and `last` are in."""
+        low, high = (min(max(node - self.first_nodes[1], 0), self.files.num_nodes) for node in (first, last))
+        counts = self.files.counts()
+        if low >= high or not counts.size:
+            return
+        begin, end = (int(self.files.range_of(np.array(node))) for node in (low, high - 1))
+        starts = (np.cumsum(counts) - counts.reshape(-1)).reshape(counts.shape)[:, begin].tolist()
+        sizes = counts[:, begin : end + 1].sum(axis=1).tolist()
+        part: list[Segment] = []
+        room = self.most_rows
+        for start, rows in zip(starts, sizes, strict=True):
+            while rows:
+                size = min(rows, room)
+                part.append((start, size))
+                start, rows, room = start + size, rows - size, room - size
+                if not room:
+                    yield part
+                    part, room = [], self.most_rows
+        if part:
+            yield part
+
+    def column(self, name: str, part: list[Segment]) -> NDArray[Any]:
+        """Return some rows of a column."""
+        if name in self.constants:
+            return np.array(self.constants[name])
+        begin, dtype = self.headers[name]
+        with self.files.path(name).open("rb") as file:
+            found = []
+            for start, rows in part:
+                file.seek(begin + start * dtype.itemsize)
+                found.append(np.fromfile(file, dtype, rows))
+        return np.concatenate(found)
