@@ -14,48 +14,33 @@ LONGEST_SCALAR = 1 << 12
 class BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Refuses a file that would become much more than it is, before it does."""
 
-    num_composed = 0
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.num_values = 0
+        self.sizes: dict[Any, int] = {}
+        """How many values each finished node stands for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return the next node, if there are not too many yet: the tree of a whole file takes seconds to make."""
-        self.num_composed += 1
-        if self.num_composed > MOST_VALUES:
-            line = self.peek_event().start_mark.line + 1
-            raise yaml.YAMLError(f"there are more than {MOST_VALUES} values up to line {line}")
-        return super().compose_node(parent, index)
+        """Return the next node of the tree, unless it is too large."""
+        event, before = self.peek_event(), self.num_values
+        where = f"the value at line {event.start_mark.line + 1}"
+        if isinstance(event, yaml.ScalarEvent) and len(event.value) > LONGEST_SCALAR:
+            raise yaml.YAMLError(f"{where} has {len(event.value)} letters")
+        self.count(1, event)  # before it is made: the tree of a whole file takes seconds
+        node = super().compose_node(parent, index)
+        if not isinstance(event, yaml.AliasEvent):
+            self.sizes[node] = self.num_values - before
+        elif node in self.sizes:
+            self.count(self.sizes[node] - 1, event)
+        else:
+            raise yaml.YAMLError(f"{where} contains itself")
+        return node
 
-    def get_single_node(self) -> Any:
-        """Return the tree of the file, checked."""
-        root = super().get_single_node()
-        if root is not None:
-            count_values(root, {})
-        return root
-
-
-def count_values(node: Any, counts: dict[Any, int | None]) -> int:
-    """Return how many values a node stands for; a node in many places is visited once."""
-    known = counts.setdefault(node, 0)
-    if known is None:
-        raise yaml.YAMLError(f"the value at line {node.start_mark.line + 1} contains itself")
-    if known:
-        return known
-    counts[node] = None
-    total = 1 + sum(count_values(part, counts) for part in parts_of(node))
-    if total > MOST_VALUES:
-        raise yaml.YAMLError(f"the value at line {node.start_mark.line + 1} stands for more than {MOST_VALUES} values")
-    counts[node] = total
-    return total
-
-
-def parts_of(node: Any) -> list[Any]:
-    """Return the nodes inside a node."""
-    if isinstance(node, yaml.MappingNode):
-        return [part for pair in node.value for part in pair]
-    if isinstance(node, yaml.SequenceNode):
-        return list(node.value)
-    if len(node.value) > LONGEST_SCALAR:
-        raise yaml.YAMLError(f"the value at line {node.start_mark.line + 1} has {len(node.value)} letters")
-    return []
+    def count(self, values: int, event: Any) -> None:
+        """Add to the number of values, or raise if there are too many."""
+        self.num_values += values
+        if self.num_values > MOST_VALUES:
+            raise yaml.YAMLError(f"there are more than {MOST_VALUES} values up to line {event.start_mark.line + 1}")
 
 
 def load_yaml(path: Path) -> Any:

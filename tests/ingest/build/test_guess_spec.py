@@ -69,6 +69,17 @@ def test_one_table_of_edges_makes_a_graph_without_types(tmp_path: Path) -> None:
     assert remarks == []
 
 
+def test_several_tables_without_names_of_node_types_have_one(tmp_path: Path) -> None:
+    ends = {"src": [3], "dst": [4]}
+    spec, remarks = guess(tmp_path, follows=ends, knows=ends)
+    assert list(spec.edges) == ["node:follows:node", "node:knows:node"]
+    spec, remarks = guess(tmp_path, follows=ends, knows=ends, person={"id": [3, 4], "fold": ["dev", "train"]})
+    assert list(spec.edges) == ["person:follows:person", "person:knows:person"]
+    assert spec.nodes["person"].split == Split("fold")
+    assert len(remarks) == 1
+    assert "'fold' is taken for the split" in remarks[0]
+
+
 def test_files_without_names_of_columns(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("0,1\n1,2\n")
     np.save(tmp_path / "links.npy", np.zeros((2, 5), dtype=np.int64))

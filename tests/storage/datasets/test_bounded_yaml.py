@@ -20,8 +20,8 @@ def bomb(first: str, use: str) -> str:
 
 
 ATTACKS = {
-    "aliases": (bomb("[lol]", "[{}]"), "stands for more than 100000 values"),
-    "merged keys": (bomb("{x: lol}", "{{<<: [{}]}}"), "stands for more than 100000 values"),
+    "aliases": (bomb("[lol]", "[{}]"), "there are more than 100000 values up to line 6"),
+    "merged keys": (bomb("{x: lol}", "{{<<: [{}]}}"), "there are more than 100000 values up to line 6"),
     "a value in itself": ("graph: &a [*a]\n", "the value at line 1 contains itself"),
     "levels": ("[" * 10_000, "too many levels"),
     "a number in base 60": ("num: " + "1:" * 400_000 + "1\n", "the value at line 1 has 800001 letters"),
