@@ -37,9 +37,9 @@ class NodeIds(ABC):
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Return the node of each id, and -1 where there is none."""
 
-    @abstractmethod
     def describe(self) -> str:
         """Say in errors which ids there are."""
+        return "but no row of the nodes has that id"
 
     def write(self, folder: Path, name: str) -> dict[str, str] | None:  # noqa: ARG002
         """Write the ids, so that results can be mapped back; return the files, or None if that needs none."""
@@ -95,10 +95,6 @@ class IntegerIds(NodeIds):
         places = np.minimum(np.searchsorted(self.sorted, ids), len(self.sorted) - 1)
         return np.where(self.sorted[places] == ids, self.order[places], -1)
 
-    def describe(self) -> str:
-        """Say which ids there are."""
-        return "but no row of the nodes has that id"
-
     def write(self, folder: Path, name: str) -> dict[str, str]:
         """Write the ids by node."""
         return write_ids(folder, name, self.ids, None)
@@ -132,10 +128,6 @@ class TextIds(NodeIds):
         offsets, values = parts_of(ids)
         found: NDArray[np.int64] = find_texts(*self.index, as_tensor(values), as_tensor(offsets)).numpy()
         return found
-
-    def describe(self) -> str:
-        """Say which ids there are."""
-        return "but no row of the nodes has that id"
 
     def write(self, folder: Path, name: str) -> dict[str, str]:
         """Write the texts one behind the other, and where each begins."""

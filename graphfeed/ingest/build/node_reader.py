@@ -84,12 +84,10 @@ class NodeReader:
         with GrowingArrays(scratch) as times, outputs.out:
             if self.table.time is not None:
                 times.append(f"{prefix}_time", np.zeros(0, dtype=np.int64))
-            if not self.sources:
-                count = self.write_without_rows(outputs, times)
             columns = [*outputs.columns(), *filter(None, [self.time_column])]
             common = common_kinds(self.sources, columns)
             columns += filter(None, [self.table.id])
-            for source in self.sources:
+            for source in self.sources or [self.rows_of_arrays(outputs)]:
                 may_skip = self.table.id is not None
                 named = columns or source.schema().names[:1]
                 for batch in self.reading.batches(source, named, common, may_skip=may_skip):
@@ -131,36 +129,16 @@ class NodeReader:
         outputs.write(batch, found, items)
         return kept
 
-    def write_without_rows(self, outputs: RowOutputs, times: GrowingArrays) -> int:
-        """Write the nodes of a type without tables, of which only arrays say something; return how many there are."""
+    def rows_of_arrays(self, outputs: RowOutputs) -> TableSource:
+        """Return a table without values for nodes without files, of which only arrays say something."""
         lengths = {name: len(array) for name, array in outputs.given.items()}
         counts = {*lengths.values(), *([] if self.table.count is None else [self.table.count])}
         if len(counts) > 1:
             raise ValueError(f"the arrays of the nodes have {lengths} rows, and count is {self.table.count}")
-        count = counts.pop()
-        for number, names in enumerate(self.table.features.values()):
-            for name in names:
-                if name not in outputs.given:
-                    raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
-            array = outputs.given[names[0]]
-            if len(names) > 1:
-                raise ValueError(f"features of nodes without files are one array each, but one is {list(names)}")
-            step = max((1 << 22) // max(array[:1].nbytes, 1), 1)
-            for start in range(0, max(count, 1), step):
-                part = np.asarray(array[start : start + step])
-                part = part[:, None] if part.ndim == 1 else part
-                bad = np.isnan(part).reshape(len(part), -1).any(axis=1) if part.dtype.kind == "f" else np.zeros(0, bool)
-                if bad.any() and self.table.missing is None:
-                    raise ValueError(
-                        f"{names[0]}, row {start + int(np.argmax(bad))} has NaN; `missing` can take its place"
-                    )
-                if bad.any():
-                    part = np.where(np.isnan(part), part.dtype.type(self.table.missing), part)
-                outputs.out.append(f"{outputs.prefix}_feature_{number}", part)
-        outputs.rows = count
-        if self.table.time is not None:
-            times.append(f"{outputs.prefix}_time", np.full(count, self.table.time, dtype=np.int64))
-        return count
+        if outputs.columns():
+            name = outputs.columns()[0]
+            raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
+        return TableSource(arrow().table({"": arrow().nulls(counts.pop())}), "the nodes without files")
 
     def read_names(self, column: str) -> NodeIds:
         """Return the names of all nodes. Each has one, because no row can be left out; several may have the same."""

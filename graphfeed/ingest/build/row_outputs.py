@@ -68,10 +68,7 @@ class RowOutputs:
                             f"{name} has {len(self.given[name])} rows, but {batch.table.name} goes on; "
                             "give a row for each of the table"
                         )
-                    missing = self.table.missing
-                    if values.dtype.kind == "f":
-                        values = without_nan_in(batch, name, values, missing)
-                    parts.append(values)
+                    parts.append(batch.without_nan(name, values, self.table.missing, float("nan")))
                 else:
                     parts.append(as_float32(batch.feature(name, self.table.missing)))
             found[f"feature_{number}"] = joined(parts)
@@ -280,17 +277,6 @@ def open_reference(reference: str, folder: Path) -> NDArray[Any]:
     if array.ndim == 0 or array.dtype.kind not in "biuf":
         raise ValueError(f"{reference} must have rows of numbers, but is {array.dtype} of shape {array.shape}")
     return array
-
-
-def without_nan_in(batch: Batch, name: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
-    """Return rows of an array with a value in the place of NaN, or refuse rows with NaN."""
-    nan = np.isnan(values)
-    if not nan.any():
-        return values
-    if missing is not None:
-        return np.where(nan, values.dtype.type(missing), values)
-    batch.refuse(name, nan.reshape(len(nan), -1).any(axis=1), "`missing` can take its place", float("nan"))
-    return values
 
 
 def as_float32(values: NDArray[Any]) -> NDArray[Any]:

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.progress import progress_bar
-from graphfeed.storage.datasets import PROCESSED
-from graphfeed.storage.datasets.array_files import checksum
-from graphfeed.storage.datasets.metadata import Section, stay_inside
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 
@@ -208,15 +205,11 @@ def parts_of(
     """Yield the destinations, sources and types of the edges of some whole columns after each other."""
     indptr, indices = graph.csc_indptr.numpy(), graph.indices.numpy()
     types = None if graph.type_per_edge is None else graph.type_per_edge.numpy()
-    first, num_nodes = 0, len(indptr) - 1
-    while first < num_nodes:
-        last = int(np.searchsorted(indptr, indptr[first] + PART, side="right")) - 1
-        last = min(max(last, first + 1), num_nodes)
+    for first, last in split_columns(indptr, PART):
         start, stop = int(indptr[first]), int(indptr[last])
         columns = np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))
         if stop > start:
             yield columns, indices[start:stop].astype(np.int64), None if types is None else types[start:stop]
-        first = last
 
 
 def inspect_feature(feature: Feature) -> FeatureReport:

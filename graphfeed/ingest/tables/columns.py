@@ -230,13 +230,14 @@ class Batch:
         matrix[kept] = as_numpy(inner).reshape(int(kept.sum()), right)
         return self.without_nan(column, matrix, missing)
 
-    def without_nan(self, column: str, values: NDArray[Any], missing: float | None) -> NDArray[Any]:
-        """Return numbers with a value in the place of NaN, or refuse rows with NaN."""
-        if values.dtype.kind != "f":
+    def without_nan(self, column: str, values: NDArray[Any], missing: float | None, value: Any = None) -> NDArray[Any]:
+        """Return numbers with `missing` in the place of NaN, or refuse rows with NaN; `value` is as in `refuse`."""
+        nan = np.isnan(values) if values.dtype.kind == "f" else np.zeros(0, dtype=bool)
+        if not nan.any():
             return values
-        nan = np.isnan(values)
         if missing is None:
-            self.refuse(column, nan.reshape(len(nan), -1).any(axis=1), "which has NaN; `missing` can take its place")
+            bad: Bad = nan.reshape(len(nan), -1).any(axis=1)
+            self.refuse(column, bad, "which has NaN; `missing` can take its place", value)
             return values
         return np.where(nan, values.dtype.type(missing), values)
 

@@ -17,7 +17,7 @@ from graphfeed.storage.datasets.array_files import (
 )
 from graphfeed.storage.datasets.bounded_yaml import load_yaml
 from graphfeed.storage.datasets.dataset import Dataset
-from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, memory_for_sorting
+from graphfeed.storage.datasets.edge_sorting import EdgeArray, Edges, memory_for_sorting, split_columns
 from graphfeed.storage.datasets.folder_writing import check_new_folder, new_folder
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, Section, stay_inside
@@ -29,38 +29,12 @@ from graphfeed.storage.datasets.task import Task
 from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
 from graphfeed.storage.datasets.wordnet import wordnet
 
+# fmt: off
 __all__ = [
-    "BROKEN",
-    "FILE_NAME",
-    "GRAPH_FOLDER",
-    "LAYOUT",
-    "PART_BYTES",
-    "PROCESSED",
-    "ArrayWriter",
-    "Dataset",
-    "EdgeArray",
-    "Edges",
-    "HeteroItemSet",
-    "ItemSet",
-    "OnDiskDataset",
-    "OnDiskTask",
-    "Section",
-    "Task",
-    "check_file",
-    "check_new_folder",
-    "checksum",
-    "first_ids",
-    "id_dtype",
-    "load_yaml",
-    "memory_for_sorting",
-    "new_folder",
-    "preprocess_ondisk_dataset",
-    "read_tensors",
-    "stay_inside",
-    "sync_folder",
-    "wordnet",
-    "write_array",
-    "write_edges",
-    "write_ids",
-    "write_text",
+    "BROKEN", "FILE_NAME", "GRAPH_FOLDER", "LAYOUT", "PART_BYTES", "PROCESSED", "ArrayWriter", "Dataset",
+    "EdgeArray", "Edges", "HeteroItemSet", "ItemSet", "OnDiskDataset", "OnDiskTask", "Section", "Task",
+    "check_file", "check_new_folder", "checksum", "first_ids", "id_dtype", "load_yaml", "memory_for_sorting",
+    "new_folder", "preprocess_ondisk_dataset", "read_tensors", "split_columns", "stay_inside", "sync_folder",
+    "wordnet", "write_array", "write_edges", "write_ids", "write_text",
 ]
+# fmt: on

@@ -11,7 +11,7 @@ import torch
 from graphfeed.storage.datasets.graphbolt_graph import read_graphbolt_graph
 from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
 from graphfeed.storage.datasets.metadata import FILE_NAME, SETS, Section, check_folder, parse_metadata, read_yaml
-from graphfeed.storage.datasets.original_ids import OriginalIds, RowNumbers, read_ids
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids
 from graphfeed.storage.datasets.preprocess import name_files, preprocess_ondisk_dataset
 from graphfeed.storage.datasets.processed_arrays import inside, read_items
 from graphfeed.storage.datasets.processed_graph import PROCESSED, read_graph
@@ -228,7 +228,7 @@ class OnDiskDataset:
         counts = counts if isinstance(counts, dict) else {"": counts}
         if (type or "") not in counts:
             raise KeyError(f"there is no node type {type!r}; the types are {sorted(counts)}")
-        return RowNumbers(counts[type or ""])
+        return OriginalIds(range(counts[type or ""]))
 
     @property
     def all_nodes_set(self) -> ItemSet | HeteroItemSet | None:

@@ -18,7 +18,7 @@ class OriginalIds:
     """The original ids of the nodes of a type: texts or integers, at the position of each node.
 
     Args:
-        values: The integers; or of texts the bytes in UTF-8, one behind the other.
+        values: The integers, a range for nodes without other ids; or of texts the bytes in UTF-8, one behind the other.
         offsets: Where each text begins and, at last, where all end.
 
     Example:
@@ -29,8 +29,10 @@ class OriginalIds:
         tensor([1])
     """
 
-    def __init__(self, values: NDArray[Any], offsets: NDArray[Any] | None = None) -> None:
-        if values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8):
+    def __init__(self, values: NDArray[Any] | range, offsets: NDArray[Any] | None = None) -> None:
+        if isinstance(values, np.ndarray) and (
+            values.ndim != 1 or values.dtype != (np.int64 if offsets is None else np.uint8)
+        ):
             raise ValueError(f"the original ids must be integers or bytes, but are {values.dtype} {values.shape}")
         if offsets is not None and (offsets.ndim != 1 or offsets.dtype != np.int64 or len(offsets) == 0):
             raise ValueError(f"the offsets of ids must be int64, but are {offsets.dtype} of shape {offsets.shape}")
@@ -74,63 +76,30 @@ class OriginalIds:
         return bytes(self._values[start:stop]).decode("utf-8")
 
     def find(self, ids: Iterable[str | int]) -> torch.Tensor:
-        """Return the nodes that had these ids. The first call makes a dict of all ids.
+        """Return the nodes that had these ids. The first call makes a dict of all ids, unless these are a range.
 
         Raises:
             KeyError: No node had one of them, or several had, as names of nodes may.
         """
-        if self._positions is None:
+        if self._positions is None and not isinstance(self._values, range):
             self._positions = {}
             for node, one in enumerate(self):
                 if self._positions.setdefault(one, node) != node:
                     self._positions[one] = -1
         found = []
         for one in ids:
-            if one not in self._positions:
-                raise KeyError(f"no node had the id {brief(one)}")
-            if self._positions[one] < 0:
-                raise KeyError(f"several nodes had the id {brief(one)}")
-            found.append(self._positions[one])
+            if self._positions is not None:
+                position = self._positions.get(one)
+            else:
+                position = int(one) if isinstance(one, (int, np.integer)) and 0 <= one < len(self) else None
+            if position is None or position < 0:
+                raise KeyError(f"{'no node' if position is None else 'several nodes'} had the id {brief(one)}")
+            found.append(position)
         return torch.tensor(found, dtype=torch.int64)
 
     def __repr__(self) -> str:
         """Return the number of ids, and what they are."""
         return f"OriginalIds({len(self)} {'integers' if self._offsets is None else 'texts'})"
-
-
-class RowNumbers(OriginalIds):
-    """The ids of nodes that have no others than their numbers.
-
-    Args:
-        count: The number of nodes.
-    """
-
-    def __init__(self, count: int) -> None:
-        super().__init__(np.zeros(0, dtype=np.int64))
-        self._count = count
-
-    def __len__(self) -> int:
-        """Return the number of nodes."""
-        return self._count
-
-    def _get(self, node: int) -> int:
-        return node
-
-    def find(self, ids: Iterable[str | int]) -> torch.Tensor:
-        """Return the ids themselves.
-
-        Raises:
-            KeyError: There is no such node.
-        """
-        found = list(ids)
-        for one in found:
-            if not isinstance(one, (int, np.integer)) or not 0 <= one < self._count:
-                raise KeyError(f"no node had the id {brief(one)}")
-        return torch.tensor(found, dtype=torch.int64)
-
-    def __repr__(self) -> str:
-        """Return the number of nodes."""
-        return f"RowNumbers({self._count})"
 
 
 def write_ids(folder: Path, name: str, values: NDArray[Any], offsets: NDArray[Any] | None) -> dict[str, str]:

@@ -88,7 +88,7 @@ def test_nodes_without_tables_have_the_rows_of_their_arrays(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="there is no column 'y', for the nodes have no files"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "y"}, count=9)}, folder=tmp_path))
     np.save(tmp_path / "x.npy", np.array([1.0, np.nan] * 5))
-    with pytest.raises(ValueError, match=r"x\.npy, row 1 has NaN; `missing` can take its place"):
+    with pytest.raises(ValueError, match=r"row 1: x\.npy is nan, which has NaN; `missing` can take its place"):
         build_dataset(Spec(edges, {"n": NodeTable(features={"x": "x.npy"})}, folder=tmp_path))
 
 

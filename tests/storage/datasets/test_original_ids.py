@@ -6,7 +6,7 @@ import torch
 import yaml
 
 from graphfeed.ingest import EdgeTable, Spec, build_dataset, inspect_dataset
-from graphfeed.storage.datasets.original_ids import OriginalIds, RowNumbers, read_ids, write_ids
+from graphfeed.storage.datasets.original_ids import OriginalIds, read_ids, write_ids
 
 TEXTS = ["anne", "", "Jürgen", "x"]
 
@@ -78,12 +78,12 @@ def test_metadata_of_the_wrong_kind_is_named(tmp_path: Path, key: str) -> None:
 
 
 def test_the_ids_of_nodes_without_others_are_their_numbers() -> None:
-    ids = RowNumbers(3)
+    ids = OriginalIds(range(3))
     assert len(ids) == 3
     assert list(ids) == ids[:] == [0, 1, 2]
     assert (ids[-1], ids[torch.tensor([2, 0])]) == (2, [2, 0])
     assert ids.find(np.array([2, 1])).tolist() == [2, 1]
-    assert repr(ids) == "RowNumbers(3)"
+    assert repr(ids) == "OriginalIds(3 integers)"
     with pytest.raises(IndexError, match="there is no node 3"):
         ids[3]
     for wrong in (3, -1, "1"):
