@@ -147,7 +147,7 @@ class Builder:
         return any(given.values())
 
     def build(self, in_memory: bool) -> None:
-        """Do all steps that are not done yet."""
+        """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
             self.journal = Journal(unfinished)
             self.place = unfinished / PROCESSED

@@ -236,8 +236,8 @@ class Batch:
         if not nan.any():
             return values
         if missing is None:
-            bad: Bad = nan.reshape(len(nan), -1).any(axis=1)
-            self.refuse(column, bad, "which has NaN; `missing` can take its place", value)
+            bad = nan if nan.ndim == 1 else nan.any(axis=tuple(range(1, nan.ndim)))
+            self.refuse(column, np.asarray(bad), "which has NaN; `missing` can take its place", value)
             return values
         return np.where(nan, values.dtype.type(missing), values)
 

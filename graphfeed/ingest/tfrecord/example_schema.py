@@ -124,7 +124,7 @@ class ExampleSchema:
         self.columns |= dict.fromkeys(names, Column(PLACES, (), PLACE_BYTES))
 
     def settle_without_records(self) -> None:
-        """Do without a record, where there is none.
+        """Take the columns from the specs alone, where there is no record.
 
         Raises:
             ValueError: A feature has a name and no dtype.

@@ -156,36 +156,27 @@ def read_csv_edges(path: Path, target: Path, key: str) -> NDArray[np.int64]:
     edges = 0
     with (
         path.open("rb") as text,
-        target.open("xb") as pairs,
+        target.open("wb") as pairs,
         progress_bar(f"reading {path.name}", path.stat().st_size, "B") as progress,
     ):
-        rest = b""
-        while block := text.read(PART_BYTES):
-            lines, newline, rest = (rest + block).rpartition(b"\n")
-            edges += append_pairs(lines + newline, pairs, path, key, edges)
+        # A block ends where a line does.
+        while block := text.read(PART_BYTES) + text.readline():
             progress.update(len(block))
-        edges += append_pairs(rest, pairs, path, key, edges)
+            if not block.strip():
+                continue
+            try:
+                part = np.loadtxt(io.BytesIO(block), dtype=np.int64, delimiter=",", comments=None, ndmin=2)
+                if part.shape[1] != 2:
+                    raise ValueError(f"there are {part.shape[1]} columns")
+            except ValueError as error:
+                raise ValueError(
+                    f"{key}: {path} must have two columns of integers and no header, but after {edges} edges: {error}"
+                ) from error
+            part.tofile(pairs)
+            edges += len(part)
     if edges == 0:
         return np.empty((2, 0), dtype=np.int64)
     return np.memmap(target, dtype=np.int64, mode="r", shape=(edges, 2)).T
-
-
-def append_pairs(text: bytes, pairs: io.BufferedWriter, path: Path, key: str, before: int) -> int:
-    """Write the pairs of some whole lines and return how many there are."""
-    if not text.strip():
-        return 0
-    try:
-        part = np.loadtxt(io.BytesIO(text), dtype=np.int64, delimiter=",", comments=None, ndmin=2)
-    except ValueError as error:
-        raise ValueError(
-            f"{key}: {path} must have two columns of integers and no header, but after {before} edges: {error}"
-        ) from error
-    if part.shape[1] != 2:
-        raise ValueError(
-            f"{key}: {path} must have two columns, source and destination, but has {part.shape[1]} after {before} edges"
-        )
-    part.tofile(pairs)
-    return len(part)
 
 
 def checksum(path: Path) -> str:

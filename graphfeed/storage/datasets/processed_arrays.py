@@ -17,7 +17,6 @@ from graphfeed.storage.datasets.metadata import (
     OnDiskGraph,
     OnDiskTaskData,
     OnDiskTVTSet,
-    OnDiskTVTSetData,
     stay_inside,
 )
 from graphfeed.storage.datasets.processed_graph import check_rows, id_dtype, open_spec
@@ -150,31 +149,28 @@ def check_seeds(key: str, array: NDArray[Any], kind: str | None, graph: OnDiskGr
 
 
 def read_items(folder: Path, sets: tuple[OnDiskTVTSet, ...], key: str) -> ItemSet | HeteroItemSet | None:
-    """Read an item set; by type if it has types, None if there are no items."""
+    """Read or map an item set; by type if it has types, None if there are no items."""
     if not sets:
         return None
     by_type = {}
     for items in sets:
-        members = tuple(read_member(folder, spec, key) for spec in items.data)
+        members = []
+        for spec in items.data:
+            path = stay_inside(folder, spec.path, key)
+            torch_file = spec.format == "torch"
+            # Mapped copy-on-write: torch has no read-only tensors, and writes must not reach the file.
+            array = open_array(path, "torch", key) if torch_file else load_array(path, key, mapped=not spec.in_memory)
+            members.append(torch.from_numpy(array))
         names = [spec.name for spec in items.data]
-        by_type[items.type] = ItemSet(members if len(members) > 1 else members[0], names=names)
+        by_type[items.type] = ItemSet(tuple(members) if len(members) > 1 else members[0], names=names)
     if None in by_type:
         return by_type[None]
     return HeteroItemSet({kind: items for kind, items in by_type.items() if kind is not None})
 
 
-def read_member(folder: Path, spec: OnDiskTVTSetData, key: str) -> torch.Tensor:
-    """Read or map an array of items."""
-    path = stay_inside(folder, spec.path, key)
-    if spec.format == "torch":
-        return torch.from_numpy(open_array(path, "torch", key))
-    # Mapped copy-on-write: torch has no read-only tensors, and writes must not reach the file.
-    return torch.from_numpy(load_array(path, key, mapped=not spec.in_memory))
-
-
 def inside(folder: Path, specs: tuple[OnDiskFeatureData, ...]) -> list[OnDiskFeatureData]:
     """Return features with absolute paths, all of them inside the dataset's folder."""
     return [
-        replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{place}].path"))
-        for place, spec in enumerate(specs)
+        replace(spec, path=stay_inside(folder, str(spec.path), f"feature_data[{number}].path"))
+        for number, spec in enumerate(specs)
     ]

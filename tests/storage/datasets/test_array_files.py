@@ -98,7 +98,11 @@ def test_csv_without_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "error"),
-    [("src,dst\n1,2\n", "no header, but after 0 edges"), ("1,2,3\n", "but has 3"), ("1,2\n1.5,2\n", "two columns of")],
+    [
+        ("src,dst\n1,2\n", "no header, but after 0 edges"),
+        ("1,2,3\n", "there are 3 columns"),
+        ("1,2\n1.5,2\n", "two columns of"),
+    ],
 )
 def test_csv_that_is_wrong(tmp_path: Path, text: str, error: str) -> None:
     (tmp_path / "e.csv").write_text(text)

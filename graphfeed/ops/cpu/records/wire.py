@@ -61,7 +61,7 @@ def read_field(data, at, end):
 
 @device_function
 def read_rare_field(data, at, end):
-    """Do so for any field."""
+    """Return the same for any field."""
     number, at = read_varint(data, at, end)
     # A tag takes 32 bits, and field 0 is none.
     if at < 0 or number < 8 or number >= np.uint64(1 << 32):
