@@ -68,7 +68,7 @@ MORE_PARAMETERS = {
     "graphfeed/ops/sampling/temporal_labor_sample_neighbors.py": {"temporal_labor_sample_neighbors"},
     "graphfeed/ops/sampling/temporal_sample_neighbors.py": {"temporal_sample_neighbors"},
 }
-PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "source.py", "wire.py"}
+PARTS_OF_KERNELS = {"instructions.py", "jit.py", "launch.py", "search.py", "source.py", "wire.py"}
 """What several kernels are made of, tested through them."""
 COMPILER, PASSES = KERNELS[0] / "compiler", KERNELS[0] / "sampling" / "passes"
 ONE_HOP = {

@@ -8,16 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, Int32s, Int64s, UInt8s, device_function, kernel, prefetch
+from graphfeed.ops.cpu.search import find_entry, first_slot
 
 USED, FREE = 0, 1
 """The linked lists."""
 LISTS = 2
-
-
-@device_function
-def home_of(table, key):
-    """Return the place in the table where the search for a key starts."""
-    return np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & (table.size - 1)
 
 
 class Lists(NamedTuple):
@@ -34,32 +29,17 @@ class Lists(NamedTuple):
 @device_function
 def find_slot(lists, key):
     """Return the slot of a key, or -1."""
-    place = home_of(lists.table, key)
-    while lists.table[place] >= 0 and lists.keys[lists.table[place]] != key:
-        place = (place + 1) & (lists.table.size - 1)
-    return np.int64(lists.table[place])
-
-
-@device_function
-def enter(lists, slot, key):
-    """Give a slot a key that the table hasn't got."""
-    lists.keys[slot] = key
-    place = home_of(lists.table, key)
-    while lists.table[place] >= 0:
-        place = (place + 1) & (lists.table.size - 1)
-    lists.table[place] = slot
+    return np.int64(lists.table[find_entry(lists.table, lists.keys, key)])
 
 
 @device_function
 def erase(lists, slot):
     """Take a slot out of the table, and move up what the gap would hide."""
     mask = lists.table.size - 1
-    gap = home_of(lists.table, lists.keys[slot])
-    while lists.table[gap] != slot:
-        gap = (gap + 1) & mask
+    gap = find_entry(lists.table, lists.keys, lists.keys[slot])
     place = (gap + 1) & mask
     while lists.table[place] >= 0:
-        home = home_of(lists.table, lists.keys[lists.table[place]])
+        home = first_slot(lists.table.size, lists.keys[lists.table[place]])
         if ((place - home) & mask) >= ((place - gap) & mask):
             lists.table[gap] = lists.table[place]
             gap = place
@@ -113,8 +93,8 @@ def pick_victim(lists, lru):
 def fetch_ahead(lists, wanted, row):
     """Prefetch the table for a key that comes in a while, and the key to compare with for one that comes soon."""
     last = wanted.size - 1
-    prefetch(lists.table, home_of(lists.table, wanted[min(row + 2 * AHEAD, last)]))
-    slot = lists.table[home_of(lists.table, wanted[min(row + AHEAD, last)])]
+    prefetch(lists.table, first_slot(lists.table.size, wanted[min(row + 2 * AHEAD, last)]))
+    slot = lists.table[first_slot(lists.table.size, wanted[min(row + AHEAD, last)])]
     prefetch(lists.keys, max(slot, 0))
 
 
@@ -179,7 +159,9 @@ def replace_keys(lru: bool, lists: Lists, wanted: Int64s, slots: Int64s) -> None
             if slot == free:
                 slot = pick_victim(lists, lru)
                 erase(lists, slot)
-            enter(lists, slot, wanted[row])
+            # The table is searched again, since the victim's entry was erased.
+            lists.table[find_entry(lists.table, lists.keys, wanted[row])] = slot
+            lists.keys[slot] = wanted[row]
             lists.marks[slot] = 0
             move(lists, lists.keys.size + USED, slot)
         slots[row] = slot

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from graphfeed.ops.cpu.jit import Int64s, UInt64, device_function, kernel
-from graphfeed.ops.cpu.random import draw_below, mix, node_state
-from graphfeed.ops.cpu.sampling.passes.search import first_above
+from graphfeed.ops.cpu.random import draw_below, node_state
+from graphfeed.ops.cpu.search import find_key, first_above
 
 UNITS = np.int64(1 << 32)
 """The score that a node shares among its neighbours."""
@@ -103,9 +103,7 @@ def draw_hop(
 def enter(known, node):
     """Return the place of a node; a new one has the score 0."""
     keys = known.keys
-    slot = np.int64(mix(np.uint64(node))) & (keys.size - 1)
-    while keys[slot] != -1 and keys[slot] != node:
-        slot = (slot + 1) & (keys.size - 1)
+    slot = find_key(keys, keys.size, node)
     if keys[slot] == -1:
         place = known.count[0]
         keys[slot], known.places[slot] = node, place

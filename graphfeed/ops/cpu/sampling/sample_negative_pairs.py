@@ -6,6 +6,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64Matrix, Int64s, UInt64, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below, node_state
+from graphfeed.ops.cpu.search import first_above
 
 ATTEMPTS = 32
 """How often a pair is drawn before all destinations are looked at."""
@@ -91,15 +92,8 @@ def draw_node(size, cumulative, state, number):
     """Draw a node: by the running sums of weights, or uniformly."""
     if cumulative.size == 0:
         return draw_below(state, number, size)
-    target = draw_below(state, number, cumulative[cumulative.size - 1])
-    low, high = np.int64(0), np.int64(cumulative.size - 1)
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] > target:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    last = cumulative.size - 1
+    return first_above(cumulative, np.int64(0), np.int64(last), draw_below(state, number, cumulative[last]))
 
 
 @device_function

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from graphfeed.ops.cpu.jit import EdgeTypes, Ids, Int64s, device_function, kernel
-from graphfeed.ops.cpu.sampling.passes.search import run_end
+from graphfeed.ops.cpu.search import run_end
 
 FEW = 32
 """Up to this many edges, sorting by insertion is faster than by merging."""

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, Ids, Int32s, Int64s, device_function, kernel, prefetch
-from graphfeed.ops.cpu.random import mix
+from graphfeed.ops.cpu.search import find_key, first_slot
 
 
 class Parts(NamedTuple):
@@ -42,7 +42,7 @@ def compact(
 def relabel_parts(
     seeds: Ids, neighbors: Ids, parts: Parts, keys: Int64s, node_map: Int32s, rows: Ids, row_starts: Int64s, local: Ids
 ) -> None:
-    """Do so. A seed or neighbour costs a random read, prefetched."""
+    """Relabel as `compact` says. A seed or neighbour costs a random read, prefetched."""
     starts, known = parts.seed_starts, row_starts[1:]
     for kind in range(known.size):
         known[kind] = starts[kind + 1] - starts[kind]
@@ -76,20 +76,13 @@ def first_row(parts, kind):
 
 
 @device_function
-def first_slot(keys, node):
-    """Return where the search for a node begins: at its own id in a dense map, which has no keys; else at its hash."""
-    return np.int64(node) if keys.size == 0 else np.int64(mix(np.uint64(node))) & (keys.size - 1)
-
-
-@device_function
-def find_slot(keys, node):
-    """Return a node's slot; in a hash table it is found by open addressing."""
-    slot = first_slot(keys, node)
-    if keys.size > 0:
-        while keys[np.uintp(slot)] != -1 and keys[np.uintp(slot)] != node:
-            slot = (slot + 1) & (keys.size - 1)
-        keys[np.uintp(slot)] = node
-    return np.uintp(slot)
+def enter(keys, node):
+    """Return a node's slot: its id in a dense map, which has no keys; else where the hash table has it from now on."""
+    if keys.size == 0:
+        return np.uintp(node)
+    slot = np.uintp(find_key(keys, keys.size, node))
+    keys[slot] = node
+    return slot
 
 
 @device_function
@@ -97,7 +90,7 @@ def enter_seeds(seeds, keys, node_map, rows):
     """Write the seeds of a node type as they are, and enter their positions in the map."""
     # Backwards, so that a seed that occurs twice keeps its first position.
     for row in range(seeds.size - 1, -1, -1):
-        node_map[find_slot(keys, seeds[row])] = row
+        node_map[enter(keys, seeds[row])] = row
         rows[row] = seeds[row]
 
 
@@ -106,12 +99,13 @@ def relabel(neighbors, keys, node_map, rows, known, local):
     """Write the positions of neighbours, and append new nodes to the rows of their type; return the new length."""
     last = neighbors.size - 1
     for edge in range(neighbors.size):
-        coming = first_slot(keys, neighbors[np.uintp(min(edge + AHEAD, last))])
+        coming = np.int64(neighbors[np.uintp(min(edge + AHEAD, last))])
         if keys.size > 0:
+            coming = first_slot(keys.size, coming)
             prefetch(keys, coming)
         prefetch(node_map, coming)
         node = neighbors[np.uintp(edge)]
-        slot = find_slot(keys, node)
+        slot = enter(keys, node)
         place = node_map[slot]
         if place < 0:
             place = np.int32(known)

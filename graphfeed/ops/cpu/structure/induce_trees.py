@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, device_function, kernel
-from graphfeed.ops.cpu.random import GOLDEN
+from graphfeed.ops.cpu.jit import Ids, Int64Matrix, Int64s, kernel
+from graphfeed.ops.cpu.search import find_key
 
 SLOTS_PER_NODE = 8
 """So many that most look-ups, which find nothing, end at once; a tree's table is still in the nearest cache."""
@@ -38,16 +38,18 @@ def induce_trees(
     starts, is_full = trees.starts, False
     while state[0] < starts.size - 1 and not is_full:
         first, last = starts[state[0]], starts[state[0] + 1]
-        mask = np.int64(4)
-        while mask < SLOTS_PER_NODE * (last - first):
-            mask *= 2
-        mask -= 1
-        enter_nodes(keys, places, mask, trees.nodes, first, last)
+        size = np.int64(4)
+        while size < SLOTS_PER_NODE * (last - first):
+            size *= 2
+        for place in range(first, last):
+            slot = find_key(keys, size, trees.nodes[place])
+            if keys[slot] == -1:  # A node that is in the tree twice has its first place.
+                keys[slot], places[slot] = trees.nodes[place], place
         while state[1] < last and not is_full:
             node = state[1]
             written = state[2]
             for edge in range(indptr[trees.columns[node]], indptr[trees.columns[node] + 1]):
-                slot = find_slot(keys, mask, np.int64(indices[edge]))
+                slot = find_key(keys, size, np.int64(indices[edge]))
                 if keys[slot] != -1:
                     if written == out.shape[1]:
                         is_full = True
@@ -56,25 +58,6 @@ def induce_trees(
                     written += 1
             if not is_full:
                 state[1], state[2] = node + 1, written
-        keys[: mask + 1] = -1
+        keys[:size] = -1
         if not is_full:
             state[0] += 1
-
-
-@device_function
-def find_slot(keys, mask, node):
-    """Return the slot of a node in the hash table of one tree; its key is -1 if the node is not there."""
-    slot = np.int64((np.uint64(node) * GOLDEN) >> np.uint64(32)) & mask
-    while keys[slot] != -1 and keys[slot] != node:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@device_function
-def enter_nodes(keys, places, mask, nodes, first, last):
-    """Enter the nodes of a tree; one that is there twice has its first place."""
-    for place in range(first, last):
-        slot = find_slot(keys, mask, nodes[place])
-        if keys[slot] == -1:
-            keys[slot] = nodes[place]
-            places[slot] = place

@@ -4,6 +4,7 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, Ids, Int64Matrix, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import mix
+from graphfeed.ops.cpu.search import find_entry, first_slot
 
 
 @kernel
@@ -24,14 +25,14 @@ def match_pairs(
         out: Written; as long as there are edges.
     """
     for pair in range(pairs.shape[0]):
-        ends[find_destination(ends, pairs, pairs[pair, 1])] = pair
+        ends[find_entry(ends, pairs[:, 1], pairs[pair, 1])] = pair
         table[find_pair(table, pairs, pairs[pair, 0], pairs[pair, 1])] = pair
     found = 0
     last = indices.size - 1
     for column in range(destinations.size):
         destination = np.int64(destinations[column])
         # Most columns are the destination of no pair, so their edges need not be read.
-        if ends[find_destination(ends, pairs, destination)] < 0:
+        if ends[find_entry(ends, pairs[:, 1], destination)] < 0:
             continue
         for edge in range(indptr[column], indptr[column + 1]):
             source = np.int64(indices[edge])
@@ -45,23 +46,9 @@ def match_pairs(
 
 
 @device_function
-def find_destination(table, pairs, destination):
-    """Return the slot of a pair with this destination, or the free slot where it belongs."""
-    mask = np.uint64(table.size - 1)
-    slot = mix(np.uint64(destination)) & mask
-    while table[slot] >= 0 and pairs[table[slot], 1] != destination:
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@device_function
 def find_pair(table, pairs, source, destination):
     """Return the slot of a pair, or the free slot where it belongs."""
-    mask = np.uint64(table.size - 1)
-    slot = mix(mix(np.uint64(source)) + np.uint64(destination)) & mask
-    while table[slot] >= 0:
-        pair = table[slot]
-        if pairs[pair, 0] == source and pairs[pair, 1] == destination:
-            break
-        slot = (slot + np.uint64(1)) & mask
+    slot = first_slot(table.size, mix(np.uint64(source)) + np.uint64(destination))
+    while table[slot] >= 0 and (pairs[table[slot], 0] != source or pairs[table[slot], 1] != destination):
+        slot = (slot + 1) & (table.size - 1)
     return slot

@@ -11,6 +11,7 @@ from graphfeed.ops.cpu.random import SWITCH, high_bits, mix
 from graphfeed.ops.cpu.sampling.passes.candidates import BATCH, Buckets, Index
 from graphfeed.ops.cpu.sampling.passes.marks import CACHE_LINE, HALF_BITS, LANES, ONE, likely_limit
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, Columns
+from graphfeed.ops.cpu.search import first_above
 
 
 @kernel
@@ -50,14 +51,11 @@ def assign_buckets(index: Index, columns: Columns, buckets: Buckets) -> None:
 @device_function
 def find_column(index, node, degree):
     """Return the number of a column in the index, or -1; columns are sorted by degree and then by id."""
-    low, high = np.int64(0), np.int64(index.columns.size)
-    while low < high:
-        middle = (low + high) >> 1
-        if index.degrees[middle] < degree or (index.degrees[middle] == degree and index.columns[middle] < node):
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < index.columns.size and index.columns[low] == node else np.int64(-1)
+    size = np.int64(index.columns.size)
+    low = first_above(index.degrees, np.int64(0), size, degree - 1)
+    high = first_above(index.degrees, low, size, degree)
+    number = first_above(index.columns, low, high, node - 1)
+    return number if number < high and index.columns[number] == node else np.int64(-1)
 
 
 @kernel

@@ -46,6 +46,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_column,
 )
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, UNDECIDED, Columns, Picks, Sources
+from graphfeed.ops.cpu.sampling.passes.types import sort_values
 
 FULL = np.uint32(2**32 - 1)
 MAX_COLLECTED = 48
@@ -129,19 +130,8 @@ def fill_likely(
             if not (fits and choose(indices, high_halves, found, candidates.chosen, size, low, places)):
                 places[0], code = NOT_YET, UNDECIDED
             elif bucket >= 0:
-                sort_few(places)
+                sort_values(places)
     return code
-
-
-@device_function
-def sort_few(places):
-    """Sort few positions, by insertion."""
-    for number in range(1, places.size):
-        place, at = places[np.uintp(number)], number
-        while at > 0 and places[np.uintp(at - 1)] > place:
-            places[np.uintp(at)] = places[np.uintp(at - 1)]
-            at -= 1
-        places[np.uintp(at)] = place
 
 
 @device_function

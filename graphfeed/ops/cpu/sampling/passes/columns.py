@@ -4,7 +4,6 @@ import numpy as np
 
 from graphfeed.ops.cpu.jit import AHEAD, Int64s, UInt64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import node_state, time_state, type_state
-from graphfeed.ops.cpu.sampling.passes.search import run_end
 from graphfeed.ops.cpu.sampling.passes.state import (
     COLUMNS_SHORT,
     COUNT,
@@ -19,6 +18,7 @@ from graphfeed.ops.cpu.sampling.passes.state import (
     Rows,
     Types,
 )
+from graphfeed.ops.cpu.search import run_end
 
 
 @kernel

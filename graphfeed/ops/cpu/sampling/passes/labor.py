@@ -41,7 +41,7 @@ from graphfeed.ops.cpu.sampling.passes.marks import (
     prefetch_ahead,
 )
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, Columns, Picks, Sources, Sums
-from graphfeed.ops.cpu.sampling.passes.types import sort_many
+from graphfeed.ops.cpu.sampling.passes.types import sort_values
 from graphfeed.ops.cpu.sampling.passes.weighted import take_eligible, weight_before
 
 TOP_BIT = np.uint64(1 << 63)
@@ -96,7 +96,7 @@ def fill_labor(
             take_eligible(cumulative, columns, number, positions)
         else:
             pick_by_heap(indices, cumulative, low, low + degree, before, repeats, draws, heap, places)
-            sort_many(places)
+            sort_values(places)
 
 
 @device_function

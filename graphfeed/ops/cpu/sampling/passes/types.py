@@ -24,24 +24,22 @@ FEW = 32
 @kernel
 def sort_picks(columns: Columns, picks: Picks) -> None:
     """Sort the picks of each column in place."""
-    positions = picks.positions
     for column in range(columns.sizes[COUNT]):
-        low, high = columns.offsets[np.uintp(column)], columns.offsets[np.uintp(column + 1)]
-        if high - low > FEW:
-            sort_many(positions[low:high])
-            continue
-        for place in range(low + 1, high):
-            edge, at = positions[np.uintp(place)], place
-            while at > low and positions[np.uintp(at - 1)] > edge:
-                positions[np.uintp(at)] = positions[np.uintp(at - 1)]
-                at -= 1
-            positions[np.uintp(at)] = edge
+        sort_values(picks.positions[columns.offsets[np.uintp(column)] : columns.offsets[np.uintp(column + 1)]])
 
 
 @device_function
-def sort_many(values):
-    """Sort values in place by a heap; those that ascend already are left at once."""
+def sort_values(values):
+    """Sort values in place: few by insertion, many by a heap unless they ascend already."""
     size, falls = values.size, 0
+    if size <= FEW:
+        for place in range(1, size):
+            value, at = values[np.uintp(place)], place
+            while at > 0 and values[np.uintp(at - 1)] > value:
+                values[np.uintp(at)] = values[np.uintp(at - 1)]
+                at -= 1
+            values[np.uintp(at)] = value
+        return
     for place in range(1, size):
         falls += values[np.uintp(place)] < values[np.uintp(place - 1)]
     if falls == 0:

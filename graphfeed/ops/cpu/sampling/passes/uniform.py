@@ -8,6 +8,7 @@ from graphfeed.ops.cpu.jit import Int64s, device_function, kernel
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Columns, Picks
+from graphfeed.ops.cpu.search import find_key
 
 ALL = np.int64(np.iinfo(np.int64).max)
 
@@ -110,21 +111,11 @@ def pick_many(low, degree, count, state, out, at, table):
     for number in range(count):
         last = degree - count + number
         position = low + draw_below(state, number, last + 1)
-        if not insert(table, position):
+        slot = find_key(table, table.size, position)
+        if table[slot] == position:
+            # The last edge can't be among the picks: no draw before had it in its range.
             position = low + last
-            insert(table, position)
+            slot = find_key(table, table.size, position)
+        table[slot] = position
         out[np.uintp(at + number)] = position
     table[:] = -1
-
-
-@device_function
-def insert(table, position):
-    """Add a position to an open-addressing table of a power-of-two size; return False if it was there."""
-    mask = table.size - 1
-    slot = (position * 0x9E3779B1) & mask
-    while table[slot] != -1:
-        if table[slot] == position:
-            return False
-        slot = (slot + 1) & mask
-    table[slot] = position
-    return True

@@ -23,8 +23,8 @@ import numpy as np
 from graphfeed.ops.cpu.jit import Float64s, Int64Matrix, Int64s, device_function, kernel, prefetch
 from graphfeed.ops.cpu.random import draw_below
 from graphfeed.ops.cpu.sampling.passes.columns import fanout_of
-from graphfeed.ops.cpu.sampling.passes.search import first_above
 from graphfeed.ops.cpu.sampling.passes.state import COUNT, NEEDED, PICKS_SHORT, Columns, Picks, Sums
+from graphfeed.ops.cpu.search import first_above
 
 BLOCK = 32
 """How many runs draw together."""

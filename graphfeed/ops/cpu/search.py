@@ -1,0 +1,58 @@
+"""How kernels look values up: in hash tables with open addressing, and in ascending arrays.
+
+A hash table is an array whose size is a power of two, with -1 in each free slot, of which there must be one. It holds
+keys; or, where keys may be any numbers, the numbers of entries, whose keys are in another array::
+
+    find_key      keys [ -1 | 17 | -1 |  5 ]
+    find_entry   table [ -1 |  1 | -1 |  0 ]   keys of entries [ 5 | 17 ]
+"""
+
+import numpy as np
+
+from graphfeed.ops.cpu.jit import device_function, multiply_high
+from graphfeed.ops.cpu.random import GOLDEN
+
+
+@device_function
+def first_slot(size, key):
+    """Return the slot where the search for a key begins: Fibonacci hashing.
+
+    A slot is the upper bits of the product, on which all bits of the key have an effect.
+    """
+    return np.int64(multiply_high(np.uint64(key) * GOLDEN, np.uint64(size)))
+
+
+@device_function
+def find_key(keys, size, key):
+    """Return the slot of a key among the first `size` slots, or the free one where it belongs."""
+    slot = first_slot(size, key)
+    while keys[np.uintp(slot)] != -1 and keys[np.uintp(slot)] != key:
+        slot = (slot + 1) & (size - 1)
+    return slot
+
+
+@device_function
+def find_entry(table, keys, key):
+    """Return the slot of the entry with a key, or the free one where it belongs."""
+    slot = first_slot(table.size, key)
+    while table[np.uintp(slot)] >= 0 and keys[np.uintp(table[np.uintp(slot)])] != key:
+        slot = (slot + 1) & (table.size - 1)
+    return slot
+
+
+@device_function
+def first_above(values, low, high, target):
+    """Return the first place in `low .. high - 1` of an ascending array with a value above `target`, else `high`."""
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] > target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@device_function
+def run_end(types, low, end):
+    """Return where the run of edges of one type ends that begins at `low`; the column's end without types."""
+    return first_above(types, low, end, types[low]) if types.size > 0 else end
