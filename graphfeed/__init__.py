@@ -180,6 +180,7 @@ __all__ = [
 _NAMES = {
     "graphfeed.channels": """ChannelBase Closed EndOfEpoch MpChannel PeerError QueueTimeoutError SampleMessage
         SamplerPool SamplerReceiver SamplerSender ShmChannel""",
+    "graphfeed.cuda_report": "cuda_check",
     "graphfeed.datapipes": """BudgetSampler CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler
         PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
         with_negatives""",
@@ -232,7 +233,7 @@ if typing.TYPE_CHECKING:
     from graphfeed import interop as interop
     from graphfeed import pyg as pyg
     from graphfeed.channels import *
-    from graphfeed.cuda_check import cuda_check as cuda_check
+    from graphfeed.cuda_report import cuda_check as cuda_check
     from graphfeed.datapipes import *
     from graphfeed.distributed import CooperativeConv as CooperativeConv
     from graphfeed.distributed import CooperativeConvFunction as CooperativeConvFunction
@@ -294,7 +295,7 @@ else:
     def __getattr__(name: str) -> typing.Any:
         if name in _FOUND_IN:
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
-        if name in ("channels", "cuda_check", "distributed", "ingest", "interop", "pyg"):
+        if name in ("channels", "distributed", "ingest", "interop", "pyg"):
             return importlib.import_module(f"graphfeed.{name}")
         if name.startswith("_"):  # asked for by `inspect` and its like, which try many and read no text
             raise AttributeError(f"module 'graphfeed' has no attribute {name!r}")

@@ -1,0 +1,213 @@
+"""Tells what a machine has of what graphfeed needs for a GPU, and whether the GPU's kernels compute what the CPU's do.
+
+`graphfeed.cuda_check()` returns a report, and the command `python -m graphfeed.cuda_check` prints it.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import graphfeed
+from graphfeed import ops
+from graphfeed.ops.backend import load
+from graphfeed.ops.calls import make_inputs
+from graphfeed.ops.compare_kernels import compare_kernels
+
+NUM_NODES, HUB = 20_000, 200_000
+"""Of the graph on which kernels are compared: its nodes, and the edges of its largest column."""
+PINNED_BYTES = 1 << 26
+OLDEST = (8, 0)
+"""The compute capability from which on the tests compile the kernels."""
+DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+
+class Finding(NamedTuple):
+    """One line of a report."""
+
+    status: str
+    """ok, missing or failed."""
+    subject: str
+    said: str
+
+
+@dataclass(frozen=True)
+class CudaReport:
+    """What is there, what is missing, and what failed; its text is what a bug report needs."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing and all kernels compute what the CPU's do."""
+        return all(finding.status == "ok" for finding in self.findings)
+
+    def __str__(self) -> str:
+        width = max(len(finding.subject) for finding in self.findings)
+        lines = [f"{status:<8} {subject:<{width}}  {said}" for status, subject, said in self.findings]
+        counts = [(status, sum(own.status == status for own in self.findings)) for status in ("missing", "failed")]
+        wrong = " and ".join(f"{count} {status}" for status, count in counts if count)
+        return "\n".join([*lines, f"CUDA is {f'not ready: {wrong}' if wrong else 'ready'}"])
+
+    __repr__ = __str__
+
+
+def cuda_check() -> CudaReport:
+    """Tell what is there for a GPU and what is missing, and compare every kernel with the CPU's where there is a GPU.
+
+    It takes a minute at the first call on a GPU, since the kernels are compiled, and seconds later. Without a GPU it
+    says what is missing. It raises nothing: what goes wrong is part of the report. Also available as
+    `python -m graphfeed.cuda_check`, which exits with 1 if something is missing or failed.
+
+    Example:
+        >>> import graphfeed as gf
+        >>> report = gf.cuda_check()
+        >>> report.findings[0].subject
+        'graphfeed'
+    """
+    findings = list(look_around())
+    if all(finding.status == "ok" for finding in findings):
+        findings += check_device(torch.device("cuda", torch.cuda.current_device()), NUM_NODES, HUB)
+    else:
+        missing = ", ".join(finding.subject for finding in findings if finding.status != "ok")
+        findings.append(Finding("missing", "kernels", f"were not run, because of: {missing}"))
+    return CudaReport(tuple(findings))
+
+
+def look_around() -> Iterator[Finding]:
+    """Find what is installed, without use of a GPU."""
+    versions = f"{graphfeed.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    yield Finding("ok", "graphfeed", versions)
+    yield find_driver()
+    yield from find_device()
+    yield from find_cupy()
+    yield find_headers()
+    yield find_limit()
+
+
+def find_driver() -> Finding:
+    """Find NVIDIA's driver and the CUDA version that it supports."""
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL(DRIVER).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return Finding("missing", "driver", f"{DRIVER} is not found; install NVIDIA's driver")
+    return Finding("ok", "driver", f"supports CUDA up to {version.value // 1000}.{version.value % 1000 // 10}")
+
+
+def find_device() -> Iterator[Finding]:
+    """Find a GPU by torch."""
+    built = torch.version.cuda
+    if built is None:
+        yield Finding("missing", "torch", f"{torch.__version__} is built without CUDA; install one with it")
+    else:
+        yield Finding("ok", "torch", f"{torch.__version__}, built for CUDA {built}")
+    if not torch.cuda.is_available():
+        yield Finding("missing", "GPU", "torch finds no CUDA device")
+        return
+    for index in range(torch.cuda.device_count()):
+        try:
+            own = torch.cuda.get_device_properties(index)
+        except RuntimeError as error:
+            yield Finding("failed", "GPU", f"cuda:{index}: {error}")
+            continue
+        said = f"cuda:{index} is {own.name}, sm_{own.major}{own.minor}, {own.total_memory >> 20} MiB"
+        older = (own.major, own.minor) < OLDEST
+        yield Finding("ok", "GPU", f"{said}; the kernels are tested for sm_80 and later" if older else said)
+
+
+def find_cupy() -> Iterator[Finding]:
+    """Find CuPy, and by it the compiler."""
+    wanted = "cuda13" if (torch.version.cuda or "").startswith("13") else "cuda12"
+    try:
+        launch: Any = load("cuda", "launch")
+    except ImportError as error:
+        # CuPy itself may be there, and something that it imports may not.
+        reason = "is not installed" if find_spec("cupy") is None else f"can't be imported: {error.__cause__ or error}"
+        yield Finding("missing", "CuPy", f"{reason}; pip install 'graphfeed[{wanted}]'")
+        yield Finding("missing", "NVRTC", "can't be looked for without CuPy, which loads it")
+        return
+    names = " ".join(packages_distributions().get("cupy", ()))
+    blind = torch.cuda.is_available() and not launch.finds_device()
+    also = f", finds no CUDA device; pip install 'graphfeed[{wanted}]'" if blind else ""
+    yield Finding("missing" if blind else "ok", "CuPy", f"{launch.cupy_version()} ({names}){also}")
+    try:
+        yield Finding("ok", "NVRTC", launch.compiler_version())
+    except Exception as error:
+        yield Finding("missing", "NVRTC", f"{error}; pip install 'graphfeed[{wanted}]'")
+
+
+def find_headers() -> Finding:
+    """Find CUDA's headers, which CuPy needs to compile."""
+    folders = [Path(os.environ[name], "include") for name in ("CUDA_PATH", "CUDA_HOME") if name in os.environ]
+    folders.append(Path("/usr/local/cuda/include"))
+    spec = find_spec("nvidia")
+    for place in [] if spec is None else list(spec.submodule_search_locations or []):
+        folders += sorted(Path(place).glob("*/include"))
+    found = [folder for folder in folders if (folder / "cuda_runtime.h").exists()]
+    if not found:
+        return Finding(
+            "missing", "headers", "cuda_runtime.h is not found; pip install 'graphfeed[cuda12]', or [cuda13]"
+        )
+    return Finding("ok", "headers", f"in {found[0]}")
+
+
+def find_limit() -> Finding:
+    """Tell how much memory the process may lock."""
+    with suppress(ImportError):  # not on Windows
+        import resource  # noqa: PLC0415
+
+        soft, hard = (
+            "no limit" if limit == resource.RLIM_INFINITY else f"{limit >> 10} KiB"
+            for limit in resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        )
+        return Finding("ok", "locked memory", f"RLIMIT_MEMLOCK is {soft} (ulimit -l), and at most {hard}")
+    return Finding("ok", "locked memory", "has no RLIMIT_MEMLOCK on this system")
+
+
+def check_device(device: torch.device, num_nodes: int, hub: int) -> Iterator[Finding]:
+    """Compile the kernels, lock memory, and compare the kernels on a graph; its largest column has `hub` edges."""
+    yield check_compiler(device)
+    yield check_memory(device)
+    for case, same, said in compare_kernels(device, make_inputs(num_nodes, hub)):
+        yield Finding("ok" if same else "failed", f"kernels: {case}", said)
+
+
+def check_compiler(device: torch.device) -> Finding:
+    """Compile the kernels for a GPU."""
+    start = time.perf_counter()
+    try:
+        ops.gather_rows(torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device))
+    except Exception as error:
+        return Finding("failed", "compiler", f"{type(error).__name__}: {error}")
+    return Finding("ok", "compiler", f"all kernels in {time.perf_counter() - start:.1f} s")
+
+
+def check_memory(device: torch.device) -> Finding:
+    """Page-lock memory where it lies, and let a kernel read it."""
+    values = torch.frombuffer(mmap(-1, PINNED_BYTES), dtype=torch.int64).reshape(-1, 8)  # on pages of its own
+    torch.arange(values.numel(), out=values.view(-1))
+    index = torch.arange(0, len(values), 1001)
+
+    class Owner:
+        """Holds the lock until the check is over."""
+
+    owner = Owner()
+    try:
+        ops.pin_in_place(values, owner)
+        same = torch.equal(ops.gather_rows(values, index.to(device)).cpu(), values[index])
+    except Exception as error:
+        return Finding("failed", "locked memory", f"{type(error).__name__}: {error}")
+    said = f"{PINNED_BYTES >> 20} MiB were locked in place; a kernel read {'them' if same else 'other values'}"
+    return Finding("ok" if same else "failed", "locked memory", said)

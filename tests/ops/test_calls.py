@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from graphfeed import ops
+from graphfeed.ops.calls import Call, calls, make_inputs
+from graphfeed.ops.compare_kernels import moved
+
+CALLS = calls(make_inputs(12, 100))
+
+
+def test_a_graph_has_a_hub_and_is_the_same_at_every_call() -> None:
+    first, second = make_inputs(20, 500), make_inputs(20, 500)
+    assert first.indptr.diff().max() == 500
+    assert all(getattr(first, name).equal(getattr(second, name)) for name in ("indptr", "indices", "weights", "times"))
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_every_call_is_of_a_public_operation_and_can_be_made_with_each_change(name: str) -> None:
+    call: Call = CALLS[name]
+    assert name in ops.__all__
+    for change in call.changes:
+        assert change.keys() <= call.arguments.keys() | {"latest"}
+        call.run(**{key: moved(value, torch.clone) for key, value in {**call.arguments, **change}.items()})
+
+
+def test_checks_find_nothing_and_then_a_fault() -> None:
+    for name in ("check_csc", "check_edge_types", "check_joined"):
+        right, wrong = (CALLS[name].run(**{**CALLS[name].arguments, **change}) for change in CALLS[name].changes)
+        assert bytes(right) == b"nothing"
+        assert any(word in bytes(wrong) for word in (b"must not fall", b"must ascend", b"does not join"))
