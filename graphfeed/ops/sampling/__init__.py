@@ -12,25 +12,23 @@ from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes
+from graphfeed.ops.sampling.hops.one_hop import Picks
 from graphfeed.ops.sampling.hops.sample_hops import (
     SampledHop,
-    SeedTimes,
     TypedEdges,
     TypedHop,
     sample_hops,
     typed_sample_hops,
 )
-from graphfeed.ops.sampling.labor_sample_neighbors import labor_sample_neighbors
 from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import random_walks
 from graphfeed.ops.sampling.sample_negative_pairs import sample_negative_pairs
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
-from graphfeed.ops.sampling.sample_neighbors import Picks, sample_neighbors
+from graphfeed.ops.sampling.sample_neighbors import labor_sample_neighbors, sample_neighbors
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
-from graphfeed.ops.sampling.temporal_labor_sample_neighbors import temporal_labor_sample_neighbors
-from graphfeed.ops.sampling.temporal_sample_neighbors import temporal_sample_neighbors
+from graphfeed.ops.sampling.temporal_sample_neighbors import temporal_labor_sample_neighbors, temporal_sample_neighbors
 from graphfeed.ops.sampling.time_order import (
     TimeOrder,
     as_times,

@@ -8,7 +8,7 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_types, kernels
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
-from graphfeed.ops.sampling.sample_neighbors import Picks
+from graphfeed.ops.sampling.hops.one_hop import Picks
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
 

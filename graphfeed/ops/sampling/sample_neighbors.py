@@ -1,62 +1,16 @@
-"""Sample in-edges of nodes: one hop, not relabelled."""
+"""Sample in-edges of nodes: one hop, not relabelled; independently, or by LABOR.
 
-from typing import NamedTuple
+LABOR-0 is that of "Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs" (NeurIPS 2023, arXiv 2210.13339),
+as the sequential Poisson sampling of its appendix A.3: the columns of a hop choose the same neighbours where they can.
+"""
 
-import numpy as np
 import torch
 
-from graphfeed.ops import buffers
-from graphfeed.ops.backend import kernels, package_for
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
-from graphfeed.ops.sampling.hops.one_hop import one_hop_graph, pick_one_hop
+from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_hop, pick_edges
 from graphfeed.ops.sampling.weights import ensure_cumulative
-from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types
-
-MOST_REPEATED = (1 << 31) - 1
-"""The largest fan-out with replacement: no number of edges that is computed from it overflows."""
-NO_WEIGHTS = torch.empty(0, dtype=torch.int64)
-NO_TYPES = torch.empty(0, dtype=torch.uint8)
-
-
-class Picks(NamedTuple):
-    """Sampled edges, column by column."""
-
-    offsets: torch.Tensor
-    """int64, one longer than the seeds: where each column's edges start."""
-    positions: torch.Tensor
-    """int64: positions in the graph's edge arrays."""
-
-
-def check_repeats(largest: int, replace: bool) -> None:
-    """Raise if more edges are to be drawn with replacement than can be counted."""
-    if replace and largest > MOST_REPEATED:
-        raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
-
-
-def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None, replace: bool) -> None:
-    """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
-    check_vector("fanouts", fanouts)
-    if fanouts.numel() not in (1, max(num_types, 1)):
-        raise ValueError(
-            f"fanouts of a hop must hold 1 number, or {num_types} (one per edge type), but holds {fanouts.numel()}"
-        )
-    counts = fanouts.tolist()
-    if min(counts) < -1:
-        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")
-    check_repeats(max(counts), replace)
-    if len(counts) > 1 and types is None:
-        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
-
-
-def ensure_graph(indptr: torch.Tensor, cumulative: EdgeValues | None, types: EdgeValues | None, num_types: int) -> None:
-    """Raise unless the arrays that the kernels of one hop follow fit together; see `graphfeed.ops.verified`."""
-    ensure_columns("indptr", indptr)
-    if cumulative is not None:
-        ensure_cumulative(indptr, values_of(cumulative))
-    if types is not None:
-        ensure_edge_types(indptr, values_of(types), num_types)
+from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
 
 
 def sample_neighbors(
@@ -96,22 +50,62 @@ def sample_neighbors(
         ValueError: A seed lies outside of the graph, a fan-out is below -1 or too large, the number of fan-outs is
             wrong, or the arrays are not those of a graph.
     """
-    ensure_graph(indptr, cumulative, types, num_types)
-    check_vector("seeds", seeds)
-    check_fanouts(fanouts, num_types, types, replace)
-    if not checked or seeds.is_cpu:
-        check_ids("seeds", seeds, indptr.numel() - 1)
-    arrays = {"weights": cumulative, "types": types}
-    given = {name: values_of(part) for name, part in arrays.items() if part is not None}
-    if package_for("sampling.sample_neighbors", seeds, indptr=indptr, **given) == "cpu":
-        graph = one_hop_graph(indptr, given.get("weights"), given.get("types"))
-        return Picks(*pick_one_hop(graph, seeds, fanouts, (key,), Drawing("uniform", replace)))
-    module = kernels("sampling.sample_neighbors", seeds)
-    weights, kinds = (NO_WEIGHTS if cumulative is None else cumulative), (NO_TYPES if types is None else types)
-    columns = indptr.contiguous(), weights.contiguous(), kinds.contiguous()
-    wanted = seeds.contiguous(), fanouts.to("cpu", torch.int64), replace
-    offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
-    module.count_neighbors(*columns, *wanted, offsets)
-    positions = buffers.empty(int(offsets[-1]), torch.int64, seeds.device)
-    module.fill_neighbors(*columns, *wanted, np.uint64(key), offsets, positions)
-    return Picks(offsets, positions)
+    graph = StaticGraph(indptr, cumulative=cumulative, types=types, num_types=num_types)
+    return check_and_pick(graph, OneHop(seeds, fanouts, (key,), Drawing("uniform", replace)), checked)
+
+
+def labor_sample_neighbors(
+    indptr: torch.Tensor,
+    indices: EdgeValues,
+    seeds: torch.Tensor,
+    fanouts: torch.Tensor,
+    keys: tuple[int, int],
+    *,
+    switch_threshold: int = 0,
+    replace: bool = False,
+    cumulative: EdgeValues | None = None,
+    types: EdgeValues | None = None,
+    num_types: int = 1,
+    checked: bool = False,
+) -> Picks:
+    """Choose in-edges of each seed by variates that belong to the neighbours: LABOR-0.
+
+    Each neighbour t has one variate r(t), the hash of the key and its id, for all columns. A column takes the `fanout`
+    edges with the smallest r(t), or r(t) over weight; ties go to the first edge. So every subset of a column is as
+    likely as any other of its size, but columns with common neighbours choose the same ones, and parallel edges are
+    chosen one after the other. With replacement each neighbour has a Poisson process, which runs at the edge's weight,
+    and a column takes the first `fanout` events. An edge of weight 0 is never chosen; -1 takes each other edge once.
+    Each column with more edges than its fan-out is read whole; its picks ascend.
+
+    Args:
+        indptr: Column starts; this and the other arguments that have no more to say are those of `sample_neighbors`.
+        indices: Source of each edge, int32 or int64, perhaps as `CachedEdgeValues`.
+        seeds: Node ids.
+        fanouts: One number, or one per edge type.
+        keys: Key of this hop (`Key.at`), and the one that follows it.
+        switch_threshold: Which part of the nodes draws by the second key, in units of 2**-64.
+        replace: Whether an edge may be chosen more than once.
+        cumulative: Fixed-point weights.
+        types: Edge types.
+        num_types: How many edge types there are.
+        checked: Whether the seeds are known to be in the graph.
+
+    Raises:
+        TypeError: A tensor has another dtype.
+        ValueError: A seed lies outside of the graph, a fan-out is wrong, or the arrays are not those of a graph.
+    """
+    graph = StaticGraph(indptr, indices, cumulative, types, num_types)
+    ensure_columns("indptr", indptr)
+    ensure_length("indices", values_of(indices), indptr)
+    return check_and_pick(graph, OneHop(seeds, fanouts, keys, Drawing("labor", replace, switch_threshold)), checked)
+
+
+def check_and_pick(graph: StaticGraph, hop: OneHop, checked: bool) -> Picks:
+    """Choose in-edges of each seed, or raise unless all arguments fit together."""
+    ensure_columns("indptr", graph.indptr)
+    if graph.cumulative is not None:
+        ensure_cumulative(graph.indptr, values_of(graph.cumulative))
+    if graph.types is not None:
+        ensure_edge_types(graph.indptr, values_of(graph.types), graph.num_types)
+    check_hop(graph, hop, checked=checked)
+    return pick_edges(graph, hop)

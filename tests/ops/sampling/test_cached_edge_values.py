@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphfeed.ops import Picks
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
-from graphfeed.ops.sampling.sample_neighbors import Picks
 
 DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
 Case = tuple[torch.Tensor, torch.Tensor, Picks, torch.Tensor]

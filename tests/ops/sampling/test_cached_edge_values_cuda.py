@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphfeed.ops import Picks
 from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, read_edges
-from graphfeed.ops.sampling.sample_neighbors import Picks
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 from tests.ops.sampling.test_cached_edge_values import COLUMNS, DTYPES, make_case
 

@@ -30,6 +30,15 @@ class Drawing(NamedTuple):
     """Whether a hop samples only the nodes that the hop before has added."""
 
 
+class SeedTimes(NamedTuple):
+    """When the seeds of a mini-batch look at the graph, node type after node type."""
+
+    times: torch.Tensor
+    """int64, one per seed."""
+    windows: torch.Tensor | None = None
+    """int64, one per seed, 0 or more; None takes all edges before the time."""
+
+
 class RankedArrays(NamedTuple):
     """The edges of each column by time, or of each edge type in it; arrays that are empty are not there."""
 

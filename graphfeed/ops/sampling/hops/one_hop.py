@@ -1,51 +1,192 @@
-"""One hop on the CPU, by the passes that all hops are made of."""
+"""One hop, as all operations on one hop and a GPU's hops sample it: what is asked for, its checks, and the picks."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops.backend import as_int64, as_types
+from graphfeed.ops import buffers
+from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
+from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.cpu.sampling.passes import state
+from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
+from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import NO_GUIDES, NOTHING, Drawing, KernelGraph, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import NO_GUIDES, NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of
+from graphfeed.ops.sampling.temporal_graph import TemporalGraph
+from graphfeed.ops.sampling.time_order import earliest_times
+
+MOST_REPEATED = (1 << 31) - 1
+"""The largest fan-out with replacement: no number of edges that is computed from it overflows."""
+ABSENT = {"order": NOTHING.to(torch.int32), "types": NOTHING.to(torch.uint8)}
+"""What a GPU's kernels get for an array that is not there, where it isn't of int64."""
 
 
-def one_hop_graph(
-    indptr: torch.Tensor, cumulative: torch.Tensor | None, types: torch.Tensor | None, indices: torch.Tensor = NOTHING
-) -> KernelGraph:
-    """Return the arrays of a graph as the kernels of one hop take them."""
-    kinds, weights = None if types is None else as_types(types, types), NOTHING if cumulative is None else cumulative
-    return KernelGraph(as_int64(indptr, indptr), indices.contiguous(), kinds, weights.contiguous(), NO_GUIDES)
+class Picks(NamedTuple):
+    """Sampled edges, column by column."""
+
+    offsets: torch.Tensor
+    """int64, one longer than the seeds: where each column's edges start."""
+    positions: torch.Tensor
+    """int64: positions in the graph's edge arrays."""
 
 
-def pick_one_hop(
-    graph: KernelGraph,
-    seeds: torch.Tensor,
-    fanouts: torch.Tensor,
-    keys: tuple[int, ...],
-    drawing: Drawing,
-    moments: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None),
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Choose in-edges of each seed.
+class StaticGraph(NamedTuple):
+    """The arrays of a graph that a hop without times reads."""
+
+    indptr: torch.Tensor
+    indices: EdgeValues = NOTHING
+    """Only LABOR reads it."""
+    cumulative: EdgeValues | None = None
+    types: EdgeValues | None = None
+    num_types: int = 1
+
+
+class OneHop(NamedTuple):
+    """Of which nodes in-edges are sampled, how many, and how."""
+
+    seeds: torch.Tensor
+    """Node ids, int32 or int64."""
+    fanouts: torch.Tensor
+    """One number, or one per edge type."""
+    keys: tuple[int, ...]
+    """Key of the hop; two for LABOR."""
+    drawing: Drawing = Drawing()
+    moments: SeedTimes | None = None
+    """In time: when the seeds look at the graph."""
+
+
+def check_hop(graph: StaticGraph | TemporalGraph, hop: OneHop, *, checked: bool = False) -> None:
+    """Raise unless what is asked for fits the graph, whose arrays are checked.
 
     Args:
         graph: The graph.
-        seeds: Node ids, int32 or int64.
-        fanouts: One number, or one per edge type.
-        keys: Of the hop: one, or two for LABOR.
-        drawing: How edges are chosen.
-        moments: In time: int64, of each seed its time and its window; without windows, all edges before the time.
-
-    Returns:
-        Where each column's edges begin, one longer than the seeds, and their positions in the graph, both int64.
+        hop: What is asked for.
+        checked: Whether the seeds are known to be in the graph. A GPU then need not be waited for to check them.
     """
-    wanted = fanouts.tolist()
-    program = PROGRAMS.take(recipe_of(graph, seeds.dtype, drawing, [wanted], moments[1] is not None))
+    check_vector("seeds", hop.seeds)
+    check_fanouts(hop.fanouts, graph.num_types, graph.types, hop.drawing.replace)
+    if hop.drawing.method == "labor":
+        check_pairs([hop.keys])
+    if not checked or hop.seeds.is_cpu:
+        check_ids("seeds", hop.seeds, graph.indptr.numel() - 1)
+    if hop.moments is not None:
+        check_moments(hop.seeds.numel(), hop.moments)
+
+
+def check_repeats(largest: int, replace: bool) -> None:
+    """Raise if more edges are to be drawn with replacement than can be counted."""
+    if replace and largest > MOST_REPEATED:
+        raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
+
+
+def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None, replace: bool) -> None:
+    """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
+    check_vector("fanouts", fanouts)
+    if fanouts.numel() not in (1, max(num_types, 1)):
+        raise ValueError(
+            f"fanouts of a hop must hold 1 number, or {num_types} (one per edge type), but holds {fanouts.numel()}"
+        )
+    counts = fanouts.tolist()
+    if min(counts) < -1:
+        raise ValueError(f"fanouts must be -1 (all neighbours) or more, but holds {min(counts)}")
+    check_repeats(max(counts), replace)
+    if len(counts) > 1 and types is None:
+        raise ValueError(f"fanouts has {fanouts.numel()} numbers, one per edge type, but the graph has no edge types")
+
+
+def check_pairs(keys: Sequence[Sequence[int]]) -> None:
+    """Raise unless each hop has two keys."""
+    for pair in keys:
+        if len(pair) != 2:
+            raise ValueError(f"each hop needs two keys, its own and the one that follows it, but one has {len(pair)}")
+
+
+def check_method(graph: TemporalGraph, replace: bool, latest: bool) -> None:
+    """Raise if the latest edges are wanted together with what they exclude."""
+    if latest and replace:
+        raise ValueError("the latest edges are taken once each; leave replace out, or sample uniformly")
+    if latest and graph.cumulative is not None:
+        raise ValueError("the latest edges are taken whatever their weights; leave the weights out")
+
+
+def check_moments(num_seeds: int, moments: SeedTimes) -> None:
+    """Raise unless each seed has a time, and a window if there are windows."""
+    times, windows = moments
+    check_vector("times", times, (torch.int64,))
+    for name, values in (("times", times), ("windows", times if windows is None else windows)):
+        if values.numel() != num_seeds:
+            raise ValueError(f"{name} must have {num_seeds} values, one per seed, but has {values.numel()}")
+    if windows is not None:
+        check_vector("windows", windows, (torch.int64,))
+        if windows.numel() and int(windows.min()) < 0:
+            raise ValueError(f"windows must be 0 or more, but one is {int(windows.min())}")
+
+
+def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
+    """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
+    prefix = f"{'temporal_' if hop.moments else ''}{'labor_' if hop.drawing.method == 'labor' else ''}"
+    label = "" if hop.moments is None else "graph."
+    fields = {
+        f"{label}{name}": values_of(field)
+        for name, field in graph._asdict().items()
+        if isinstance(field, (torch.Tensor, CachedEdgeValues))
+    }
+    if hop.moments is not None:
+        fields["times"] = hop.moments.times
+    package_for(f"sampling.{prefix}sample_neighbors", hop.seeds, **fields)
+    if on_gpu(hop.seeds):
+        return pick_on_gpu(graph, hop)
+    arrays = one_hop_graph(graph)
+    if isinstance(graph, TemporalGraph):
+        ranked = ranked_arrays(graph)
+        arrays = arrays._replace(cumulative=NOTHING, ranked=(ranked, ranked))
+    return pick_on_cpu(arrays, hop)
+
+
+def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
+    """Choose in-edges with a GPU's kernels, which the CPU waits for once, to learn how many there are."""
+    fields = {name: ABSENT.get(name, NOTHING) if part is None else part for name, part in graph._asdict().items()}
+    whole: dict[str, Any] = {name: part.contiguous() for name, part in fields.items() if not isinstance(part, int)}
+    given, seeds, moments = graph._replace(**whole), hop.seeds.contiguous(), hop.moments
+    module = kernels(f"sampling.{'temporal_' if moments else ''}sample_neighbors", seeds)
+    if moments is not None:
+        # The kernels compare with the first time in each window.
+        firsts = NOTHING if moments.windows is None else earliest_times(moments.times, moments.windows)
+        moments = SeedTimes(moments.times.contiguous(), firsts)
+    wanted = hop._replace(seeds=seeds, fanouts=hop.fanouts.to("cpu", torch.int64), moments=moments)
+    offsets = buffers.empty(seeds.numel() + 1, torch.int64, seeds.device)
+    module.count_neighbors(given, wanted, offsets)
+    picks = Picks(offsets, buffers.empty(int(offsets[-1]), torch.int64, seeds.device))
+    fill = module.fill_labor_neighbors if hop.drawing.method == "labor" else module.fill_neighbors
+    fill(given, wanted, *picks)
+    return picks
+
+
+def one_hop_graph(graph: StaticGraph | TemporalGraph) -> KernelGraph:
+    """Return the arrays of a graph as the CPU's kernels of one hop take them."""
+    weights, types = (None if part is None else values_of(part) for part in (graph.cumulative, graph.types))
+    return KernelGraph(
+        as_int64(graph.indptr, graph.indptr),
+        values_of(graph.indices).contiguous(),
+        None if types is None else as_types(types, types),
+        NOTHING if weights is None else weights.contiguous(),
+        NO_GUIDES,
+    )
+
+
+def pick_on_cpu(graph: KernelGraph, hop: OneHop) -> Picks:
+    """Choose in-edges by the passes that all hops are made of."""
+    wanted, (times, windows) = hop.fanouts.tolist(), hop.moments or (None, None)
+    program = PROGRAMS.take(recipe_of(graph, hop.seeds.dtype, hop.drawing, [wanted], windows is not None))
     arrays = program.arrays
-    pair = keys if drawing.method == "labor" else keys[0]
-    arrays.bind(graph, [pair], drawing.switch_threshold, [wanted])
-    nodes, *own = seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in moments)
-    arrays.open_one(nodes, graph.indptr.numel() - 1, *own)
+    key = hop.keys if hop.drawing.method == "labor" else hop.keys[0]
+    arrays.bind(graph, [key], hop.drawing.switch_threshold, [wanted])
+    # The arrays only lend them, so they have to live until the program has run.
+    seeds, *own = hop.seeds.contiguous(), *(NOTHING if part is None else part.contiguous() for part in (times, windows))
+    arrays.open_one(seeds, graph.indptr.numel() - 1, *own)
     program.run()
     found = arrays.columns.arrays
     offsets, positions = found["offsets"][: found["sizes"][state.COUNT] + 1].copy(), arrays.picks.arrays["positions"]
     PROGRAMS.give_back(program)
-    return torch.from_numpy(offsets), torch.from_numpy(positions)
+    return Picks(torch.from_numpy(offsets), torch.from_numpy(positions))

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +16,19 @@ from graphfeed.ops.sampling.guides import split_sums
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph, check_graph, check_seeds, kernel_graph, shape_of
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import Drawing, recipe_of
-from graphfeed.ops.sampling.labor_sample_neighbors import check_pairs, labor_sample_neighbors
-from graphfeed.ops.sampling.sample_neighbors import MOST_REPEATED, check_fanouts, check_repeats, sample_neighbors
-from graphfeed.ops.sampling.temporal_labor_sample_neighbors import pick_labor
-from graphfeed.ops.sampling.temporal_sample_neighbors import HopQuery, check_method, check_moments, pick_in_time
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.one_hop import (
+    MOST_REPEATED,
+    OneHop,
+    StaticGraph,
+    check_fanouts,
+    check_method,
+    check_moments,
+    check_pairs,
+    check_repeats,
+    pick_edges,
+)
+from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.structure.compact import compact
 
 FIRST_EDGES = 1 << 22
@@ -66,15 +73,6 @@ class TypedHop(NamedTuple):
     """int64: positions in the graph's edge arrays, by edge type, then by column, then ascending."""
     edges: dict[int, TypedEdges]
     """By edge type; only those that have edges here."""
-
-
-class SeedTimes(NamedTuple):
-    """When the seeds of a mini-batch look at the graph, node type after node type."""
-
-    times: torch.Tensor
-    """int64, one per seed."""
-    windows: torch.Tensor | None = None
-    """int64, one per seed, 0 or more; None takes all edges before the time."""
 
 
 def sample_hops(
@@ -196,7 +194,7 @@ def check_times(graph: HopGraph, drawing: Drawing, num_seeds: int, moments: Seed
     for part in graph.timed or ():
         check_method(part, drawing.replace, drawing.method == "latest")
     if moments is not None:
-        check_moments(num_seeds, moments.times, moments.windows)
+        check_moments(num_seeds, moments)
 
 
 def widest(fanouts: torch.Tensor, destinations: torch.Tensor) -> int:
@@ -331,51 +329,34 @@ def stack_hops(
     moments: SeedTimes | None,
 ) -> list[SampledHop]:
     """Make all hops with kernels for one hop, as there are on a GPU."""
-    if moments is not None:
-        return stack_timed_hops(graph, seeds, fanouts, keys, drawing, moments)
-    options: Any = {"replace": drawing.replace, "cumulative": split_sums(graph.cumulative)[0]}
-    sample: Any = partial(sample_neighbors, graph.indptr, **options)
-    if drawing.method == "labor":
-        options["switch_threshold"] = drawing.switch_threshold
-        sample = partial(labor_sample_neighbors, graph.indptr, graph.indices, **options)
-    hops: list[SampledHop] = []
-    for fanout, key in zip(fanouts, keys, strict=True):
-        picks = sample(seeds, torch.tensor([fanout]), key, checked=bool(hops))
-        relabelled = compact(seeds, take_rows(graph.indices, picks.positions))
-        offsets = picks.offsets.to(graph.indptr_dtype or graph.indptr.dtype)
-        hops.append(SampledHop(seeds, relabelled.rows, offsets, relabelled.local, picks.positions))
-        seeds = relabelled.rows
-    return hops
-
-
-def stack_timed_hops(
-    graph: HopGraph,
-    seeds: torch.Tensor,
-    fanouts: Sequence[int],
-    keys: Sequence[Any],
-    drawing: Drawing,
-    moments: SeedTimes,
-) -> list[SampledHop]:
-    """Do so in time, where every edge makes a row."""
-    assert graph.timed is not None
+    columns: StaticGraph | TemporalGraph = StaticGraph(graph.indptr, graph.indices, split_sums(graph.cumulative)[0])
+    if graph.timed is not None:
+        columns = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
     check_ids("seeds", seeds, graph.indptr.numel() - 1)
-    ranked = graph.timed[0]._replace(indptr=graph.indptr, indices=graph.indices)
-    times, windows = moments
     hops: list[SampledHop] = []
     for fanout, key in zip(fanouts, keys, strict=True):
-        query = HopQuery(seeds, times, windows, torch.tensor([fanout]), drawing.replace)
-        if drawing.method == "labor":
-            offsets, positions = pick_labor(ranked, query, key, drawing.switch_threshold)
+        own = key if drawing.method == "labor" else (key,)
+        offsets, positions = pick_edges(columns, OneHop(seeds, torch.tensor([fanout]), own, drawing, moments))
+        sources, starts = take_rows(graph.indices, positions), offsets.to(graph.indptr_dtype or graph.indptr.dtype)
+        if moments is None:
+            rows, _, local = compact(seeds, sources)
         else:
-            offsets, positions = pick_in_time(ranked, query, key, drawing.method == "latest")
-        rows = torch.cat([seeds, take_rows(graph.indices, positions)])
-        local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
-        hops.append(SampledHop(seeds, rows, offsets.to(graph.indptr_dtype or graph.indptr.dtype), local, positions))
-        size = positions.numel()
-        found = torch.repeat_interleave(times, offsets.diff(), output_size=size)
-        if windows is not None:
-            windows = torch.cat([windows, torch.repeat_interleave(windows, offsets.diff(), output_size=size)])
-        if ranked.edge_times is not None:
-            found = take_rows(ranked.edge_times, positions)
-        seeds, times = rows, torch.cat([times, found])
+            # In time, every edge makes a row.
+            rows = torch.cat([seeds, sources])
+            local = torch.arange(seeds.numel(), rows.numel(), dtype=seeds.dtype, device=seeds.device)
+            moments = moments_of_rows(graph, moments, offsets, positions)
+        hops.append(SampledHop(seeds, rows, starts, local, positions))
+        seeds = rows
     return hops
+
+
+def moments_of_rows(graph: HopGraph, moments: SeedTimes, offsets: torch.Tensor, positions: torch.Tensor) -> SeedTimes:
+    """Return the times and windows of columns, and behind them those of the rows that their edges make."""
+    assert graph.timed is not None
+    (times, windows), edge_times = moments, graph.timed[0].edge_times
+
+    def of_edges(values: torch.Tensor) -> torch.Tensor:
+        return torch.repeat_interleave(values, offsets.diff(), output_size=positions.numel())
+
+    found = of_edges(times) if edge_times is None else take_rows(edge_times, positions)
+    return SeedTimes(torch.cat([times, found]), None if windows is None else torch.cat([windows, of_edges(windows)]))

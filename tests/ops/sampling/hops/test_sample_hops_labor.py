@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.ops.hops import sample_all
-from tests.ops.sampling.test_labor_sample_neighbors import FANOUTS, INDICES, INDPTR, KEYS, SHARES
+from tests.ops.sampling.test_sample_neighbors_labor import FANOUTS, INDICES, INDPTR, KEYS, SHARES
 
 
 @pytest.mark.parametrize("by_index", [False, True])

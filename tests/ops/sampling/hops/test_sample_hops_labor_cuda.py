@@ -8,7 +8,7 @@ from graphfeed import ops
 from tests.ops.emulated_cuda import Cuda, check_equal
 from tests.ops.graphs import FANOUTS, KEYS, Graph, graphs_and_seeds
 from tests.ops.hops import sample_all
-from tests.ops.sampling.test_labor_sample_neighbors_cuda import arrays
+from tests.ops.sampling.test_sample_neighbors_labor_cuda import arrays
 
 
 @given(graphs_and_seeds(), st.lists(FANOUTS, min_size=1, max_size=3), KEYS, st.booleans(), st.booleans())

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graphfeed import ops
 from tests.ops.hops import sample_timed
-from tests.ops.sampling.test_temporal_labor_sample_neighbors import KEYS
+from tests.ops.sampling.test_temporal_sample_neighbors_labor import KEYS
 from tests.ops.timed import TimedGraph, timed_graphs
 
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
