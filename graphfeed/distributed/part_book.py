@@ -1,5 +1,6 @@
 """Which part owns an id, and at which place among the ids of that part."""
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -37,6 +38,10 @@ class PartBook(ABC):
     @abstractmethod
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part, ascending, int64."""
+
+    def checksum(self, part: int) -> int:
+        """Return a number that tells the ids of a part from others."""
+        return zlib.crc32(self.ids_of(part).numpy().data)
 
     @abstractmethod
     def within(self, start: int, stop: int) -> "PartBook":

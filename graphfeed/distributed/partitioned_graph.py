@@ -9,7 +9,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.one_machine.merged_columns import share_columns
+from graphfeed.distributed.one_machine.shared_columns import share_columns
 from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.ranks.messages import Tensors
@@ -45,12 +45,13 @@ class PartitionedGraph(SamplingGraph):
     assignment of nodes to parts. It may be sampled in any number of threads, but not in worker processes.
 
     A hop costs one exchange between the ranks, for all edge types together. Between ranks of one machine nothing is
-    sent: when the graph is first sampled, they put the columns of their parts together in shared memory. If all parts
-    lie on one machine, sampling is as fast as from the whole graph. `Peers(share_memory=False)` turns that off.
+    sent: when the graph is first sampled, they copy the edges of their parts into one CSC in shared memory. That takes
+    the memory of these edges once more per machine, and one pass over them; parts that are mapped from files need no
+    memory of their own by then. If all parts are on one machine, sampling is as fast as from the whole graph.
+    `Peers(share_memory=False)` turns that off.
 
-    Arrays and attributes of a part can be replaced, or edited in place, with `part.columns.check()` after that. All
-    ranks must do so alike, even where no value of their own changes, and none may sample meanwhile: call
-    `torch.distributed.barrier` before and after.
+    Edit a part before its graph is first sampled. After an edit, make another graph on all ranks, between two calls of
+    `torch.distributed.barrier`: `PartitionedGraph(dataclasses.replace(part))`. Ranks that share memory raise otherwise.
 
     Args:
         part: This rank's part; rank `i` holds part `i`.

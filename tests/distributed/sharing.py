@@ -11,7 +11,8 @@ from torch import distributed
 
 import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
-from graphfeed.distributed.one_machine import merged_columns
+from graphfeed.distributed.one_machine import shared_columns
+from graphfeed.distributed.partition import edge_positions
 from graphfeed.distributed.ranks.peers import find_place
 from graphfeed.ops.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache
@@ -71,7 +72,7 @@ def sample_with_ids(kind: str) -> list[bool]:
     """Return whether mini-batches are those of the whole graph, and whether ids take memory."""
     whole = with_ids(kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged_columns, "EDGES_AT_ONCE", 50)
+        patch.setattr(edge_positions, "PIECE", 50)
         graph = in_parts(whole)
         equal = digests_of(graph) == digests_of(whole)
     distributed.barrier()
@@ -111,7 +112,7 @@ def sample_elsewise(name: str, replacement: Any) -> list[Any]:
     whole, peers = with_ids("places"), Peers()
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        patch.setattr(merged_columns, name, replacement)
+        patch.setattr(shared_columns, name, replacement)
         equal = digests_of(in_parts(whole, peers)) == digests_of(whole)
         distributed.barrier()
     peers.close()

@@ -1,7 +1,6 @@
 """The rows of a feature on all ranks of a machine: each maps those of the others, and nothing is copied or sent."""
 
 import threading
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,14 +73,13 @@ class SharedRows:
                 (rows,) = open_place(answer[PLACE])[0]
             except OSError:
                 continue  # the system forbids it
-            ids = self.book.ids_of(rank)
-            expected = torch.Size([ids.numel(), *self.rows.size()])
+            expected = torch.Size([self.book.ids_of(rank).numel(), *self.rows.size()])
             if rows.shape != expected or rows.dtype != self.rows.dtype:
                 raise ValueError(
                     f"rank {rank} has rows {dtype_and_shape(rows.dtype, rows.shape)}, but they should be "
                     f"{self.rows.dtype} of shape {tuple(expected)}; all ranks must have the same book, and rows alike"
                 )
-            if int(answer[CHECKSUM]) != checksum(ids):
+            if int(answer[CHECKSUM]) != self.book.checksum(rank):
                 raise ValueError(f"rank {rank} owns other ids than the book here says; all must have the same book")
             found[rank] = rows
         return found
@@ -95,11 +93,6 @@ class SharedRows:
                 if self._block is not None:
                     trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
-                ids = self.book.ids_of(self.peers.rank)
-                self._place = {PLACE: write_place(place), CHECKSUM: torch.tensor(checksum(ids))}
+                checksum = torch.tensor(self.book.checksum(self.peers.rank))
+                self._place = {PLACE: write_place(place), CHECKSUM: checksum}
         return self._place
-
-
-def checksum(ids: torch.Tensor) -> int:
-    """Return a number that tells the ids of a part from others."""
-    return zlib.crc32(ids.contiguous().numpy().data)

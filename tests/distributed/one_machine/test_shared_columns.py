@@ -1,13 +1,14 @@
-"""Ranks of one machine that put the columns of their parts together."""
+"""Ranks of one machine that share the columns of their parts."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedGraph, Peers, cut_graph
+from graphfeed.distributed import PartBook, PartitionedGraph, Peers, cut_graph
 from tests.digests import digests
 from tests.distributed.graphs import plain
 from tests.distributed.joint import in_threads
@@ -53,7 +54,7 @@ def by_weight(graph: gf.SamplingGraph) -> list[str]:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_after_edits_on_all_ranks_mini_batches_are_those_of_the_other_graph(in_place: bool) -> None:
+def test_after_edits_a_graph_over_another_part_has_them_and_the_old_one_says_so(in_place: bool) -> None:
     old, new = plain(), other_graph()
     expected = [[sample(graph) for sample in (by_weight, in_time)] for graph in (old, new)]
     assert all(before != after for before, after in zip(*expected, strict=True))
@@ -62,7 +63,6 @@ def test_after_edits_on_all_ranks_mini_batches_are_those_of_the_other_graph(in_p
     def work(rank: int, peers: Peers) -> None:
         graph = PartitionedGraph(cut_graph(old, torch.arange(100) % 2, rank), peers)
         mine, its = graph.part.columns, cut_graph(new, graph.part.book, rank).columns
-        again = PartitionedGraph(graph.part, peers)
         assert [sample(graph) for sample in (by_weight, in_time)] == expected[0]
         assert graph._here.complete
         both.wait()
@@ -76,31 +76,51 @@ def test_after_edits_on_all_ranks_mini_batches_are_those_of_the_other_graph(in_p
             mine.add_edge_attribute("weight", its.edge_attribute("weight"))
             mine.add_node_attribute("time", its.node_attribute("time"))
         both.wait()
-        for own in (graph, again) if rank else (again, graph):
-            assert [sample(own) for sample in (by_weight, in_time)] == expected[1]
+        with pytest.raises(RuntimeError, match=f"part {rank} was edited .* make another graph, on all ranks"):
+            by_weight(graph)
+        again = PartitionedGraph(replace(graph.part), peers)
+        assert [sample(again) for sample in (by_weight, in_time)] == expected[1]
         both.wait()
         exchanges = peers.traffic.exchanges
-        assert by_weight(graph) == expected[1][0]
+        assert by_weight(again) == expected[1][0]
         assert peers.traffic.exchanges == exchanges
 
     in_threads(2, work)
 
 
-@pytest.mark.parametrize("editor", [0, 1])
-def test_edits_on_one_rank_alone_are_refused_there(editor: int) -> None:
-    both = threading.Barrier(2, timeout=60)
+@pytest.mark.parametrize(("types", "guides"), [(False, 4000), (True, 0)])
+def test_the_sums_of_weights_are_shared_with_guides_where_kernels_take_them(types: bool, guides: int) -> None:
+    nowhere, weights = torch.zeros(2, 4000, dtype=torch.int64), 1 / torch.linspace(1e-6, 1, 4000)
+    whole = (
+        gf.from_coo({"a:to:a": nowhere}, {"a": 2}, edge_attributes={"w": {"a:to:a": weights}})
+        if types
+        else gf.from_coo(nowhere, 2, edge_attributes={"w": weights})
+    )
 
     def work(rank: int, peers: Peers) -> None:
-        graph = PartitionedGraph(cut_graph(plain(), torch.arange(100) % 2, rank), peers)
-        by_weight(graph)
-        both.wait()
-        if rank == editor:
-            graph.part.columns.check()
-            with pytest.raises(RuntimeError, match=f"part {1 - rank} was edited 0 times .* another part 1 times"):
-                by_weight(graph)
-        both.wait()
+        graph = PartitionedGraph(cut_graph(whole, PartBook.from_bounds([0, 1, 2]), rank), peers)._here.ready()
+        sums = graph.guided_sums("w")
+        assert torch.equal(sums.cumulative, whole.cumulative_weights("w"))
+        assert sums.guides.numel() == guides
+        assert graph.cumulative_weights("w") is sums.cumulative
+        with pytest.raises(KeyError, match="none"):
+            graph.cumulative_weights("none")
 
     in_threads(2, work)
+
+
+def test_ranks_that_assign_nodes_otherwise_are_refused() -> None:
+    def work(rank: int, peers: Peers) -> None:
+        graph = PartitionedGraph(cut_graph(plain(), (torch.arange(100) + rank) % 2, rank), peers)
+        with pytest.raises((RuntimeError, ValueError), match="rank 1 owns other nodes than the book here says"):
+            by_weight(graph)
+
+    in_threads(2, work)
+
+
+@pytest.mark.slow
+def test_ranks_of_one_machine_sample_by_the_same_sums(shared: list[Any]) -> None:
+    assert [found["weights"] for found in shared] == [[True, True]] * 3
 
 
 def test_graphs_over_the_same_part_and_peers_share_columns() -> None:

@@ -1,0 +1,289 @@
+"""One CSC of all parts on a machine, in shared memory, so that its ranks sample without asking each other."""
+
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed import ops
+from graphfeed.distributed.graph_part import GraphPart
+from graphfeed.distributed.one_machine.memory_scope import open_place, write_place
+from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
+from graphfeed.distributed.ranks.messages import Tensors
+from graphfeed.distributed.ranks.peers import Peers
+from graphfeed.ops.rows.copy_rows import copy_rows
+from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.shared_memory import align, collapse
+from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.memory.available_memory import available_memory
+from graphfeed.storage.memory.shared import SharedBlock
+
+SHARE_OF_MEMORY = 0.8
+"""How much of the memory that is free the shared columns may take."""
+HANDLE, CHECKSUM, HAS_IDS = "handle", "checksum", "has ids"
+INDICES, TYPES, ATTRIBUTE = "indices", "type_per_edge", "attribute "
+IDS = f"{ATTRIBUTE}{ORIGINAL_EDGE_ID}"
+
+
+class MachineGraph(FusedCSCSamplingGraph):
+    """The graph of all parts on a machine, whose ranks share the running sums of weights too."""
+
+    _shared: "SharedColumns | None" = None
+
+    def cumulative_weights(self, probs_name: str) -> torch.Tensor:
+        """Return an edge attribute as fixed-point running sums."""
+        return super().cumulative_weights(probs_name) if self._shared is None else self.guided_sums(probs_name)[0]
+
+    def guided_sums(self, probs_name: str) -> ops.GuidedSums:
+        """Return them with guides."""
+        return super().guided_sums(probs_name) if self._shared is None else self._shared.sums(probs_name)
+
+
+class SharedColumns:
+    """The columns of all parts on this machine.
+
+    When a rank first samples, the first rank of the machine allocates shared memory for the edges of all parts there,
+    and each rank copies its part's into it. `ready` raises once arrays of the part were replaced, or checked again after
+    edits in place: they differ from those copies.
+
+    Args:
+        part: This rank's part.
+        peers: The ranks.
+    """
+
+    def __init__(self, part: GraphPart, peers: Peers) -> None:
+        self.part = part
+        self.peers = peers
+        self.ranks: list[int] = [part.number]
+        """The ranks whose parts `columns` has."""
+        self.columns = part.columns
+        """The graph to sample from: this rank's part, until those of all ranks here are shared."""
+        self._lock = threading.Lock()
+        self._opened = False
+        self._edition: object = None
+        """That of the part's columns when they were copied."""
+        self._blocks: dict[str | None, SharedBlock] = {}
+        """The columns, and by attribute the sums of weights."""
+        self._name, self._name_of_first = self.serve()
+
+    def serve(self) -> tuple[str, str]:
+        """Let other ranks ask this one for its columns, and for where the shared ones are; return the names of both.
+
+        It is called for each graph over the part: where another rank has a part for each, it asks by the names of each.
+        """
+        name = self.peers.serve("columns", self._answer, takes_long=True)
+        return name, self.peers.serve("shared columns", self._answer_with_handle, takes_long=True)
+
+    def ready(self) -> FusedCSCSamplingGraph:
+        """Return the graph to sample from; the first call waits for the other ranks of this machine.
+
+        Raises:
+            RankLostError: Another rank was lost.
+            RuntimeError: This rank's part was edited after its columns were shared.
+        """
+        self.peers.check()
+        if not self._opened:
+            with self._lock:
+                if not self._opened:
+                    self._open()
+                    self._opened = True
+        if len(self.ranks) > 1 and self._edition is not self.part.columns.edition:
+            raise RuntimeError(
+                f"part {self.part.number} was edited after ranks of this machine had copied its edges to shared memory;"
+                " make another graph, on all ranks: PartitionedGraph(dataclasses.replace(part))"
+            )
+        return self.columns
+
+    @property
+    def complete(self) -> bool:
+        """Whether `columns` has all parts."""
+        return len(self.ranks) == self.peers.world_size
+
+    def find_ranks(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the rank to ask for each node: this one, for nodes whose columns it can read."""
+        owners = self.part.book.owners_of(ids)
+        if len(self.ranks) == 1:
+            return owners
+        ranks = torch.arange(self.peers.world_size, dtype=owners.dtype)
+        ranks[self.ranks] = self.part.number
+        return take_rows(ranks, owners.int())
+
+    def sums(self, probs_name: str) -> ops.GuidedSums:
+        """Return the running sums of weights, which the first rank of the machine makes for all."""
+        weights = self.columns.edge_attribute(probs_name)
+        with self._lock:
+            if probs_name not in self._blocks:
+                if self.peers.rank == self.ranks[0]:
+                    made = ops.GuidedSums(ops.cumulate_weights(self.columns.csc_indptr, weights))
+                    if self.columns.node_type_to_id is None:  # no kernel for types takes guides
+                        made = made._replace(guides=ops.guide_sums(self.columns.csc_indptr, made.cumulative))
+                    self._blocks[probs_name] = SharedBlock.create(made)
+                else:
+                    block = open_place(self._ask_first(self.ranks[0], probs_name)[HANDLE])[1]
+                    assert block is not None
+                    self._blocks[probs_name] = block
+            return ops.GuidedSums(*self._blocks[probs_name].tensors)
+
+    def _open(self) -> None:
+        """Share the columns of the ranks here, if there are several, and memory allows it."""
+        ranks = self.peers.ranks_here()
+        if len(ranks) == 1:
+            return
+        if ranks[0] == self.peers.rank:
+            block = self._merge(ranks)
+        else:
+            answer = self._ask_first(ranks[0], None)
+            try:
+                block = open_place(answer[HANDLE])[1] if HANDLE in answer else None
+            except OSError:
+                return  # the system forbids it
+        if block is None:
+            return
+        self._blocks[None] = block
+        graph = self._graph_in(block)
+        graph._shared = self
+        self._edition = self.part.columns.edition
+        self.columns, self.ranks = graph, ranks
+
+    def _ask_first(self, first: int, probs_name: str | None) -> Tensors:
+        """Ask the first rank of the machine where the columns are, or sums of weights."""
+        future = self.peers.ask(self._name_of_first, {"probs_name": probs_name}, {first: {}})[first]
+        return self.peers.wait(first, future)
+
+    def _answer_with_handle(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
+        """Tell another rank where the columns or sums are; nothing if the columns could not be shared."""
+        self.ready()
+        if options["probs_name"] is not None:
+            self.sums(options["probs_name"])
+        block = self._blocks.get(options["probs_name"])
+        return {} if block is None else {HANDLE: write_place(block.handle)}
+
+    def _merge(self, ranks: list[int]) -> SharedBlock | None:
+        """Let all ranks here write their columns to a new block; None if memory lacks, or one of them can't."""
+        arrays, book = edge_arrays(self.part.columns), self.part.book
+        counts = torch.zeros(book.num_ids, dtype=torch.int64)
+        for rank, answer in self._ask(ranks, [], None).items():
+            rows = dict(answer)
+            if int(rows.pop(CHECKSUM)) != book.checksum(rank):
+                raise ValueError(f"rank {rank} owns other nodes than the book here says; all must have the same book")
+            counts[book.ids_of(rank)] = rows.pop(COUNTS)
+            if row_types(rows) != row_types(arrays):
+                raise ValueError(
+                    f"rank {rank} has edges with {row_types(rows)}, but rank {self.peers.rank} with "
+                    f"{row_types(arrays)}; all parts must have the same attributes"
+                )
+        indptr = starts_of(counts)
+        metas = [rows.new_empty((int(indptr[-1]), *rows.shape[1:]), device="meta") for rows in arrays.values()]
+        needed, free = sum(rows.nbytes for rows in metas), available_memory()
+        if needed > SHARE_OF_MEMORY * free:
+            warnings.warn(
+                f"the edges of the parts on this machine take {needed / 1e9:.1f} GB together, and {free / 1e9:.1f} GB "
+                "are free; so ranks here ask each other as remote ones do, which is slower",
+                stacklevel=2,
+            )
+            return None
+        block = SharedBlock.allocate([indptr.to(self.part.columns.csc_indptr.dtype), *metas])
+        block.tensors[0].copy_(indptr)
+        *names, ids = arrays
+        answers = self._ask(ranks, names, block).values()
+        if not all(HAS_IDS in answer for answer in answers):
+            return None
+        implied = len(ranks) == self.peers.world_size and arrays[IDS].dtype == indptr.dtype
+        if implied and not any(answer[HAS_IDS] for answer in answers):
+            # The id of each edge is its position. Memory that nobody has written to takes none.
+            collapse(block.memory[: block.memory.size - align(block.tensors[-1].nbytes)])
+            block = SharedBlock.open(replace(block.handle, places=block.handle.places[:-1]))
+        else:
+            self._ask(ranks, [ids], block)
+            collapse(block.memory)
+        self._graph_in(block).check()
+        return block
+
+    def _ask(self, ranks: Sequence[int], names: list[str], block: SharedBlock | None) -> dict[int, Tensors]:
+        """Return the counts of the columns of each rank; with a block, let each rank write arrays to it."""
+        questions = {} if block is None else {HANDLE: write_place(block.handle)}
+        others = {rank: questions for rank in ranks if rank != self.peers.rank}
+        futures = self.peers.ask(self._name, {"names": names}, others)
+        own = self._counts() if block is None else self._write(names, block)
+        return {self.peers.rank: own} | {rank: self.peers.wait(rank, future) for rank, future in futures.items()}
+
+    def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:
+        """Answer the first rank of the machine."""
+        if HANDLE not in questions:
+            return self._counts()
+        try:
+            block = open_place(questions[HANDLE])[1]
+        except OSError:
+            return {}  # the system forbids it
+        assert block is not None
+        return self._write(options["names"], block)
+
+    def _counts(self) -> Tensors:
+        """Return the number of in-edges of each node of the part, and arrays without rows."""
+        ids, indptr = self.part.book.ids_of(self.part.number), self.part.columns.csc_indptr
+        counts = take_rows(indptr, ids + 1).long() - take_rows(indptr, ids).long()
+        checksum = torch.tensor(self.part.book.checksum(self.part.number))
+        empty = {name: rows[:0] for name, rows in edge_arrays(self.part.columns).items()}
+        return {COUNTS: counts, CHECKSUM: checksum, **empty}
+
+    def _write(self, names: Sequence[str], block: SharedBlock) -> Tensors:
+        """Copy arrays of the part to a block; tell whether the ids of edges differ from their positions there."""
+        own, nodes = self.part.columns, self.part.book.ids_of(self.part.number).numpy()
+        arrays = edge_arrays(own)
+        outs = dict(zip(arrays, block.tensors[1:], strict=True))
+        has_ids = False
+        pieces = (edge_positions(indptr.numpy(), nodes) for indptr in (own.csc_indptr, block.tensors[0]))
+        for positions, targets in zip(*pieces, strict=True):
+            has_ids = has_ids or not np.array_equal(arrays[IDS].numpy()[positions], targets)
+            for name in names:
+                rows, to_rows = torch.from_numpy(positions), torch.from_numpy(targets)
+                copy_rows(arrays[name], rows, outs[name], to_rows, distinct=True)
+        return {HAS_IDS: torch.tensor(has_ids)}
+
+    def _graph_in(self, block: SharedBlock) -> MachineGraph:
+        """Return the graph whose columns are in a block; all else it shares with the part."""
+        own = self.part.columns
+        indptr, *rest = block.tensors
+        arrays = dict(zip(edge_arrays(own), rest, strict=False))  # perhaps without the ids, which are the last
+        indices, types = arrays.pop(INDICES), arrays.pop(TYPES, None)
+        attributes = {name.removeprefix(ATTRIBUTE): rows for name, rows in arrays.items()}
+        fields = {"csc_indptr": indptr, "indices": indices, "type_per_edge": types, "edge_attributes": attributes}
+        graph = MachineGraph(**{**own.fields(), **fields})
+        graph.mark_checked()
+        return graph
+
+
+SHARED: "weakref.WeakValueDictionary[tuple[int, int], SharedColumns]" = weakref.WeakValueDictionary()
+"""The columns by the ids of their part and of their peers, which they keep alive."""
+
+
+def share_columns(part: GraphPart, peers: Peers) -> SharedColumns:
+    """Return the columns of the parts on this machine, the same ones for all graphs over a part."""
+    shared = SHARED.get((id(part), id(peers)))
+    if shared is None:
+        shared = SHARED[id(part), id(peers)] = SharedColumns(part, peers)
+    else:
+        shared.serve()
+    return shared
+
+
+def edge_arrays(columns: GraphArrays) -> dict[str, torch.Tensor]:
+    """Return the arrays with a row per edge, by names that tell attributes from others; the last has the edges' ids."""
+    types = {} if columns.type_per_edge is None else {TYPES: columns.type_per_edge}
+    attributes = {f"{ATTRIBUTE}{name}": rows for name, rows in sorted(columns.edge_attributes.items())}
+    ids = attributes.pop(IDS)
+    return {INDICES: columns.indices, **types, **attributes, IDS: ids}
+
+
+def row_types(arrays: Tensors) -> dict[str, str]:
+    """Return the dtype and the shape of a row of each array."""
+    return {name: dtype_and_shape(rows.dtype, rows.shape[1:]) for name, rows in arrays.items()}
