@@ -9,9 +9,8 @@ from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, 
 from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher
 from graphfeed.distributed.cooperative.joint_sampler import JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
-from graphfeed.distributed.one_machine.halo_rows import HaloIds, HaloRows
+from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
 from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
 from graphfeed.distributed.partition.plan_cluster import ClusterPlan
 from graphfeed.distributed.partition.reader import StoredPart, open_part
@@ -31,6 +30,7 @@ from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, RankLostError
 from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel
 from graphfeed.distributed.servers.sampling_server import SamplingServer
+from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
 from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
 

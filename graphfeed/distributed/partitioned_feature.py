@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from graphfeed import ops
-from graphfeed.distributed.one_machine.halo_rows import HaloRows, check_source
+from graphfeed.distributed.halo_rows import HaloRows, check_source
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.partitioned_graph import check_place

@@ -1,4 +1,4 @@
-"""Other libraries: names that exist only for programs of GraphBolt's, and graphs of DGL, NetworkX, OGB and SciPy.
+"""Other libraries: names only for programs of GraphBolt's, and graphs of DGL, GraphLearn, NetworkX, OGB and SciPy.
 
 This room is optional, and nothing below it imports it. What the core takes from here when it meets another library's
 objects, such as torch's data pipes, is an entry point (`graphfeed.ops.entry_points`). What is useful without the other
@@ -10,6 +10,6 @@ import types
 
 
 def __getattr__(name: str) -> types.ModuleType:
-    if name in ("dgl", "graphbolt", "networkx", "ogb", "scipy"):
+    if name in ("dgl", "graphbolt", "graphlearn", "networkx", "ogb", "scipy"):
         return importlib.import_module(f"graphfeed.interop.{name}")
     raise AttributeError(f"module 'graphfeed.interop' has no attribute {name!r}")

@@ -1,7 +1,8 @@
 """Chooses which rows of other parts' nodes are stored with a part: those that its in-edges come from most often."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, TypeAlias
 
@@ -9,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed.partition.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
-from graphfeed.distributed.partition.report import align
+from graphfeed.distributed.partition.report import table
 from graphfeed.loader.explain import bytes_text
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_count, check_ids, check_vector
@@ -25,7 +26,6 @@ from graphfeed.storage.graph.sampled_subgraph import ByType
 
 HaloFeatures: TypeAlias = int | Sequence[ByType]
 """How many bytes of copies a part may have at most; or for each part the nodes' ids, by type if there are types."""
-COLUMNS = ("part", "copied rows", "bytes", "look-ups of others' rows", "answered", "%")
 ID_BYTES = torch.int64.itemsize
 
 
@@ -55,14 +55,14 @@ class HaloPlan:
 
     def __str__(self) -> str:
         """Return a table with a row per part, and the sums."""
+        titles = ("part", "copied rows", "bytes", "look-ups of others' rows", "answered", "%")
         columns = (self.num_rows, self.num_bytes, self.look_ups, self.answered)
-        rows: list[Sequence[Any]] = [(part, *numbers) for part, numbers in enumerate(zip(*columns, strict=True))]
-        rows.append(("all", *map(sum, columns)))
-        cells = [
-            (str(name), f"{count:,}", bytes_text(size), f"{asked:,}", f"{here:,}", f"{here / max(asked, 1):.1%}")
-            for name, count, size, asked, here in rows
-        ]
-        return "\n".join(align([COLUMNS, *cells]))
+
+        def as_text(rows: int, size: int, asked: int, answered: int) -> tuple[str, ...]:
+            share = f"{answered / max(asked, 1):.1%}"
+            return f"{rows:,}", bytes_text(size), f"{asked:,}", f"{answered:,}", share
+
+        return "\n".join(table(titles, columns, as_text))
 
 
 def plan_halo(
@@ -103,62 +103,40 @@ def plan_halo(
          all            2   80 B                         4         3   75.0%
     """
     check_num_parts(num_parts)
-    parts = stacked_assignment(graph, assignment, num_parts).numpy()
-    offsets, kinds = kinds_of(graph)
-    sizes = row_bytes(features, kinds)
-    per_node = np.array([sizes[kind] + ID_BYTES if kind in sizes else 0 for kind in kinds], dtype=np.int64)
+    parts, graph = stacked_assignment(graph, assignment, num_parts).numpy(), graph.to("cpu")
+    node_bytes = np.repeat(bytes_per_node(features, types_of(graph)), np.diff(graph.first_ids()))
     max_bytes, given = 0, None
     if isinstance(halo_features, Sequence):
-        given = check_given(graph, parts, num_parts, halo_features)
+        given = stack_ids(graph, num_parts, halo_features)
     else:
         check_count("halo_features", halo_features, 0)
         max_bytes = halo_features
-    found: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     with progress_bar("finding the halo", graph.total_num_edges, "edge") as progress:
         for part in range(num_parts):
-            counts = count_sources(graph, parts, part, progress.update)
-            for first, last, size in zip(offsets, offsets[1:], per_node, strict=False):
-                if size == 0:
-                    counts[first:last] = 0  # nobody asks for rows that are not there
-            own = hottest(counts, offsets, per_node, max_bytes) if given is None else given[part]
-            own = own[per_node[numbers_of(offsets, own)] > 0]
-            taken = int(per_node[numbers_of(offsets, own)].sum())
-            found.append((split_ids(own, offsets, kinds), own.size, taken, int(counts.sum()), int(counts[own].sum())))
-    return HaloPlan(*map(tuple, zip(*found, strict=True)))
+            look_ups = np.zeros(parts.size, dtype=np.int64)
+            for _, sources in remote_sources(graph, parts, part, progress.update):
+                np.add.at(look_ups, sources, 1)
+            look_ups[node_bytes == 0] = 0  # nobody asks for rows that are not there
+            if given is None:
+                nodes = hottest(look_ups, node_bytes, max_bytes)
+            else:
+                nodes = given[part][(parts[given[part]] != part) & (node_bytes[given[part]] > 0)]
+            counts = (nodes.size, int(node_bytes[nodes].sum()), int(look_ups.sum()), int(look_ups[nodes].sum()))
+            rows.append((split_ids(nodes, graph), *counts))
+    return HaloPlan(*map(tuple, zip(*rows, strict=True)))
 
 
-def count_sources(
-    graph: GraphArrays, parts: NDArray[Any], part: int, progress: Callable[[int], object]
-) -> NDArray[np.int64]:
-    """Return how many in-edges of a part come from each node of another part."""
-    indptr, indices = graph.csc_indptr.cpu().numpy(), graph.indices.cpu().numpy()
-    counts = np.zeros(parts.size, dtype=np.int64)
-    for positions in edge_positions(indptr, np.flatnonzero(parts == part)):
-        sources = indices[positions]
-        np.add.at(counts, sources[parts[sources] != part], 1)
-        progress(positions.size)
-    return counts
+def hottest(look_ups: NDArray[np.int64], node_bytes: NDArray[np.int64], max_bytes: int) -> NDArray[np.int64]:
+    """Return the nodes that are looked up most often and fit into some bytes, ascending."""
+    nodes = np.flatnonzero(look_ups)
+    nodes = nodes[np.argsort(-look_ups[nodes], kind="stable")]
+    return np.sort(nodes[: np.searchsorted(np.cumsum(node_bytes[nodes]), max_bytes, side="right")])
 
 
-def hottest(
-    counts: NDArray[np.int64], offsets: Sequence[int], per_node: NDArray[np.int64], max_bytes: int
-) -> NDArray[np.int64]:
-    """Return the nodes with the highest counts that fit into some bytes, ascending."""
-    nodes = np.flatnonzero(counts)
-    order = nodes[np.argsort(-counts[nodes], kind="stable")]
-    ends = np.cumsum(per_node[numbers_of(offsets, order)])
-    return np.sort(order[: np.searchsorted(ends, max_bytes, side="right")])
-
-
-def kinds_of(graph: GraphArrays) -> tuple[list[int], list[str | None]]:
-    """Return the first id of each node type, and the end; and the types. A graph without types has the type None."""
-    sizes = graph.num_nodes
-    return graph.first_ids(), list(sizes) if isinstance(sizes, dict) else [None]
-
-
-def numbers_of(offsets: Sequence[int], nodes: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the number of each node's type."""
-    return np.searchsorted(np.asarray(offsets[1:-1]), nodes, side="right")
+def types_of(graph: GraphArrays) -> list[str | None]:
+    """Return the node types in the order of their ids; None stands for the type of a graph without types."""
+    return list(graph.num_nodes) if isinstance(graph.num_nodes, dict) else [None]
 
 
 def features_of_nodes(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
@@ -167,58 +145,52 @@ def features_of_nodes(features: FeatureStore | None) -> dict[FeatureKey, Feature
     return {} if features is None else {FeatureKey(*key): features[key] for key in keys if key[0] == "node"}
 
 
-def row_bytes(features: FeatureStore | None, kinds: Sequence[str | None]) -> Mapping[str | None, int]:
-    """Return the bytes of the rows of a node, for each node type with features."""
-    found: dict[str | None, int] = {}
+def bytes_per_node(features: FeatureStore | None, node_types: list[str | None]) -> list[int]:
+    """Return the bytes of a copy by node type: those of the rows of all features and of the id, or 0 without any."""
+    sizes = dict.fromkeys(node_types, 0)
     for key, feature in features_of_nodes(features).items():
-        if key.type not in kinds:
-            raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {list(kinds)}")
-        found[key.type] = found.get(key.type, 0) + prod(feature.size()) * row_type(feature).itemsize
-    if not found:
+        if key.type not in sizes:
+            raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {node_types}")
+        sizes[key.type] = (sizes[key.type] or ID_BYTES) + prod(feature.size()) * row_type(feature).itemsize
+    if not any(sizes.values()):
         raise ValueError("halo_features needs features of nodes to copy, but there are none")
-    return found
+    return list(sizes.values())
 
 
-def check_given(
-    graph: GraphArrays, parts: NDArray[Any], num_parts: int, halo_features: Sequence[ByType]
-) -> list[NDArray[np.int64]]:
-    """Return the ids that were given for each part in the order of the graph's ids, without those of the part."""
+def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType]) -> list[NDArray[np.int64]]:
+    """Return the ids that were given for each part, ascending, in the one space of ids that all node types share."""
     if len(halo_features) != num_parts:
         raise ValueError(f"halo_features must have ids for each of {num_parts} parts, but has {len(halo_features)}")
-    offsets, kinds = kinds_of(graph)
-    typed = graph.node_type_to_id is not None
-    found = []
+    first, node_types = graph.first_ids(), types_of(graph)
+    stacked = []
     for part, given in enumerate(halo_features):
-        if isinstance(given, Mapping) != typed:
-            wanted = "a dict by node type" if typed else "a tensor"
-            raise TypeError(f"halo_features[{part}] must be {wanted} for this graph, but is a {type(given).__name__}")
-        ids = [np.zeros(0, dtype=np.int64)]
-        for kind, values in (given if isinstance(given, Mapping) else {None: given}).items():
-            if kind not in kinds:
-                raise ValueError(f"halo_features[{part}] is of node type {kind!r}, but the graph has {kinds}")
-            first, last = offsets[kinds.index(kind)], offsets[kinds.index(kind) + 1]
-            name = f"halo_features[{part}]"
-            own = as_ids(name, values)
-            check_vector(name, own)
-            check_ids(name, own, last - first, IndexError)
-            ids.append(own.cpu().numpy().astype(np.int64) + first)
-        nodes = np.unique(np.concatenate(ids))
-        found.append(nodes[parts[nodes] != part])
-    return found
+        name = f"halo_features[{part}]"
+        if isinstance(given, Mapping) != (graph.node_type_to_id is not None):
+            wanted = "a tensor" if graph.node_type_to_id is None else "a dict by node type"
+            raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
+        pieces = [np.zeros(0, dtype=np.int64)]
+        for kind, values in by_type(given).items():
+            if kind not in node_types:
+                raise ValueError(f"{name} is of node type {kind!r}, but the graph has {node_types}")
+            low, high = first[node_types.index(kind)], first[node_types.index(kind) + 1]
+            ids = as_ids(name, values)
+            check_vector(name, ids)
+            check_ids(name, ids, high - low, IndexError)
+            pieces.append(ids.cpu().numpy().astype(np.int64) + low)
+        stacked.append(np.unique(np.concatenate(pieces)))
+    return stacked
 
 
-def split_ids(nodes: NDArray[np.int64], offsets: Sequence[int], kinds: Sequence[str | None]) -> ByType:
-    """Return nodes by type, with ids within their type; a graph without types has one tensor."""
-    ends = np.searchsorted(nodes, offsets)
-    pieces = (nodes[ends[number] : ends[number + 1]] - offsets[number] for number in range(len(kinds)))
-    return as_by_type({kind: torch.from_numpy(own) for kind, own in zip(kinds, pieces, strict=True)})
+def split_ids(nodes: NDArray[np.int64], graph: GraphArrays) -> Any:
+    """Return ascending ids as ids of their node types, by type if the graph has types."""
+    first = graph.first_ids()
+    pieces = (nodes[low:high] for low, high in pairwise(np.searchsorted(nodes, first)))
+    by_type = {
+        kind: torch.from_numpy(own - low) for kind, own, low in zip(types_of(graph), pieces, first, strict=False)
+    }
+    return by_type.get(None, by_type)
 
 
-def as_by_type(values: Mapping[str | None, torch.Tensor]) -> ByType:
-    """Return values by type; those of the type None, which a graph without types has, as they are."""
-    return values[None] if None in values else {str(kind): own for kind, own in values.items()}
-
-
-def from_by_type(values: ByType) -> dict[str | None, torch.Tensor]:
-    """Return values by type, which is None in a graph without types."""
-    return {None: values} if isinstance(values, torch.Tensor) else dict(values.items())
+def by_type(values: ByType) -> dict[str | None, torch.Tensor]:
+    """Return values by node type, which is None in a graph without types."""
+    return dict(values.items()) if isinstance(values, Mapping) else {None: values}

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,9 +32,15 @@ NODE_PARTS = "node_parts"
 EDGE_PARTS = "edge_parts"
 FEATURE = "feature"
 HALO_IDS, HALO_FEATURE = "halo_ids", "halo_feature"
-FIELDS = ("csc_indptr", "indices", "type_per_edge", "node_attributes", "edge_attributes")
-"""The fields of a graph that are arrays in files."""
-ROLES = (*FIELDS, NODE_PARTS, EDGE_PARTS, FEATURE, HALO_IDS, HALO_FEATURE)
+ATTRIBUTES = ("node_attributes", "edge_attributes")
+KEY_LENGTHS = {
+    **dict.fromkeys(("csc_indptr", "indices", "type_per_edge", NODE_PARTS), 0),
+    **dict.fromkeys((*ATTRIBUTES, EDGE_PARTS, HALO_IDS), 1),
+    **dict.fromkeys((FEATURE, HALO_FEATURE), 3),
+}
+"""What an array may be, its role: a field of the graph or another; and the length of its key there."""
+Key: TypeAlias = tuple[str | None, ...]
+"""The name of an attribute, the type of edge parts or of halo ids, or the key of a feature; otherwise empty."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,8 @@ class ArrayEntry:
     path: str
     """Relative to the folder of the partition."""
     role: str
-    """A field of the graph, or any other of `ROLES`."""
-    key: tuple[str | None, ...]
-    """The name of an attribute, the type of edge parts or of halo ids, or the key of a feature; otherwise empty."""
+    """One of `KEY_LENGTHS`."""
+    key: Key
     dtype: str
     """As torch names it. NumPy has no bfloat16, which lies in the file as int16."""
     shape: tuple[int, ...]
@@ -153,10 +158,9 @@ def parse_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     is_key = all(part is None or type(part) is str for part in parsed.key)
     is_dtype = isinstance(getattr(torch, str(parsed.dtype), None), torch.dtype)
     is_shape = len(parsed.shape) > 0 and all(type(size) is int and size >= 0 for size in parsed.shape)
-    lengths = {FEATURE: 3, HALO_FEATURE: 3, HALO_IDS: 1, "node_attributes": 1, "edge_attributes": 1, EDGE_PARTS: 1}
-    if type(parsed.path) is not str or not is_key or not is_dtype or not is_shape or parsed.role not in ROLES:
+    if type(parsed.path) is not str or not is_key or not is_dtype or not is_shape or parsed.role not in KEY_LENGTHS:
         raise ValueError(f"{dict(entry)} describes no array")
-    if len(parsed.key) != lengths.get(parsed.role, 0):
+    if len(parsed.key) != KEY_LENGTHS[parsed.role]:
         raise ValueError(f"{dict(entry)} has a key of {len(parsed.key)} parts")
     return parsed
 

@@ -4,24 +4,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.one_machine.halo_rows import HaloIds, HaloRows
+from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.part_layout import (
+    ATTRIBUTES,
     EDGE_PARTS,
     FEATURE,
-    FIELDS,
     FILE_NAME,
     HALO_FEATURE,
     HALO_IDS,
+    KEY_LENGTHS,
     NODE_PARTS,
-    ArrayEntry,
+    Key,
     PartitionMetadata,
-    entries_of,
     map_entry,
     read_metadata,
 )
@@ -102,18 +101,17 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
     metadata = read_metadata(root)
     if not 0 <= part < len(metadata.parts):
         raise ValueError(f"part must lie in 0 .. {len(metadata.parts) - 1}, but is {part}")
-    entries = [*metadata.shared, *metadata.parts[part]]
     try:
-        columns = open_columns(root, metadata, entries)
+        arrays: dict[str, dict[Key, torch.Tensor]] = {role: {} for role in KEY_LENGTHS}
+        for entry in [*metadata.shared, *metadata.parts[part]]:
+            arrays[entry.role][entry.key] = map_entry(root, entry)
+        columns = columns_of(metadata, arrays)
         if check:
             columns.check()
-        books = {entry.role: open_book(root, metadata, entry) for entry in entries_of(metadata.shared, NODE_PARTS)}
-        nodes = books[NODE_PARTS]
-        if nodes.num_ids != metadata.total_num_nodes:
-            raise ValueError(f"there are parts of {nodes.num_ids} nodes, not {metadata.total_num_nodes}")
-        graph = GraphPart(columns, nodes, part, metadata.num_edges)
-        of_edges = {entry.key[0]: open_book(root, metadata, entry) for entry in entries_of(metadata.shared, EDGE_PARTS)}
-        found = open_features(root, entries, graph, of_edges)
+        book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
+        if book.num_ids != metadata.total_num_nodes:
+            raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
+        found = with_features(GraphPart(columns, book, part, metadata.num_edges), arrays)
         for copies in found.halo.values() if check else ():
             copies.of.check()
         return found
@@ -122,50 +120,43 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         raise
 
 
-def open_columns(root: Path, metadata: PartitionMetadata, entries: list[ArrayEntry]) -> FusedCSCSamplingGraph:
-    """Map the columns of a part."""
-    fields: dict[str, Any] = {"type_per_edge": None, "node_attributes": {}, "edge_attributes": {}}
-    for entry in entries:
-        if entry.role in FIELDS and entry.key:
-            fields[entry.role][entry.key[0]] = map_entry(root, entry)
-        elif entry.role in FIELDS:
-            fields[entry.role] = map_entry(root, entry)
-    indptr, indices, types = (fields[name] for name in ("csc_indptr", "indices", "type_per_edge"))
+def columns_of(metadata: PartitionMetadata, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> FusedCSCSamplingGraph:
+    """Return the columns of a part from its arrays, by role and key."""
+    without_key = {role: rows[()] for role, rows in arrays.items() if () in rows}
+    indptr, indices, types = without_key["csc_indptr"], without_key["indices"], without_key.get("type_per_edge")
+    attributes = {role: {str(name): rows for (name,), rows in arrays[role].items()} for role in ATTRIBUTES}
     if indptr.shape != (metadata.total_num_nodes + 1,):
         raise ValueError(f"csc_indptr must have {metadata.total_num_nodes + 1} values, but has shape {indptr.shape}")
     if (int(indptr[0]), int(indptr[-1])) != (0, len(indices)):
         raise ValueError(f"csc_indptr must go from 0 to {len(indices)}, but goes from {indptr[0]} to {indptr[-1]}")
-    check_attributes("node", fields["node_attributes"], metadata.total_num_nodes)
-    check_attributes("edge", fields["edge_attributes"], len(indices))
+    check_attributes("node", attributes["node_attributes"], metadata.total_num_nodes)
+    check_attributes("edge", attributes["edge_attributes"], len(indices))
     if (types is None) != (metadata.edge_type_to_id is None) or (types is not None and types.shape != indices.shape):
         raise ValueError("type_per_edge must have one value per edge if there are edge types, and be left out if not")
     sizes = metadata.num_nodes if isinstance(metadata.num_nodes, dict) else None
-    offsets = None if sizes is None else torch.tensor([0, *sizes.values()], dtype=indices.dtype).cumsum(0)
     return FusedCSCSamplingGraph(
-        node_type_offset=None if offsets is None else offsets.to(indices.dtype),
-        node_type_to_id=None if sizes is None else {kind: number for number, kind in enumerate(sizes)},
-        edge_type_to_id=metadata.edge_type_to_id,
-        **fields,
+        indptr,
+        indices,
+        None if sizes is None else torch.tensor([0, *sizes.values()]).cumsum(0).to(indices.dtype),
+        types,
+        None if sizes is None else {node_type: number for number, node_type in enumerate(sizes)},
+        metadata.edge_type_to_id,
+        **attributes,
     )
 
 
-def open_book(root: Path, metadata: PartitionMetadata, entry: ArrayEntry) -> PartBook:
-    """Map which part owns each node, or each edge of a type."""
-    return PartBook.from_assignment(map_entry(root, entry), len(metadata.parts))
-
-
-def open_features(
-    root: Path, entries: list[ArrayEntry], graph: GraphPart, of_edges: Mapping[str | None, PartBook]
-) -> StoredPart:
-    """Map the rows of features, and say which part owns which."""
+def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tensor]]) -> StoredPart:
+    """Return a part with the rows of its features and the copies of other parts' rows, and the owners of all rows."""
+    # Features of a type share a book, which keeps the offsets of its ids.
+    of_nodes: dict[str | None, PartBook] = {None: graph.book}
+    of_edges = {
+        kind: PartBook.from_assignment(owners, graph.book.num_parts) for (kind,), owners in arrays[EDGE_PARTS].items()
+    }
     features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
     books: dict[FeatureKey, PartBook] = {}
-    # Features of a type share a book, which keeps the places of its ids.
-    of_nodes: dict[str | None, PartBook] = {None: graph.book}
-    for entry in entries_of(entries, FEATURE):
-        domain, kind, name = entry.key
+    for (domain, kind, name), rows in arrays[FEATURE].items():
         key = FeatureKey(str(domain), kind, str(name))
-        features[key] = TorchBasedFeature(map_entry(root, entry))
+        features[key] = TorchBasedFeature(rows)
         if domain == "node":
             if kind not in of_nodes:
                 of_nodes[kind] = graph.book_of(str(kind))
@@ -173,12 +164,10 @@ def open_features(
         elif domain == "edge":
             books[key] = of_edges[kind]
         elif domain != "graph":
-            raise ValueError(f"{root / FILE_NAME}: {entry.path} is a feature of {domain!r}, not of node, edge or graph")
-    ids: dict[str | None, HaloIds] = {}
-    for entry in entries_of(entries, HALO_IDS):
-        ids[entry.key[0]] = HaloIds(map_entry(root, entry), of_nodes[entry.key[0]].num_ids)
+            raise ValueError(f"{FILE_NAME} has a feature of {domain!r}, not of node, edge or graph")
+    ids = {kind: HaloIds(rows, of_nodes[kind].num_ids) for (kind,), rows in arrays[HALO_IDS].items()}
     halo: dict[FeatureKey, HaloRows] = {}
-    for entry in entries_of(entries, HALO_FEATURE):
-        key = FeatureKey(str(entry.key[0]), entry.key[1], str(entry.key[2]))
-        halo[key] = HaloRows(ids[key.type], map_entry(root, entry), features[key].read())
+    for (_, kind, name), rows in arrays[HALO_FEATURE].items():
+        key = FeatureKey("node", kind, str(name))
+        halo[key] = HaloRows(ids[kind], rows, features[key].read())
     return StoredPart(graph, BasicFeatureStore(features), books, halo)

@@ -1,19 +1,17 @@
-"""What a partition costs: the edges that it cuts, how even its parts are, and how many nodes they read from others."""
+"""What a partition costs: cut edges, balance, and the nodes that parts read from others."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
-from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed.partition.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.graph.assignment.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
-
-COLUMNS = ("part", "nodes", "in-edges", "cut", "cut %", "halo")
 
 
 @dataclass(frozen=True)
@@ -57,21 +55,35 @@ class PartitionReport:
 
     def __str__(self) -> str:
         """Return a table with a row per part, the sums, and the balance."""
-        parts = range(self.num_parts)
         columns = (self.nodes, self.edges, self.cut_edges, self.halo_nodes)
-        rows: list[Sequence[Any]] = [(part, *(counts[part] for counts in columns)) for part in parts]
-        rows.append(("all", *map(sum, columns)))
-        cells = [
-            (str(name), f"{nodes:,}", f"{edges:,}", f"{cut:,}", f"{cut / max(edges, 1):.1%}", f"{halo:,}")
-            for name, nodes, edges, cut, halo in rows
-        ]
+        lines = table(
+            ("part", "nodes", "in-edges", "cut", "cut %", "halo"),
+            columns,
+            lambda nodes, edges, cut, halo: (
+                f"{nodes:,}",
+                f"{edges:,}",
+                f"{cut:,}",
+                f"{cut / max(edges, 1):.1%}",
+                f"{halo:,}",
+            ),
+        )
         balance = ", ".join(f"{name} {value:.2f}" for name, value in self.balance.items())
-        return "\n".join([*align([COLUMNS, *cells]), f"largest part over the mean: {balance}"])
+        return "\n".join([*lines, f"largest part over the mean: {balance}"])
 
 
-def align(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line per row, with the cells of each column flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def table(
+    titles: Sequence[str], columns: Sequence[Sequence[int]], as_text: Callable[..., tuple[str, ...]]
+) -> list[str]:
+    """Return lines flush right: the titles, a row per part, and the sums.
+
+    Args:
+        titles: One per cell; the first one is that of the part's number.
+        columns: Numbers by part.
+        as_text: Returns the other cells of a row, from one number of each column.
+    """
+    rows = [(str(part), *as_text(*numbers)) for part, numbers in enumerate(zip(*columns, strict=True))]
+    rows = [tuple(titles), *rows, ("all", *as_text(*map(sum, columns)))]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
@@ -107,29 +119,22 @@ def report_partition(graph: GraphArrays, assignment: ByType, num_parts: int) -> 
         largest part over the mean: nodes 1.00, in-edges 1.20
     """
     check_num_parts(num_parts)
-    parts = stacked_assignment(graph, assignment, num_parts).numpy()
-    indptr, indices = graph.csc_indptr.cpu().numpy(), graph.indices.cpu().numpy()
-    offsets = [] if graph.node_type_offset is None else graph.first_ids()
-    kinds = sorted(graph.node_type_to_id or {}, key=(graph.node_type_to_id or {}).__getitem__)
-    nodes, edges, cut, halo = [], [], [], []
-    with progress_bar("counting cut edges", indices.size, "edge") as progress:
+    parts, graph = stacked_assignment(graph, assignment, num_parts).numpy(), graph.to("cpu")
+    edges, cut, halo = [], [], []
+    with progress_bar("counting cut edges", graph.total_num_edges, "edge") as progress:
         for part in range(num_parts):
-            own = np.flatnonzero(parts == part)
             seen = np.zeros(parts.size, dtype=bool)
             total = crossing = 0
-            for positions in edge_positions(indptr, own):
-                sources = indices[positions]
-                remote = sources[parts[sources] != part]
-                total += positions.size
+            for count, remote in remote_sources(graph, parts, part, progress.update):
+                total += count
                 crossing += remote.size
                 seen[remote] = True
-                progress.update(positions.size)
-            nodes.append(own.size)
             edges.append(total)
             cut.append(crossing)
             halo.append(int(np.count_nonzero(seen)))
-    by_type = {
-        kind: tuple(np.bincount(parts[offsets[number] : offsets[number + 1]], minlength=num_parts).tolist())
-        for number, kind in enumerate(kinds)
-    }
-    return PartitionReport(tuple(nodes), tuple(edges), tuple(cut), tuple(halo), by_type)
+    first = graph.first_ids()
+    of_types = [np.bincount(parts[low:high], minlength=num_parts) for low, high in pairwise(first)]
+    by_type = zip(graph.num_nodes, of_types, strict=True) if isinstance(graph.num_nodes, dict) else ()
+    nodes_by_type = {node_type: tuple(counts.tolist()) for node_type, counts in by_type}
+    nodes = np.sum(of_types, axis=0).tolist()
+    return PartitionReport(tuple(nodes), tuple(edges), tuple(cut), tuple(halo), nodes_by_type)

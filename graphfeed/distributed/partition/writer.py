@@ -4,10 +4,10 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.edge_positions import edge_positions
-from graphfeed.distributed.partition.halo import HaloFeatures, features_of_nodes, from_by_type, plan_halo
+from graphfeed.distributed.partition.halo import HaloFeatures, by_type, features_of_nodes, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
@@ -24,6 +24,7 @@ from graphfeed.distributed.partition.part_layout import (
     HALO_IDS,
     NODE_PARTS,
     ArrayEntry,
+    Key,
     PartitionMetadata,
     check_num_parts,
     file_dtype,
@@ -38,8 +39,6 @@ from graphfeed.storage.graph.assignment.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
-
-Key: TypeAlias = tuple[str | None, ...]
 
 
 def write_partition(
@@ -184,9 +183,9 @@ class PartitionWriter:
         Args:
             edge_rows: How many edges have features, by the edge types that have any.
         """
-        self.write_shared(NODE_PARTS, (), self.parts)
+        self.write(None, NODE_PARTS, (), self.parts)
         for name, values in self.graph.node_attributes.items():
-            self.write_shared("node_attributes", (name,), values)
+            self.write(None, "node_attributes", (name,), values)
         numbers = self.graph.edge_type_to_id
         for kind, count in edge_rows.items():
             if kind not in (numbers or [None]):
@@ -197,17 +196,17 @@ class PartitionWriter:
                 (self.folder / part_folder(part)).mkdir()
                 self.write_edges(part, progress.update)
         for kind, owners in self.edge_parts.items():
-            self.write_shared(EDGE_PARTS, (kind,), torch.from_numpy(owners))
+            self.write(None, EDGE_PARTS, (kind,), torch.from_numpy(owners))
 
     def write_edges(self, part: int, progress: Callable[[int], object]) -> None:
         """Write the in-edges of a part's nodes."""
         indptr = self.graph.csc_indptr.numpy()
-        own = self.nodes_of(part)
+        own = np.flatnonzero(self.parts.numpy() == part)
         starts = np.zeros(indptr.size, dtype=indptr.dtype)
         starts[own + 1] = indptr[own + 1] - indptr[own]
         np.cumsum(starts, out=starts)
         count = int(starts[-1])
-        self.write(self.of_part[part], part, "csc_indptr", (), torch.from_numpy(starts))
+        self.write(part, "csc_indptr", (), torch.from_numpy(starts))
         arrays: list[tuple[str, Key, torch.Tensor | None]] = [("indices", (), self.graph.indices)]
         if self.graph.type_per_edge is not None:
             arrays.append(("type_per_edge", (), self.graph.type_per_edge))
@@ -218,7 +217,7 @@ class PartitionWriter:
             writers = []
             for role, key, values in arrays:
                 dtype, row = (torch.int64, ()) if values is None else (values.dtype, tuple(values.shape[1:]))
-                path = self.add(self.of_part[part], part, role, key, dtype, (count, *row))
+                path = self.add(part, role, key, dtype, (count, *row))
                 writers.append(stack.enter_context(ArrayWriter(path, (count, *row), file_dtype(dtype))))
             for positions in edge_positions(indptr, own):
                 for writer, (_, _, values) in zip(writers, arrays, strict=True):
@@ -242,50 +241,41 @@ class PartitionWriter:
 
     def write_feature(self, key: FeatureKey, feature: Feature) -> None:
         """Write the rows that each part owns."""
-        domain, kind, name = key
+        domain, kind, _ = key
         if domain == "graph":
-            self.write_shared(FEATURE, key, feature.read())
+            self.write(None, FEATURE, key, feature.read())
             return
         owners = self.owners_of_nodes(kind) if domain == "node" else self.edge_parts[kind]
         if feature.count() != owners.size:
             raise ValueError(
                 f"feature {key} must have {owners.size} rows, one for each {domain}, but has {feature.count()}"
             )
-        with progress_bar(f"writing {name}", feature.count(), "row") as progress:
-            for part in range(self.num_parts):
-                ids = torch.from_numpy(np.flatnonzero(owners == part))
-                self.write_rows(part, FEATURE, key, feature, ids, progress.update)
-
-    def write_rows(
-        self,
-        part: int,
-        role: str,
-        key: FeatureKey,
-        feature: Feature,
-        ids: torch.Tensor,
-        progress: Callable[[int], object],
-    ) -> None:
-        """Write some rows of a feature, piece by piece."""
-        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
-        step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
-        path = self.add(self.of_part[part], part, role, key, dtype, (len(ids), *row))
-        with ArrayWriter(path, (len(ids), *row), file_dtype(dtype)) as writer:
-            for start in range(0, len(ids), step):
-                rows = feature.read(ids[start : start + step])
-                writer.append(to_numpy(rows.cpu()))
-                progress(len(rows))
+        ids = (torch.from_numpy(np.flatnonzero(owners == part)) for part in range(self.num_parts))
+        self.write_rows(FEATURE, key, feature, ids, feature.count())
 
     def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
         """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
-        of_nodes = features_of_nodes(features)
-        copies = [from_by_type(nodes) for nodes in halo]
-        total = sum(len(by_type[key.type]) for by_type in copies for key in of_nodes)
-        with progress_bar("writing copies", total, "row") as progress:
-            for part, by_type in enumerate(copies):
-                for kind in dict.fromkeys(key.type for key in of_nodes):
-                    self.write(self.of_part[part], part, HALO_IDS, (kind,), by_type[kind])
-                for key, feature in of_nodes.items():
-                    self.write_rows(part, HALO_FEATURE, key, feature, by_type[key.type], progress.update)
+        of_nodes, copied = features_of_nodes(features), [by_type(ids) for ids in halo]
+        for kind in dict.fromkeys(key.type for key in of_nodes):
+            for part, ids in enumerate(copied):
+                self.write(part, HALO_IDS, (kind,), ids[kind])
+        for key, feature in of_nodes.items():
+            of_type = [ids[key.type] for ids in copied]
+            self.write_rows(HALO_FEATURE, key, feature, of_type, sum(map(len, of_type)))
+
+    def write_rows(
+        self, role: str, key: FeatureKey, feature: Feature, ids_by_part: Iterable[torch.Tensor], total: int
+    ) -> None:
+        """Write some rows of a feature for each part, piece by piece."""
+        dtype, row = feature.dtype or feature.read(torch.empty(0, dtype=torch.int64)).dtype, tuple(feature.size())
+        step = max(PART_BYTES // max(int(np.prod(row)) * dtype.itemsize, 1), 1)
+        with progress_bar(f"writing {key.name}", total, "row") as progress:
+            for part, ids in enumerate(ids_by_part):
+                path = self.add(part, role, key, dtype, (len(ids), *row))
+                with ArrayWriter(path, (len(ids), *row), file_dtype(dtype)) as writer:
+                    for some in torch.split(ids, step):
+                        writer.append(to_numpy(feature.read(some).cpu()))
+                        progress.update(len(some))
 
     def owners_of_nodes(self, kind: str | None) -> NDArray[Any]:
         """Return the part of each node of a type."""
@@ -298,10 +288,6 @@ class PartitionWriter:
         first = self.graph.first_ids()[self.graph.node_type_to_id[kind] :]
         return parts[first[0] : first[1]]
 
-    def nodes_of(self, part: int) -> NDArray[np.int64]:
-        """Return the nodes of a part, ascending."""
-        return np.flatnonzero(self.parts.numpy() == part)
-
     def finish(self) -> None:
         """Write the metadata, and sync all names to the disk."""
         graph = self.graph
@@ -311,28 +297,16 @@ class PartitionWriter:
         for part in range(self.num_parts):
             sync_folder(self.folder / part_folder(part))
 
-    def write_shared(self, role: str, key: Key, values: torch.Tensor) -> None:
-        """Write an array that all parts need."""
-        self.write(self.shared, None, role, key, values)
-
-    def write(self, entries: list[ArrayEntry], part: int | None, role: str, key: Key, values: torch.Tensor) -> None:
-        """Write an array."""
+    def write(self, part: int | None, role: str, key: Key, values: torch.Tensor) -> None:
+        """Write an array of a part; None: one that all parts need."""
         values = values.cpu()
-        path = self.add(entries, part, role, key, values.dtype, tuple(values.shape))
+        path = self.add(part, role, key, values.dtype, tuple(values.shape))
         with ArrayWriter(path, tuple(values.shape), file_dtype(values.dtype)) as writer:
             writer.append(to_numpy(values))
 
-    def add(
-        self,
-        entries: list[ArrayEntry],
-        part: int | None,
-        role: str,
-        key: Key,
-        dtype: torch.dtype,
-        shape: tuple[int, ...],
-    ) -> Path:
+    def add(self, part: int | None, role: str, key: Key, dtype: torch.dtype, shape: tuple[int, ...]) -> Path:
         """Note an array, and return its path. Names of attributes may not suit file systems, so files have numbers."""
-        folder = "" if part is None else f"{part_folder(part)}/"
+        folder, entries = ("", self.shared) if part is None else (f"{part_folder(part)}/", self.of_part[part])
         path = f"{folder}{role}_{len(entries)}.npy" if key else f"{folder}{role}.npy"
         entries.append(ArrayEntry(path, role, key, str(dtype).removeprefix("torch."), shape))
         return self.folder / path

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.distributed.one_machine.halo_rows import HaloRows
+from graphfeed.distributed.halo_rows import HaloRows
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME

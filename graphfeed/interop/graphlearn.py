@@ -1,4 +1,4 @@
-"""Reads graphs in the layout of GraphLearn-for-PyTorch's partitioners, to write them as our own parts."""
+"""GraphLearn-for-PyTorch: graphs in the files of its partitioners, to be written as parts of our own."""
 
 import io
 import os
@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.distributed.partition.halo import as_by_type
-from graphfeed.distributed.pyg.partition_pyg_layout import read_file
 from graphfeed.storage.datasets.array_files import check_file
-from graphfeed.storage.datasets.torch_files import BROKEN
+from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.graph.build.from_coo import from_coo
@@ -20,7 +18,6 @@ from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGra
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 NODES, EDGES = "node_pb", "edge_pb"
-FEAT = "feat"
 
 
 class WholeGraph(NamedTuple):
@@ -40,8 +37,8 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
     GraphLearn's parts often hold the out-edges of their nodes; ours hold in-edges. So the parts are put together, and
     `write_partition` writes them anew with the same assignment. Edges are ordered by their ids, and weights are the
     edge attribute "weights". Types are in alphabetical order. Nothing but tensors is unpickled: the number of parts
-    and the types are told by the names of files, rather than by the file `META`. Cached features are copies, so they
-    are not read; `read_graphlearn_caches` tells which they are.
+    and the types are known from the names of files, rather than from the file `META`. Cached features are copies, so
+    they are not read; `read_graphlearn_caches` returns which they are.
 
     Args:
         root: The folder with `node_pb`, `edge_pb` and `part0`.
@@ -51,32 +48,26 @@ def read_graphlearn(root: str | os.PathLike[str]) -> WholeGraph:
         ValueError: A file holds something other than tensors, or ids that don't fit.
     """
     root = Path(root)
-    node_maps, edge_maps = read_books(root, NODES), read_books(root, EDGES)
+    nodes, edge_files = read_books(root, NODES), read_books(root, EDGES)
     parts = part_folders(root)
-    typed = None not in node_maps
-    edges, weights = {}, {}
-    for kind, owners in edge_maps.items():
-        tensors = read_edges(parts, kind, len(owners))
-        edges[kind] = (tensors["rows"], tensors["cols"])
-        weights[kind] = tensors.get("weights")
-    known = {kind: own for kind, own in weights.items() if own is not None}
-    attributes: dict[str, Any] = {"weights": known} if len(known) == len(edges) else {}
-    sizes = {kind: len(owners) for kind, owners in node_maps.items()}
-    if typed:
-        named = {as_edge_type(kind): own for kind, own in edges.items()}
-        renamed = {name: {as_edge_type(kind): own for kind, own in by.items()} for name, by in attributes.items()}
-        graph = from_coo(named, {str(kind): size for kind, size in sizes.items()}, edge_attributes=renamed)
-    else:
-        graph = from_coo(edges[None], sizes[None], edge_attributes={name: by[None] for name, by in attributes.items()})
-    features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
-    for domain, maps in (("node", node_maps), ("edge", edge_maps)):
-        for kind, owners in maps.items():
-            rows = read_feature(parts, f"{domain}_feat", kind, len(owners))
-            if rows is not None:
-                name = as_edge_type(kind) if domain == "edge" and kind is not None else kind
-                features[domain, name, FEAT] = TorchBasedFeature(rows if rows.dim() > 1 else rows[:, None])
-    assignment: Any = {str(kind): own for kind, own in node_maps.items()} if typed else node_maps[None]
-    return WholeGraph(graph, assignment, len(parts), BasicFeatureStore(features))
+    typed = None not in nodes
+    edges, weights, features = {}, {}, {}
+    for file_name, owners in edge_files.items():
+        edge_type = as_edge_type(file_name) if typed else None
+        tensors = read_edges(parts, file_name, len(owners))
+        edges[edge_type] = (tensors["rows"], tensors["cols"])
+        if "weights" in tensors:
+            weights[edge_type] = tensors["weights"]
+        features["edge", edge_type, "feat"] = read_feature(parts, "edge_feat", file_name, len(owners))
+    for node_type, owners in nodes.items():
+        features["node", node_type, "feat"] = read_feature(parts, "node_feat", node_type, len(owners))
+    sizes = {node_type: len(owners) for node_type, owners in nodes.items()}
+    attributes = {"weights": weights} if len(weights) == len(edges) else {}
+    given: Any = (edges, sizes) if typed else (edges[None], sizes[None])
+    by_name: Any = {name: values if typed else values[None] for name, values in attributes.items()}
+    assignment: Any = nodes if typed else nodes[None]
+    rows: Any = {key: TorchBasedFeature(values) for key, values in features.items() if values is not None}
+    return WholeGraph(from_coo(*given, edge_attributes=by_name), assignment, len(parts), BasicFeatureStore(rows))
 
 
 def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
@@ -95,15 +86,13 @@ def read_graphlearn_caches(root: str | os.PathLike[str]) -> list[ByType]:
         FileNotFoundError: A file is missing.
         ValueError: A file holds something other than tensors.
     """
-    kinds = list(read_books(Path(root), NODES))
-    caches = [{kind: read_cached(part, kind) for kind in kinds} for part in part_folders(Path(root))]
-    return [as_by_type(by_type) for by_type in caches]
-
-
-def read_cached(part: Path, kind: str | None) -> torch.Tensor:
-    """Return the ids of the nodes of a type whose features a part caches."""
-    path = part / "node_feat" / (kind or "") / "cache_ids.pt"
-    return as_tensor(path, read_file(path)) if path.is_file() else torch.empty(0, dtype=torch.int64)
+    node_types, caches = list(read_books(Path(root), NODES)), []
+    for part in part_folders(Path(root)):
+        paths = {kind: part / "node_feat" / (kind or "") / "cache_ids.pt" for kind in node_types}
+        none = torch.empty(0, dtype=torch.int64)
+        ids: Any = {kind: read_tensor(path) if path.is_file() else none for kind, path in paths.items()}
+        caches.append(ids.get(None, ids))
+    return caches
 
 
 def part_folders(root: Path) -> list[Path]:
@@ -114,11 +103,13 @@ def part_folders(root: Path) -> list[Path]:
     return [root / f"part{part}" for part in range(num_parts)]
 
 
-def as_edge_type(kind: str | None) -> str:
-    """Return an edge type from the name of its file."""
-    parts = str(kind).split("__")
+def as_edge_type(file_name: str | None) -> str:
+    """Return the edge type "source:relation:destination" from the name of its file."""
+    parts = str(file_name).split("__")
     if len(parts) != 3:
-        raise ValueError(f"{EDGES} has {kind!r}, which is no edge type; its name must be source__relation__destination")
+        raise ValueError(
+            f"{EDGES} has {file_name!r}, which is no edge type; its name must be source__relation__destination"
+        )
     return ":".join(parts)
 
 
@@ -128,7 +119,13 @@ def read_books(root: Path, name: str) -> dict[str | None, torch.Tensor]:
     files: dict[str | None, Path] = {None: root / f"{name}.pt"}
     if folder.is_dir():
         files = {path.stem: path for path in sorted(folder.glob("*.pt"))}
-    return {kind: as_tensor(path, read_file(path)).to(torch.int64) for kind, path in files.items()}
+    return {file_name: read_tensor(path).to(torch.int64) for file_name, path in files.items()}
+
+
+def read_tensor(path: Path) -> torch.Tensor:
+    """Return the tensor in a file of `torch.save`."""
+    check_file(path, "root")
+    return as_tensor(path, read_tensors(path))
 
 
 def as_tensor(path: Path, value: Any) -> torch.Tensor:
@@ -138,17 +135,16 @@ def as_tensor(path: Path, value: Any) -> torch.Tensor:
     return value
 
 
-def read_edges(parts: list[Path], kind: str | None, size: int) -> dict[str, torch.Tensor]:
+def read_edges(parts: list[Path], file_name: str | None, size: int) -> dict[str, torch.Tensor]:
     """Return the ends and weights of the edges of a type, in the order of their ids."""
-    folders = [part / "graph" / (kind or "") for part in parts]
-    found: dict[str, torch.Tensor] = {}
+    folders = [folder for part in parts if (folder := part / "graph" / (file_name or "")).is_dir()]
+    tensors: dict[str, torch.Tensor] = {}
     for name in ("eids", "rows", "cols", "weights"):
-        paths = [folder / f"{name}.pt" for folder in folders if folder.is_dir()]
+        paths = [folder / f"{name}.pt" for folder in folders]
         if name != "weights" or (paths and all(path.is_file() for path in paths)):
-            tensors = [as_tensor(path, read_file(path)) for path in paths]
-            found[name] = torch.cat(tensors) if tensors else torch.empty(0, dtype=torch.int64)
-    order = order_of(found.pop("eids"), size, f"edges of {kind!r}")
-    return {name: values[order] for name, values in found.items()}
+            tensors[name] = torch.cat([torch.empty(0, dtype=torch.int64), *map(read_tensor, paths)])
+    order = order_of(tensors.pop("eids"), size, f"edges of {file_name!r}")
+    return {name: values[order] for name, values in tensors.items()}
 
 
 def order_of(ids: torch.Tensor, size: int, what: str) -> torch.Tensor:
@@ -159,19 +155,20 @@ def order_of(ids: torch.Tensor, size: int, what: str) -> torch.Tensor:
     return order
 
 
-def read_feature(parts: list[Path], group: str, kind: str | None, size: int) -> torch.Tensor | None:
+def read_feature(parts: list[Path], group: str, file_name: str | None, size: int) -> torch.Tensor | None:
     """Return the rows of a feature in the order of their ids; None if there are none."""
-    folders = [part / group / (kind or "") for part in parts]
-    with_rows = [folder for folder in folders if (folder / "feats.pkl").is_file()]
-    if not with_rows:
+    folders = [part / group / (file_name or "") for part in parts]
+    folders = [folder for folder in folders if (folder / "feats.pkl").is_file()]
+    if not folders:
         return None
     ids, rows = (
-        torch.cat([chunk for folder in with_rows for chunk in read_chunks(folder / name)])
+        torch.cat([chunk for folder in folders for chunk in read_chunks(folder / name)])
         for name in ("ids.pkl", "feats.pkl")
     )
     if len(ids) != len(rows):
-        raise ValueError(f"{group} of {kind!r} has {len(rows)} rows for {len(ids)} ids; partition again")
-    return rows[order_of(ids, size, f"rows of {group}")]
+        raise ValueError(f"{group} of {file_name!r} has {len(rows)} rows for {len(ids)} ids; partition again")
+    rows = rows[order_of(ids, size, f"rows of {group}")]
+    return rows if rows.dim() > 1 else rows[:, None]
 
 
 class TensorUnpickler(pickle.Unpickler):
@@ -198,26 +195,21 @@ def load_storage(content: bytes) -> Any:
 
 
 def rebuild_tensor(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> torch.Tensor:
-    """Return a tensor from its storage, without gradients or hooks."""
-    memory: torch.UntypedStorage = storage._untyped_storage  # without torch's warning that typed ones will go
-    last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
-    lowest = min([offset, *size, *stride], default=0)
-    if lowest < 0 or (0 not in size and (last + 1) * storage.dtype.itemsize > memory.nbytes()):
-        raise pickle.UnpicklingError(f"a tensor of shape {size} is larger than its storage")
-    return torch.empty(0, dtype=storage.dtype).set_(memory, offset, size, stride)
+    """Return a tensor from its storage, without gradients or hooks; one that is larger than its storage is an error."""
+    return torch.empty(0, dtype=storage.dtype).set_(storage).as_strided(size, stride, offset)
 
 
 def read_chunks(path: Path) -> list[torch.Tensor]:
     """Return the tensors that were pickled to a file one after the other."""
     check_file(path, "root")
-    found: list[torch.Tensor] = []
+    chunks: list[torch.Tensor] = []
     with path.open("rb") as file:
         end = path.stat().st_size
         while file.tell() < end:
             try:
-                found.append(as_tensor(path, TensorUnpickler(file).load()))
+                chunks.append(as_tensor(path, TensorUnpickler(file).load()))
             except BROKEN as error:
                 raise ValueError(f"{path} holds something other than tensors: {error}") from error
-    if not found:
+    if not chunks:
         raise ValueError(f"{path} is empty; partition again")
-    return found
+    return chunks

@@ -7,7 +7,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed.distributed import open_part, write_partition
-from graphfeed.distributed.partition.graphlearn import read_chunks, read_graphlearn, read_graphlearn_caches
+from graphfeed.interop.graphlearn import read_chunks, read_graphlearn, read_graphlearn_caches
 from tests.digests import assert_same
 from tests.distributed.pyg.test_partition_pyg_layout import Touches
 from tests.pipelines import random_edges
