@@ -10,9 +10,10 @@ from typing import Any
 from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.report import report_partition
-from graphfeed.distributed.partition.writer import check_free, write_partition
+from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.ingest.build.ingest_command import as_bytes
+from graphfeed.storage.datasets import check_new_folder
 from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: Any) -> None:
     """Partition a graph, and print what the partition costs."""
-    check_free(options.root)
+    check_new_folder(options.root)
     check_num_parts(options.parts)
     if options.halo_features and options.layout == "pyg":
         raise ValueError("--halo-features needs --layout graphfeed; PyG's layout has no place for copies of rows")

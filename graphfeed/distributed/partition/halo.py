@@ -185,10 +185,9 @@ def split_ids(nodes: NDArray[np.int64], graph: GraphArrays) -> Any:
     """Return ascending ids as ids of their node types, by type if the graph has types."""
     first = graph.first_ids()
     pieces = (nodes[low:high] for low, high in pairwise(np.searchsorted(nodes, first)))
-    by_type = {
-        kind: torch.from_numpy(own - low) for kind, own, low in zip(types_of(graph), pieces, first, strict=False)
-    }
-    return by_type.get(None, by_type)
+    types = zip(types_of(graph), pieces, first, strict=False)
+    ids = {node_type: torch.from_numpy(piece - low) for node_type, piece, low in types}
+    return ids.get(None, ids)
 
 
 def by_type(values: ByType) -> dict[str | None, torch.Tensor]:

@@ -1,11 +1,8 @@
 """Writes a graph in parts, with its features, to a folder; see `partition_layout`."""
 
-import errno
 import os
-import secrets
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ from graphfeed.distributed.partition.part_layout import (
     to_numpy,
 )
 from graphfeed.ops.progress import progress_bar
-from graphfeed.storage.datasets.array_files import PART_BYTES, ArrayWriter, sync_folder, write_text
+from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
 from graphfeed.storage.graph.assignment.assign import stacked_assignment
@@ -74,14 +71,13 @@ def write_partition(
         The folder.
 
     Raises:
-        FileExistsError: There is something in the folder.
-        OSError: The folder can't be replaced, such as the working folder.
+        FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
         TypeError: The assignment is by type and the graph has no types, or the other way round.
         ValueError: The assignment doesn't have a part for each node, or a feature not a row; there are no features to
             copy; or there are more than 65,536 parts.
     """
     check_num_parts(num_parts)
-    check_free(Path(root))
+    check_new_folder(Path(root))
     halo = None
     if isinstance(halo_features, Sequence) or halo_features != 0:
         halo = plan_halo(graph, assignment, num_parts, features, halo_features).ids
@@ -96,62 +92,6 @@ def write_partition(
             writer.write_halo(halo, features)
         writer.finish()
     return Path(root)
-
-
-@contextmanager
-def new_folder(root: Path) -> Iterator[Path]:
-    """Give a folder to write to, which becomes `root` if all goes well, and is removed if not.
-
-    Raises:
-        FileExistsError: There is something at `root`, other than an empty folder.
-        OSError: The folder at `root` can't be replaced, such as the working folder.
-    """
-    root = check_free(root)
-    root.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = name_beside(root)
-    unfinished.mkdir()
-    try:
-        yield unfinished
-        sync_folder(unfinished)
-        os.replace(unfinished, root)
-    except BaseException as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if isinstance(error, OSError) and error.filename is None:  # as where the disk is full
-            raise OSError(error.errno, f"{error.strerror or error}; nothing is left there", str(root)) from error
-        raise
-    sync_folder(root.parent)
-
-
-def check_free(root: Path) -> Path:
-    """Return the whole path of a folder to write, without links.
-
-    Raises:
-        FileExistsError: There is something at the path, other than an empty folder.
-        OSError: The folder at the path can't be replaced.
-    """
-    root = root.resolve()
-    if not root.exists():
-        return root
-    if not root.is_dir() or any(root.iterdir()):
-        raise FileExistsError(f"there is something at {root} already; remove it, or give another root")
-    if root == Path.cwd():
-        raise OSError(errno.EBUSY, "this is the working folder, which can't be replaced; give another root", str(root))
-    # Whether a folder can be replaced is up to mounts and permissions, so it is replaced by an empty one.
-    empty = name_beside(root)
-    try:
-        empty.mkdir()
-        os.replace(empty, root)
-    except OSError as error:
-        if empty.is_dir():
-            empty.rmdir()
-        reason = f"this folder can't be replaced ({error.strerror}); give another root"
-        raise OSError(error.errno, reason, str(root)) from error
-    return root
-
-
-def name_beside(root: Path) -> Path:
-    """Return the path of an unfinished folder, on the same file system as the one that it becomes."""
-    return root.parent / f".{root.name}.{secrets.token_hex(4)}.part"
 
 
 def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
@@ -289,13 +229,11 @@ class PartitionWriter:
         return parts[first[0] : first[1]]
 
     def finish(self) -> None:
-        """Write the metadata, and sync all names to the disk."""
+        """Write the metadata."""
         graph = self.graph
         numbers = None if graph.edge_type_to_id is None else dict(graph.edge_type_to_id)
         metadata = PartitionMetadata(graph.num_nodes, graph.num_edges, numbers, self.shared, self.of_part)
         write_text(self.folder / FILE_NAME, metadata.to_json())
-        for part in range(self.num_parts):
-            sync_folder(self.folder / part_folder(part))
 
     def write(self, part: int | None, role: str, key: Key, values: torch.Tensor) -> None:
         """Write an array of a part; None: one that all parts need."""

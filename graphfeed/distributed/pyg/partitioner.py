@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from graphfeed.distributed.partition.edge_positions import edge_positions
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
-from graphfeed.distributed.partition.writer import check_free, new_folder
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.ops.progress import progress_bar
-from graphfeed.storage.datasets.array_files import sync_folder, write_text
+from graphfeed.storage.datasets import check_new_folder, new_folder, sync_folder, write_text
 from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -77,12 +76,11 @@ class Partitioner:
         """Assign the nodes to parts, and write all files.
 
         Raises:
-            FileExistsError: There is something in the folder.
-            OSError: The folder can't be replaced, such as the working folder.
+            FileExistsError: There is something in the folder, or it can't be replaced, such as the working folder.
             ImportError: The method is "metis", and pymetis is not installed.
             TypeError: The data is none of those that can be partitioned.
         """
-        check_free(Path(self.root))
+        check_new_folder(Path(self.root))
         source = source_of(self.data)
         parts = self.assign(source)
         with new_folder(Path(self.root)) as folder:

@@ -95,7 +95,7 @@ def test_the_layout_of_pyg_may_be_chosen(source: Path, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_said(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert partition(source, tmp_path, "--parts", 2) == 1
     found = capsys.readouterr()
-    assert "there is something at" in found.err
+    assert "exists and is not an empty folder" in found.err
     assert found.out == "", "before anything is read"
     assert partition(source, tmp_path / "parts", "--parts", 0) == 1
     assert "num_parts must be 1 or more, but is 0" in capsys.readouterr().err
