@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from graphfeed.datapipes.pipeline.size_estimate import distinct
 from graphfeed.distributed.part_book import smallest_dtype
@@ -18,18 +18,6 @@ from graphfeed.ops.checks import check_count
 INT32, INT64 = 4, 8
 MESSAGE_BYTES = 576
 """What a question and its answer take beside their ids, edges or rows."""
-NUMBERS = {
-    "num_nodes": (1, "the number of nodes, of all types"),
-    "num_edges": (0, "the number of edges, of all types"),
-    "machines": (1, "the number of machines"),
-    "batch_size": (1, "the seeds of a mini-batch"),
-    "row_bytes": (0, "the features of a node: 512 for 128 numbers in float32"),
-    "id_bytes": (4, "4 where node ids are int32, as they may be below 2**31 nodes"),
-    "start_bytes": (4, "4 where column starts are int32"),
-    "type_bytes": (0, "1 per edge for up to 256 edge types, 4 for more"),
-    "ranks_per_machine": (1, "the processes of a machine, each with a part"),
-}
-"""The fields that are whole numbers: the least value, and what it is."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +27,7 @@ class ClusterPlan:
     Assumes that nodes are assigned evenly and without regard to edges, that each machine makes mini-batches of its own,
     and that every node has the average number of in-edges, with uniform sources. Where some nodes are the sources of
     very many edges, mini-batches have fewer nodes. Mini-batches in flight, caches and your model take memory on top.
+    Whole numbers are annotated with the least value, and with what `graphfeed plan-cluster --help` says of them.
 
     Raises:
         TypeError: A number that is not whole.
@@ -52,20 +41,17 @@ class ClusterPlan:
         {'graph': 53000008, 'features': 8000000}
     """
 
-    num_nodes: int
-    num_edges: int
-    machines: int
+    num_nodes: Annotated[int, 1, "the number of nodes, of all types"]
+    num_edges: Annotated[int, 0, "the number of edges, of all types"]
+    machines: Annotated[int, 1, "the number of machines"]
     fanouts: Sequence[int]
     """One per hop, the hop at the seeds last; -1 takes all in-edges."""
-    batch_size: int = 1024
-    row_bytes: int = 0
-    """The features of a node."""
-    id_bytes: int = INT64
-    start_bytes: int = INT64
-    """Those of a column start. Where it is int32, sampling keeps a copy in int64."""
-    type_bytes: int = 0
-    ranks_per_machine: int = 1
-    """The processes of a machine. Each holds a part, and several put their columns together in shared memory."""
+    batch_size: Annotated[int, 1, "the seeds of a mini-batch"] = 1024
+    row_bytes: Annotated[int, 0, "the features of a node: 512 for 128 numbers in float32"] = 0
+    id_bytes: Annotated[int, 4, "4 where node ids are int32, as they may be below 2**31 nodes"] = INT64
+    start_bytes: Annotated[int, 4, "4 where column starts are int32, of which sampling keeps a copy in int64"] = INT64
+    type_bytes: Annotated[int, 0, "1 per edge for up to 256 edge types, 4 for more"] = 0
+    ranks_per_machine: Annotated[int, 1, "the processes of a machine, each with a part, which share their columns"] = 1
     gbit_per_second: float = 10.0
     """What a machine can send, and receive at the same time."""
 
@@ -84,7 +70,7 @@ class ClusterPlan:
         """The bytes that a machine holds: in the parts, in the columns that its processes share, and in features."""
         ranks, parts = self.ranks_per_machine, self.machines * self.ranks_per_machine
         starts = self.start_bytes * (self.num_nodes + 1)
-        # Each process has its own, of what it samples from: parts that all lie on a machine are sampled together alone.
+        # Each process has its own copy, of what it samples: only shared columns, where these have all parts.
         copy = INT64 * (self.num_nodes + 1) if self.start_bytes < INT64 else 0
         copy_of_part = copy if self.machines > 1 or ranks == 1 else 0
         owners = (smallest_dtype(parts).itemsize + least_bytes(self.num_nodes)) * self.num_nodes if parts > 1 else 0
@@ -113,12 +99,12 @@ class ClusterPlan:
         """The bytes that all machines together send for one mini-batch, in each exchange that it waits for."""
         if self.machines == 1:
             return {}
-        away, node = 1 - 1 / self.machines, least_bytes(self.num_nodes)
+        remote, node = 1 - 1 / self.machines, least_bytes(self.num_nodes)
         heads = (self.machines - 1) * self.ranks_per_machine * MESSAGE_BYTES
         edge = node + least_bytes(self.num_edges) + self.type_bytes
-        hops = [heads + away * (columns * (node + INT32) + edges * edge) for columns, edges in self.hops]
-        rows = {"features": heads + away * self.input_nodes * (node + self.row_bytes)} if self.row_bytes else {}
-        return {f"hop {number}": size for number, size in enumerate(hops, 1)} | rows
+        sizes = {f"hop {number}": n * (node + INT32) + m * edge for number, (n, m) in enumerate(self.hops, 1)}
+        rows = {"features": self.input_nodes * (node + self.row_bytes)} if self.row_bytes else {}
+        return {name: heads + remote * size for name, size in (sizes | rows).items()}
 
     @property
     def batches_per_second(self) -> float:
@@ -138,6 +124,11 @@ class ClusterPlan:
         )
 
 
+HINTS = get_type_hints(ClusterPlan, include_extras=True)
+NUMBERS = {name: get_args(hint)[1:] for name, hint in HINTS.items() if get_origin(hint) is Annotated}
+"""The fields that are whole numbers: the least value, and what it is."""
+
+
 def least_bytes(count: int) -> int:
     """Return the bytes of an id below a number where it takes no more than it needs, as in messages."""
     return INT32 if count <= 1 << 31 else INT64
@@ -154,13 +145,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gbit", type=float, default=10.0, help="what a machine can send per second (default: 10)")
     for name, (_, text) in NUMBERS.items():
         default = getattr(ClusterPlan, name, None)
-        more = "" if default is None else f" (default: {default})"
         option = f"--{name.removeprefix('num_').replace('_', '-')}"
-        parser.add_argument(option, dest=name, type=int, default=default, required=default is None, help=text + more)
+        text += "" if default is None else " (default: %(default)s)"
+        parser.add_argument(option, dest=name, type=int, default=default, required=default is None, help=text)
 
 
 def run(options: Any) -> None:
     """Print what a graph in parts takes."""
     given = {name: getattr(options, name) for name in NUMBERS}
-    plan = ClusterPlan(**given, fanouts=options.fanouts, gbit_per_second=options.gbit)
-    sys.stdout.write(f"{plan}\n")
+    sys.stdout.write(f"{ClusterPlan(**given, fanouts=options.fanouts, gbit_per_second=options.gbit)}\n")
