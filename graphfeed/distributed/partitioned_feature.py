@@ -1,4 +1,4 @@
-"""A feature in parts: each rank reads its own rows from memory, and the others from their owners."""
+"""A feature in parts: each rank reads the rows that it owns from memory, and the others from their owners."""
 
 import json
 from collections.abc import Callable, Generator, Mapping
@@ -26,7 +26,7 @@ from graphfeed.storage.features.feature import DeferredRead, DistantFeature, dty
 
 
 class PartitionedFeature(DistantFeature):
-    """Reads rows by global id, wherever they lie. Each id of a read is asked for once, and each rank at most once.
+    """Reads rows by global id, local or remote. Each id of a read is asked for once, and each rank at most once.
 
     With `cpu_cached_feature` around it, rows of other machines that are often asked for are kept here; those that this
     rank can read from memory take none of its room. Rows in memory move to shared memory when another rank of this
@@ -91,8 +91,8 @@ class PartitionedFeature(DistantFeature):
     def find_near(self, ids: torch.Tensor) -> tuple[torch.Tensor, Callable[[torch.Tensor], None]]:
         """Return the positions of the ids whose rows this rank must ask for, and what reads the others from memory."""
         self._check_copied()
-        near = self._find(ids.cpu())
-        return near.away, near.write
+        located = self._locate(ids.cpu())
+        return located.remote, located.write
 
     def _begin(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask other ranks for the rows that this one can't read; return what reads the rest and waits."""
@@ -105,49 +105,49 @@ class PartitionedFeature(DistantFeature):
             self.peers.check()
             return partial(self.rows.read, ids)
         if len(self._shared.by_rank()) == self.book.num_parts:
-            return partial(self._gather, self._find(ids))
-        unique, _, places = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
+            return partial(self._gather, self._locate(ids))
+        unique, _, inverse = ops.compact(ids[:0], ids, num_nodes=self.book.num_ids)
         wait = self._ask(unique)
-        return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), places)
+        return wait if unique.numel() == ids.numel() else lambda: take_rows(wait(), inverse)
 
-    def _find(self, ids: torch.Tensor) -> "Near":
-        """Find rows in memory."""
-        here = self._shared.by_rank()
-        parts = [here.get(rank) for rank in range(self.book.num_parts)]
-        owners, places = self.book.locate(ids)
-        if len(here) == len(parts):
-            return Near(parts, owners, places, torch.empty(0, dtype=torch.int64))
-        is_away = np.array([part is None for part in parts])
-        away = torch.from_numpy(np.flatnonzero(is_away[owners.numpy()]))
-        if self._halo is not None:  # one more part, behind those of the ranks
-            found = self._halo.find(take_rows(ids, away))
-            copied, away = away[found >= 0], away[found < 0]
-            # Copies, for a book may keep what it returns.
-            owners, places = owners.to(torch.int32, copy=True), places.clone()
-            owners[copied] = len(parts)
-            places[copied] = found[found >= 0].to(places.dtype)
-            parts.append(self._halo.rows)
-        return Near(parts, owners, places, away)
+    def _locate(self, ids: torch.Tensor) -> "Located":
+        """Return where the rows of some ids are."""
+        by_rank = self._shared.by_rank()
+        tensors = [by_rank.get(rank) for rank in range(self.book.num_parts)]
+        owners, offsets = self.book.locate(ids)
+        if len(by_rank) == len(tensors):
+            return Located(tensors, owners, offsets, torch.empty(0, dtype=torch.int64))
+        is_remote = np.array([tensor is None for tensor in tensors])
+        remote = torch.from_numpy(np.flatnonzero(is_remote[owners.numpy()]))
+        if self._halo is not None:
+            rows = self._halo.find(take_rows(ids, remote))
+            copied, remote = remote[rows >= 0], remote[rows < 0]
+            # Not in place, as the book may keep what it returned.
+            owners, offsets = owners.to(torch.int32, copy=True), offsets.clone()
+            owners[copied] = len(tensors)
+            offsets[copied] = rows[rows >= 0].to(offsets.dtype)
+            tensors.append(self._halo.rows)
+        return Located(tensors, owners, offsets, remote)
 
-    def _gather(self, near: "Near") -> torch.Tensor:
-        """Return rows from memory; others are not filled in."""
-        dtype = next(part.dtype for part in near.parts if part is not None)
-        out = buffers.empty((near.places.numel(), *self.size()), dtype)
-        near.write(out)
+    def _gather(self, located: "Located") -> torch.Tensor:
+        """Return the rows in memory; others are not filled in."""
+        dtype = next(tensor.dtype for tensor in located.tensors if tensor is not None)
+        out = buffers.empty((located.offsets.numel(), *self.size()), dtype)
+        located.write(out)
         return out
 
     def _ask(self, ids: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Ask for rows, each once; return what reads those in memory and waits."""
-        near = self._find(ids)
-        asked, owners = {"ids": take_rows(ids, near.away)}, take_rows(near.owners, near.away)
-        answers = ask_owners(self.peers, self._name, self._answer, owners, self._kind(), asked)
-        if all(part is None for part in near.parts):
+        located = self._locate(ids)
+        asked, owners = {"ids": take_rows(ids, located.remote)}, take_rows(located.owners, located.remote)
+        answers = ask_owners(self.peers, self._name, self._answer, owners, self._signature(), asked)
+        if all(tensor is None for tensor in located.tensors):
             return lambda: merge_rows(list(answers), "rows", self._no_rows())
 
         def wait() -> torch.Tensor:
-            out = self._gather(near)
-            for which, tensors in answers:
-                place_rows(tensors["rows"], out, take_rows(near.away, which))
+            out = self._gather(located)
+            for positions, tensors in answers:
+                place_rows(tensors["rows"], out, take_rows(located.remote, positions))
             return out
 
         return wait
@@ -166,17 +166,17 @@ class PartitionedFeature(DistantFeature):
         return self.rows.dtype
 
     def update(self, value: torch.Tensor, ids: torch.Tensor | None = None) -> None:
-        """Refuse: each rank updates its own rows, by `rows.update`, with places among the ids that it owns.
+        """Refuse: each rank updates the rows that it owns, by `rows.update`, with offsets among these.
 
-        Where ranks share memory, an update without places is seen on its rank alone, as is an update of rows that are
+        Where ranks share memory, an update without offsets is seen on its rank alone, as is an update of rows that are
         mapped from a file.
 
         Raises:
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            "a feature in parts is updated where its rows lie: call feature.rows.update(value, places) on the rank "
-            "that owns them, with places from feature.book.places_of(ids)"
+            "a feature in parts is updated by the owners of its rows: call feature.rows.update(value, offsets) on the "
+            "rank that owns them, with offsets from feature.book.places_of(ids)"
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -187,10 +187,10 @@ class PartitionedFeature(DistantFeature):
         """Tell that any thread can read as well as the main one; other processes can't."""
         return True
 
-    def _kind(self) -> dict[str, Any]:
+    def _signature(self) -> dict[str, Any]:
         """Return what all ranks must agree on."""
-        kind = {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
-        return {**kind, "copies": True} if self._has_copies else kind
+        signature = {"dtype": str(self.dtype), "shape": [self.count(), *self.size()]}
+        return {**signature, "copies": True} if self._has_copies else signature
 
     def _check_copied(self) -> None:
         """Raise if rows of this rank were changed of which others have copies."""
@@ -200,7 +200,7 @@ class PartitionedFeature(DistantFeature):
     def _answer(self, options: Mapping[str, Any], questions: Mapping[str, torch.Tensor]) -> Tensors:
         """Return the rows of ids that this rank owns."""
         self._check_copied()
-        if (own := self._kind()) != options:
+        if (own := self._signature()) != options:
             if own.get("copies") != options.get("copies"):
                 raise ValueError(f"some ranks read {self._name!r} with copies of rows, and some without; do so alike")
             raise ValueError(
@@ -228,21 +228,21 @@ class PartitionedFeature(DistantFeature):
         return f"PartitionedFeature({text}, part {self.peers.rank} of {self.peers.world_size})"
 
 
-class Near(NamedTuple):
-    """Where the rows of some ids lie."""
+class Located(NamedTuple):
+    """Where the rows of some ids are."""
 
-    parts: list[torch.Tensor | None]
-    """The rows in memory: by rank, and copies behind those; None for ranks that must be asked."""
+    tensors: list[torch.Tensor | None]
+    """The rows of each rank, None for those that must be asked; behind them perhaps the copies of other parts' rows."""
     owners: torch.Tensor
-    """Which of these has the row of each id; for those that are away, the rank to ask."""
-    places: torch.Tensor
-    """The place of each row there."""
-    away: torch.Tensor
-    """The positions of the ids whose rows lie in none of the parts."""
+    """Which of the tensors has the row of each id; for remote ones, the rank to ask."""
+    offsets: torch.Tensor
+    """The position of each row there."""
+    remote: torch.Tensor
+    """The positions of the ids whose rows are in none of the tensors."""
 
     def write(self, out: torch.Tensor) -> None:
-        """Write the rows that lie in memory to `out`, which has one for each id."""
-        gather_parts(self.parts, self.owners, self.places, out)
+        """Write the rows in memory to `out`, which has one for each id."""
+        gather_parts(self.tensors, self.owners, self.offsets, out)
 
 
 def name_of(domain: str, kind: str | None, name: str) -> str:

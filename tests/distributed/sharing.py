@@ -34,7 +34,7 @@ def share_all() -> dict[str, Any]:
         "several graphs": make_several_graphs(),
         "weights": sample_by_weight(),
         "memory lacks": sample_elsewise("available_memory", lambda: 0.0),
-        "can't be opened": sample_elsewise("open_place", refuse),
+        "can't be opened": sample_elsewise("open_handle", refuse),
         "attributes": disagree_on_attributes(),
         "update": update_rows(),
         "disk": read_from_some_disks(),

@@ -1,4 +1,4 @@
-"""Tells which processes can open each other's memory, and writes where tensors lie as text."""
+"""Which ranks can open each other's shared memory, and its handles as JSON."""
 
 import json
 import os
@@ -31,34 +31,33 @@ def memory_scope() -> str:
         return ""
 
 
-def write_place(place: Handle | FilePlace) -> torch.Tensor:
-    """Return a place as bytes, which go to another process."""
-    text = json.dumps({"in_file": isinstance(place, FilePlace), "place": asdict(place)})
+def write_handle(handle: Handle | FilePlace) -> torch.Tensor:
+    """Return a handle as bytes of JSON, which go to another process."""
+    text = json.dumps({"in_file": isinstance(handle, FilePlace), **asdict(handle)})
     return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
 
 
-def open_place(written: torch.Tensor) -> tuple[list[torch.Tensor], SharedBlock | None]:
-    """Map the tensors at a place; return them, and the block that they lie in.
+def open_handle(written: torch.Tensor) -> tuple[list[torch.Tensor], SharedBlock | None]:
+    """Map the tensors of a handle; return them, and the block that has them unless that is a file.
 
     Raises:
-        OSError: The place can't be opened from here.
+        OSError: The memory can't be opened from here.
         RuntimeError: The file has changed.
     """
-    content = json.loads(written.numpy().tobytes())
-    place: dict[str, Any] = content["place"]
-    if content["in_file"]:
-        state = FileState(**place.pop("state"))
-        shape, strides = tuple(place.pop("shape")), tuple(place.pop("strides"))
-        return [FilePlace(state=state, shape=shape, strides=strides, **place).open()], None
-    places = tuple(Place(own["offset"], tuple(own["shape"]), own["dtype"]) for own in place.pop("places"))
-    block = SharedBlock.open(Handle(places=places, **place))
+    fields: dict[str, Any] = json.loads(written.numpy().tobytes())
+    if fields.pop("in_file"):
+        fields |= {"state": FileState(**fields["state"])}
+        fields |= {name: tuple(fields[name]) for name in ("shape", "strides")}
+        return [FilePlace(**fields).open()], None
+    places = [Place(place["offset"], tuple(place["shape"]), place["dtype"]) for place in fields["places"]]
+    block = SharedBlock.open(Handle(**{**fields, "places": tuple(places)}))
     return block.tensors, block
 
 
 def share(tensor: torch.Tensor) -> tuple[FilePlace | Handle, SharedBlock | None]:
-    """Return where other processes find a CPU tensor; unless it is mapped, with the block that has a copy of it.
+    """Return a handle of a CPU tensor; unless it is mapped from a file, with the block that has a copy of it.
 
-    The tensor is found for as long as that block is kept.
+    The handle can be opened for as long as that block is kept.
     """
     (place,) = find_places([tensor])
     if place is not None:

@@ -12,7 +12,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.graph_part import GraphPart
-from graphfeed.distributed.one_machine.memory_scope import open_place, write_place
+from graphfeed.distributed.one_machine.memory_scope import open_handle, write_handle
 from graphfeed.distributed.partition.edge_positions import edge_positions
 from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
 from graphfeed.distributed.ranks.messages import Tensors
@@ -128,7 +128,7 @@ class SharedColumns:
                         made = made._replace(guides=ops.guide_sums(self.columns.csc_indptr, made.cumulative))
                     self._blocks[probs_name] = SharedBlock.create(made)
                 else:
-                    block = open_place(self._ask_first(self.ranks[0], probs_name)[HANDLE])[1]
+                    block = open_handle(self._ask_first(self.ranks[0], probs_name)[HANDLE])[1]
                     assert block is not None
                     self._blocks[probs_name] = block
             return ops.GuidedSums(*self._blocks[probs_name].tensors)
@@ -143,7 +143,7 @@ class SharedColumns:
         else:
             answer = self._ask_first(ranks[0], None)
             try:
-                block = open_place(answer[HANDLE])[1] if HANDLE in answer else None
+                block = open_handle(answer[HANDLE])[1] if HANDLE in answer else None
             except OSError:
                 return  # the system forbids it
         if block is None:
@@ -165,7 +165,7 @@ class SharedColumns:
         if options["probs_name"] is not None:
             self.sums(options["probs_name"])
         block = self._blocks.get(options["probs_name"])
-        return {} if block is None else {HANDLE: write_place(block.handle)}
+        return {} if block is None else {HANDLE: write_handle(block.handle)}
 
     def _merge(self, ranks: list[int]) -> SharedBlock | None:
         """Let all ranks here write their columns to a new block; None if memory lacks, or one of them can't."""
@@ -210,7 +210,7 @@ class SharedColumns:
 
     def _ask(self, ranks: Sequence[int], names: list[str], block: SharedBlock | None) -> dict[int, Tensors]:
         """Return the counts of the columns of each rank; with a block, let each rank write arrays to it."""
-        questions = {} if block is None else {HANDLE: write_place(block.handle)}
+        questions = {} if block is None else {HANDLE: write_handle(block.handle)}
         others = {rank: questions for rank in ranks if rank != self.peers.rank}
         futures = self.peers.ask(self._name, {"names": names}, others)
         own = self._counts() if block is None else self._write(names, block)
@@ -221,7 +221,7 @@ class SharedColumns:
         if HANDLE not in questions:
             return self._counts()
         try:
-            block = open_place(questions[HANDLE])[1]
+            block = open_handle(questions[HANDLE])[1]
         except OSError:
             return {}  # the system forbids it
         assert block is not None

@@ -1,4 +1,4 @@
-"""The rows of a feature on all ranks of a machine: each maps those of the others, and nothing is copied or sent."""
+"""The rows of a feature on all ranks of a machine: each maps those of the others, without copies or messages."""
 
 import threading
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.distributed.one_machine.memory_scope import open_place, share, write_place
+from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
@@ -15,7 +15,7 @@ from graphfeed.storage import Feature, TorchBasedFeature
 from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.memory.shared import SharedBlock
 
-PLACE, CHECKSUM = "place", "checksum"
+HANDLE, CHECKSUM = "handle", "checksum"
 
 
 class SharedRows:
@@ -34,7 +34,7 @@ class SharedRows:
         self.peers = peers
         self._opening = threading.Lock()
         self._moving = threading.Lock()
-        self._place: dict[str, torch.Tensor] = {}
+        self._handle: dict[str, torch.Tensor] = {}
         self._block: SharedBlock | None = None
         self._others: dict[int, torch.Tensor] | None = None
         self._name = peers.serve(f"rows {name}".rstrip(), self._answer, takes_long=True)
@@ -55,22 +55,20 @@ class SharedRows:
         return self._others if own is None else {**self._others, self.peers.rank: own}
 
     def _tensor(self) -> torch.Tensor | None:
-        """Return the rows that this rank owns, if they lie in memory."""
+        """Return the rows that this rank owns, if they are in memory."""
         in_memory = isinstance(self.rows, TorchBasedFeature) and self.rows.lies_in_memory()
         return self.rows.read() if in_memory else None
 
     def _open(self) -> dict[int, torch.Tensor]:
-        """Map the rows of the other ranks here; those that lie elsewhere than in memory are left out."""
+        """Map the rows of the other ranks here; ranks whose rows are not in memory are left out."""
         others = [rank for rank in self.peers.ranks_here() if rank != self.peers.rank]
-        if not others:
-            return {}
-        found = {}
+        by_rank = {}
         for rank, future in self.peers.ask(self._name, {}, {rank: {} for rank in others}).items():
             answer = self.peers.wait(rank, future)
-            if PLACE not in answer:
+            if HANDLE not in answer:
                 continue
             try:
-                (rows,) = open_place(answer[PLACE])[0]
+                (rows,) = open_handle(answer[HANDLE])[0]
             except OSError:
                 continue  # the system forbids it
             expected = torch.Size([self.book.ids_of(rank).numel(), *self.rows.size()])
@@ -81,18 +79,18 @@ class SharedRows:
                 )
             if int(answer[CHECKSUM]) != self.book.checksum(rank):
                 raise ValueError(f"rank {rank} owns other ids than the book here says; all must have the same book")
-            found[rank] = rows
-        return found
+            by_rank[rank] = rows
+        return by_rank
 
     def _answer(self, options: Mapping[str, Any], questions: Tensors) -> Tensors:  # noqa: ARG002
-        """Tell another rank where the rows of this one lie; nothing if that is not in memory."""
+        """Tell another rank where the rows of this one are; nothing if that is not in memory."""
         with self._moving:
             own = self._tensor()
-            if own is not None and not self._place:
-                place, self._block = share(own)
+            if own is not None and not self._handle:
+                handle, self._block = share(own)
                 if self._block is not None:
                     trust_copies(passed_among([own]), self._block.tensors)
                     self.rows.update(self._block.tensors[0])
                 checksum = torch.tensor(self.book.checksum(self.peers.rank))
-                self._place = {PLACE: write_place(place), CHECKSUM: checksum}
-        return self._place
+                self._handle = {HANDLE: write_handle(handle), CHECKSUM: checksum}
+        return self._handle

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphfeed.distributed.one_machine import memory_scope
-from graphfeed.distributed.one_machine.memory_scope import open_place, share, write_place
+from graphfeed.distributed.one_machine.memory_scope import open_handle, share, write_handle
 
 
 def test_a_scope_is_that_of_the_machine_and_of_the_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -25,14 +25,14 @@ def test_a_scope_is_that_of_the_machine_and_of_the_container(monkeypatch: pytest
 def test_a_tensor_in_memory_is_found_for_as_long_as_its_block_is_kept(no_leaks: None) -> None:
     values = torch.arange(6).view(3, 2)
     place, block = share(values)
-    (found,), opened = open_place(write_place(place))
+    (found,), opened = open_handle(write_handle(place))
     assert torch.equal(found, values)
     assert block is not None
     block.tensors[0][0, 0] = 9
     assert found[0, 0] == 9
     del block, found, opened
     with pytest.raises(FileNotFoundError):
-        open_place(write_place(place))
+        open_handle(write_handle(place))
 
 
 def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
@@ -40,6 +40,6 @@ def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
     mapped = torch.from_numpy(np.load(tmp_path / "rows.npy", mmap_mode="c"))
     place, block = share(mapped[1:])
     assert block is None
-    (found,), opened = open_place(write_place(place))
+    (found,), opened = open_handle(write_handle(place))
     assert opened is None
     assert found.tolist() == [[2, 3], [4, 5]]
