@@ -1,5 +1,6 @@
 """One part of a graph: the in-edges of the nodes that it owns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +17,11 @@ from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 Assignment: TypeAlias = PartBook | ByType
 """A book, or the part of each node; by node type if the graph has types."""
+
+
+def by_type(values: ByType) -> dict[str | None, torch.Tensor]:
+    """Return values by type, which is None in a graph without types."""
+    return dict(values.items()) if isinstance(values, Mapping) else {None: values}
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +46,10 @@ class GraphPart:
         Raises:
             KeyError: The graph doesn't have the node type.
         """
-        kinds = self.columns.node_type_to_id
-        if kinds is None or node_type not in kinds:
-            raise KeyError(f"node_type is {node_type!r}, but the graph has {list(kinds or ()) or 'no types'}")
-        first = self.columns.first_ids()
-        return self.book.within(first[kinds[node_type]], first[kinds[node_type] + 1])
+        types, first = self.columns.node_type_to_id or {}, self.columns.first_ids()
+        if node_type not in types:
+            raise KeyError(f"node_type is {node_type!r}, but the graph has {list(types) or 'no types'}")
+        return self.book.within(first[types[node_type]], first[types[node_type] + 1])
 
 
 def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -> GraphPart:
@@ -123,11 +128,11 @@ def make_book(graph: GraphArrays, assignment: Assignment) -> PartBook:
     elif isinstance(assignment, dict):
         if graph.node_type_to_id is None:
             raise TypeError("assignment is a dict by type, but the graph has one type; give a tensor")
-        kinds = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
-        missing = [kind for kind in kinds if kind not in assignment]
+        types = sorted(graph.node_type_to_id, key=graph.node_type_to_id.__getitem__)
+        missing = [name for name in types if name not in assignment]
         if missing:
-            raise KeyError(f"assignment lacks node types {missing}; the graph has {kinds}")
-        book = PartBook.from_assignment(torch.cat([assignment[kind] for kind in kinds]))
+            raise KeyError(f"assignment lacks node types {missing}; the graph has {types}")
+        book = PartBook.from_assignment(torch.cat([assignment[name] for name in types]))
     else:
         book = PartBook.from_assignment(assignment)
     if book.num_ids != graph.total_num_nodes:

@@ -1,4 +1,4 @@
-"""Copies of rows that other parts own, stored with a part, so that their owners need not be asked for them."""
+"""Local copies of the features of halo nodes, stored with a part, so that the owners of the rows need not be asked."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,15 +30,15 @@ class HaloIds:
             )
 
     @cached_property
-    def places(self) -> torch.Tensor:
-        """The place of each id among those copied, or -1: 4 bytes per id of all ranks.
+    def offsets(self) -> torch.Tensor:
+        """The offset of each id among those copied, or -1: 4 bytes per id of all ranks.
 
         With 1 million of 20 million ids copied, it finds 150 thousand ids in 1 ms; a binary search takes 30.
         """
         self.check()
-        places = torch.full((self.num_ids,), -1, dtype=torch.int32 if len(self.ids) < 1 << 31 else torch.int64)
-        places[self.ids] = torch.arange(len(self.ids), dtype=places.dtype)
-        return places
+        offsets = torch.full((self.num_ids,), -1, dtype=torch.int32 if len(self.ids) < 1 << 31 else torch.int64)
+        offsets[self.ids] = torch.arange(len(self.ids), dtype=offsets.dtype)
+        return offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,8 @@ class HaloRows:
         trust(COPIED, (self.source,))
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return at which place the copy of each id is, or -1; the ids are not checked."""
-        return take_rows(self.of.places, ids)
+        """Return the offset of each id's copy, or -1; the ids are not checked."""
+        return take_rows(self.of.offsets, ids)
 
 
 def check_source(rows: Feature, name: str) -> None:

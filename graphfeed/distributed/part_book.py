@@ -1,4 +1,4 @@
-"""Which part owns an id, and at which place among the ids of that part."""
+"""Which part owns an id, and its offset among the ids of that part."""
 
 import zlib
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from graphfeed.ops.structure.csc import TYPE_DTYPES
 
 
 class PartBook(ABC):
-    """Says for each global id which part owns it. The ids of a part have places, in ascending order.
+    """Says for each global id which part owns it. The offsets of ids within their part ascend with the ids.
 
     `PartBook.from_bounds` makes one for parts of consecutive ids, which takes no memory; `PartBook.from_assignment`
     makes one for any parts.
@@ -29,10 +29,10 @@ class PartBook(ABC):
 
     @abstractmethod
     def places_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the place of each id among the ids of its part; the ids are not checked."""
+        """Return the offset of each id among the ids of its part; the ids are not checked."""
 
     def locate(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the part of each id, and its place there; the ids are not checked."""
+        """Return the part of each id, and its offset there; the ids are not checked."""
         return self.owners_of(ids), self.places_of(ids)
 
     @abstractmethod
@@ -68,7 +68,7 @@ class PartBook(ABC):
 
     @staticmethod
     def from_assignment(assignment: torch.Tensor, num_parts: int | None = None) -> "PartBook":
-        """Return the book of any parts, which takes 1 byte per id, and up to 8 more once places are asked for.
+        """Return the book of any parts, which takes 1 byte per id, and up to 8 more once offsets are asked for.
 
         Args:
             assignment: The part of each id, of an integer dtype.
@@ -150,21 +150,21 @@ class AssignedBook(PartBook):
         self.num_parts = num_parts
 
     @cached_property
-    def places(self) -> torch.Tensor:
-        """The place of each id."""
-        places = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
+    def offsets(self) -> torch.Tensor:
+        """The offset of each id."""
+        offsets = torch.empty(self.num_ids, dtype=torch.int64 if self.num_ids > 1 << 31 else torch.int32)
         for part in range(self.num_parts):
             ids = self.ids_of(part)
-            places[ids] = torch.arange(ids.numel(), dtype=places.dtype)
-        return places
+            offsets[ids] = torch.arange(ids.numel(), dtype=offsets.dtype)
+        return offsets
 
     def owners_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Return the part of each id."""
         return take_rows(self.owners, ids)
 
     def places_of(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the place of each id among the ids of its part."""
-        return take_rows(self.places, ids)
+        """Return the offset of each id among the ids of its part."""
+        return take_rows(self.offsets, ids)
 
     def ids_of(self, part: int) -> torch.Tensor:
         """Return the ids of a part."""

@@ -22,7 +22,6 @@ from graphfeed.distributed import (
 )
 from graphfeed.distributed.cooperative.cooperate import join_ranks
 from graphfeed.distributed.cooperative.joint_fetcher import exchange_of
-from graphfeed.distributed.cooperative.row_exchange import ONLY
 from graphfeed.distributed.ranks.peers import find_place, shared_peers
 from tests.distributed.graphs import plain, typed
 from tests.distributed.rank_processes import free_port
@@ -34,8 +33,8 @@ Hop = dict[tuple[str, int], tuple[list[int], list[int]]]
 """For each edge type and column: the sources and the ids of its edges."""
 
 
-def by_type(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {ONLY: value}
+def by_type(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {None: value}
 
 
 def edges_of(hop: Any) -> Hop:
@@ -45,7 +44,7 @@ def edges_of(hop: Any) -> Hop:
         by_type(part) for part in (hop.original_column_node_ids, hop.original_row_node_ids, hop.original_edge_ids)
     )
     for name, csc in by_type(hop.sampled_csc).items():
-        source, _, end = name.split(":") if name else (ONLY, ONLY, ONLY)
+        source, _, end = name.split(":") if name else (None, None, None)
         sources = rows[source][csc.indices]
         for number, column in enumerate(columns[end].tolist()):
             part = slice(int(csc.indptr[number]), int(csc.indptr[number + 1]))
@@ -66,7 +65,7 @@ def check_joint(shares: Sequence[gf.MiniBatch], wanted: gf.MiniBatch) -> None:
         assert owned.sort().values.tolist() == ids.unique().tolist()
     for share in shares:
         for name, rows in (share.node_features or {}).items():
-            ids = by_type(share.input_nodes)[name[0] if isinstance(name, tuple) else ONLY]
+            ids = by_type(share.input_nodes)[name[0] if isinstance(name, tuple) else None]
             assert torch.equal(rows, codes(ids))
 
 
@@ -111,7 +110,7 @@ def parts_of(graph: gf.FusedCSCSamplingGraph, rank: int, world_size: int, peers:
     for kind, count in by_type(graph.num_nodes).items():
         own = part.book_of(kind) if kind else part.book
         features["node", kind or None, "code"] = PartitionedFeature(
-            cut_rows(codes(torch.arange(count)), own, rank), own, peers, kind
+            cut_rows(codes(torch.arange(count)), own, rank), own, peers, kind or ""
         )
     return PartitionedGraph(part, peers), gf.BasicFeatureStore(features)
 

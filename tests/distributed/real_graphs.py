@@ -141,7 +141,7 @@ def count_traffic(share_memory: bool, start_bytes: int = 8) -> dict[str, int]:
     peers.join()
     exchanges, sent = peers.traffic.exchanges - exchanges, peers.traffic.bytes_sent - sent
     book: Any = part.book
-    held = bytes_of([vars(part.columns), book.owners, book.places])
+    held = bytes_of([vars(part.columns), book.owners, book.offsets])
     merged = bytes_of(vars(parts._here.columns)) if share_memory else 0
     counted = {"batches": batches, "exchanges": exchanges, "sent": sent, "least": least, "edges": edges}
     return {**counted, "graph_bytes": held, "feature_bytes": own.nbytes, "merged_bytes": merged}

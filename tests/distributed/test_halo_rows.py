@@ -222,7 +222,7 @@ def test_copies_are_read_where_a_rank_has_its_own_rows_on_disk(copied: list[int]
 @pytest.mark.parametrize(("ids", "message"), [([2, 2], "must ascend"), ([4, 10], r"lie in 0 \.\. 9"), ([-1, 3], "lie")])
 def test_ids_of_copies_are_checked(ids: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        HaloIds(torch.tensor(ids), 10).places  # noqa: B018  # it is made when it is asked for
+        HaloIds(torch.tensor(ids), 10).offsets  # noqa: B018  # it is made when it is asked for
 
 
 @pytest.mark.parametrize(

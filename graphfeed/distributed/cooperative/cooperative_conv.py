@@ -7,7 +7,8 @@ import torch
 from torch import distributed
 from torch.autograd.function import once_differentiable
 
-from graphfeed.distributed.cooperative.row_exchange import ONLY, Route, RowExchange
+from graphfeed.distributed.cooperative.row_exchange import Route, RowExchange
+from graphfeed.distributed.graph_part import by_type
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
 Joint: TypeAlias = Any
@@ -56,25 +57,25 @@ class Exchanged(torch.autograd.Function):
     def forward(ctx: Any, routes: Sequence[Route], *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the rows that this rank needs, one tensor per route."""
         ctx.routes, ctx.counts = routes, [len(own) for own in rows]
-        found = []
+        results = []
         for route, own in zip(routes, rows, strict=True):
             arrived = trade(own[route.sent.to(own.device)], route.sent_counts, route.received_counts)
             out = torch.empty_like(arrived)
-            out[route.places.to(own.device)] = arrived
-            found.append(out)
-        return tuple(found)
+            out[route.positions.to(own.device)] = arrived
+            results.append(out)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the sum of what all ranks found for each row."""
-        found = []
+        """Return the sum of the gradients of all ranks for each row."""
+        sums = []
         for route, count, gradient in zip(ctx.routes, ctx.counts, gradients, strict=True):
-            given = gradient[route.places.to(gradient.device)]
+            given = gradient[route.positions.to(gradient.device)]
             back = trade(given, route.received_counts, route.sent_counts)
             own = back.new_zeros(count, *back.shape[1:])
-            found.append(own.index_add_(0, route.sent.to(back.device), back))
-        return None, *found
+            sums.append(own.index_add_(0, route.sent.to(back.device), back))
+        return None, *sums
 
 
 class CooperativeConvFunction:
@@ -86,12 +87,12 @@ class CooperativeConvFunction:
         exchange: RowExchange | None = getattr(subgraph, "exchange", None)
         if exchange is None:
             return tensor
-        given = tensor if isinstance(tensor, dict) else {ONLY: tensor}
-        kinds = sorted(given)  # all ranks exchange one type after the other, in the same order
-        routes = [exchange.routes[kind] for kind in kinds]
-        rows = Exchanged.apply(routes, *(given[kind] for kind in kinds))  # type: ignore[no-untyped-call]
-        found: dict[str, torch.Tensor] = dict(zip(kinds, rows, strict=True))
-        return found if isinstance(tensor, dict) else found[ONLY]
+        # All ranks exchange one type after the other, in the same order.
+        given = sorted(by_type(tensor).items()) if isinstance(tensor, dict) else [(None, tensor)]
+        routes = [exchange.routes[node_type] for node_type, _ in given]
+        arrived = Exchanged.apply(routes, *(rows for _, rows in given))  # type: ignore[no-untyped-call]
+        result: dict[Any, torch.Tensor] = dict(zip(dict(given), arrived, strict=True))
+        return result if isinstance(tensor, dict) else result[None]
 
 
 def trade(rows: torch.Tensor, sent: Sequence[int], received: Sequence[int]) -> torch.Tensor:

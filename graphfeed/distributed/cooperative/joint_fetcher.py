@@ -9,7 +9,7 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.distributed.cooperative.joint_sampler import JointSubgraph
-from graphfeed.distributed.cooperative.row_exchange import ONLY, RowExchange
+from graphfeed.distributed.cooperative.row_exchange import RowExchange
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
@@ -53,10 +53,10 @@ class JointFetcher(Transform):
             # A name is a pair with the type, if the graph has types.
             typed = isinstance(exchange.owned, dict)
             # Ranks send from memory.
-            rows = [(name[0] if typed else ONLY, own.cpu()) for name, own in result.node_features.items()]
-            found = exchange.trade(rows, FIRST_STEP + self.fetching.fetcher.position)
+            rows = [(name[0] if typed else None, own.cpu()) for name, own in result.node_features.items()]
+            arrived = exchange.trade(rows, FIRST_STEP + self.fetching.fetcher.position)
             device = next((part.device for part in tensors_in(minibatch.input_nodes)), torch.device("cpu"))
-            moved = [part.to(device) for part in found]
+            moved = [part.to(device) for part in arrived]
             result.node_features = dict(zip(result.node_features, moved, strict=True))
         return result
 

@@ -75,11 +75,11 @@ class Team:
         if self._mailbox is not None:
             self._mailbox.leave(run)
 
-    def owners_of(self, kind: str, ids: torch.Tensor) -> torch.Tensor:
+    def owners_of(self, node_type: str | None, ids: torch.Tensor) -> torch.Tensor:
         """Return the rank that owns each node: that of its part, or of all ranks that hold the whole graph, one."""
         if isinstance(self.graph, PartitionedGraph):
             part = self.graph.part
-            return (part.book_of(kind) if kind else part.book).owners_of(ids)
+            return (part.book if node_type is None else part.book_of(node_type)).owners_of(ids)
         return (ids.long() * SPREAD >> 33) % self.world_size
 
     def sample(self, minibatch: MiniBatch, graph: SamplingGraph) -> MiniBatch:

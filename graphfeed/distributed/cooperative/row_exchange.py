@@ -1,32 +1,31 @@
-"""How the rows that ranks need come from the ranks that own them."""
+"""All-to-all fetch of the rows of nodes from the ranks that own them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from graphfeed import ops
 from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
+from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.sampled_subgraph import ByType
 
-ONLY = ""
-"""The node type of a graph without types."""
-
 
 @dataclass(frozen=True)
 class Route:
-    """How the rows of one node type travel."""
+    """Which rows of one node type each rank sends and receives."""
 
     sent: torch.Tensor
-    """Which of this rank's own rows are sent, as positions: those for rank 0 first."""
+    """The positions of the rows to send among those that this rank owns: those for rank 0 first."""
     sent_counts: list[int]
     """How many of them each rank gets."""
-    places: torch.Tensor
-    """Where each row that arrives belongs: those from rank 0 first."""
+    positions: torch.Tensor
+    """Where each row that arrives goes: those from rank 0 first."""
     received_counts: list[int]
     """How many of them each rank sends."""
 
@@ -38,7 +37,7 @@ class Route:
         """Return the rows that each rank sent, in the order in which this rank needs them."""
         arrived = torch.cat(list(parts))
         out = torch.empty_like(arrived)
-        out[self.places] = arrived
+        out[self.positions] = arrived
         return out
 
 
@@ -48,27 +47,28 @@ class RowExchange:
 
     owned: ByType
     """The ids of the nodes whose rows this rank makes, each of them once; by node type if the graph has types."""
-    routes: Mapping[str, Route]
-    """By node type; without types, under an empty name."""
+    routes: Mapping[str | None, Route]
+    """By node type, which is None in a graph without types."""
     mailbox: Mailbox
     tag: Tag
     """The step at which ids were traded."""
 
-    def trade(self, rows: Sequence[tuple[str, torch.Tensor]], step: int) -> list[torch.Tensor]:
+    def trade(self, rows: Sequence[tuple[str | None, torch.Tensor]], step: int) -> list[torch.Tensor]:
         """Give others the rows that they need, and return those that this rank needs.
 
         Args:
             rows: Tensors of rows of the owned nodes, each with its node type.
             step: The number of the step, which differs from all others of the mini-batch.
         """
-        split = [self.routes[kind].split(own) for kind, own in rows]
+        split = [self.routes[node_type].split(own) for node_type, own in rows]
         parts: list[Tensors] = [
             {str(number): part[rank] for number, part in enumerate(split)}
             for rank in range(self.mailbox.peers.world_size)
         ]
         arrived = self.mailbox.trade((*self.tag[:2], step), parts)
         return [
-            self.routes[kind].join([part[str(number)] for part in arrived]) for number, (kind, _) in enumerate(rows)
+            self.routes[node_type].join([part[str(number)] for part in arrived])
+            for number, (node_type, _) in enumerate(rows)
         ]
 
     def count_rows(self) -> None:
@@ -83,7 +83,7 @@ def plan_exchange(
     tag: Tag,
     needed: ByType,
     num_nodes: int | dict[str, int],
-    owners_of: Callable[[str, torch.Tensor], torch.Tensor],
+    owners_of: Callable[[str | None, torch.Tensor], torch.Tensor],
     draws: str = "",
 ) -> RowExchange:
     """Tell the owners of some nodes that this rank needs them, and return what others need of it.
@@ -103,28 +103,30 @@ def plan_exchange(
     """
     given, sizes = check_needed(needed, num_nodes)
     none = next(iter(given.values()))[:0] if given else torch.empty(0, dtype=torch.int64)
-    ids = {kind: given.get(kind, none).cpu() for kind in sizes}
+    ids = {node_type: given.get(node_type, none).cpu() for node_type in sizes}
     world_size = mailbox.peers.world_size
     parts: list[dict[str, torch.Tensor]] = [{} for _ in range(world_size)]
     orders, received = {}, {}
-    for kind, wanted in ids.items():
-        owners = owners_of(kind, wanted).long()
-        orders[kind] = owners.argsort(stable=True)
-        received[kind] = torch.bincount(owners, minlength=world_size).tolist()
-        for rank, part in enumerate(torch.split(take_rows(wanted, orders[kind]), received[kind])):
-            parts[rank][kind] = part
+    for number, (node_type, wanted) in enumerate(ids.items()):
+        owners = owners_of(node_type, wanted).long()
+        orders[node_type] = owners.argsort(stable=True)
+        received[node_type] = torch.bincount(owners, minlength=world_size).tolist()
+        for rank, part in enumerate(torch.split(take_rows(wanted, orders[node_type]), received[node_type])):
+            parts[rank][str(number)] = part
     asked = mailbox.trade(tag, parts, draws)
-    owned, routes = {}, {}
-    for kind, size in sizes.items():
-        wanted = torch.cat([part[kind] for part in asked])
-        owned[kind], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
-        routes[kind] = Route(sent.long(), [part[kind].numel() for part in asked], orders[kind], received[kind])
-    return RowExchange(owned if isinstance(num_nodes, dict) else owned[ONLY], routes, mailbox, tag)
+    owned: dict[Any, torch.Tensor] = {}
+    routes = {}
+    for number, (node_type, size) in enumerate(sizes.items()):
+        pieces = [part[str(number)] for part in asked]
+        wanted = torch.cat(pieces)
+        owned[node_type], _, sent = ops.compact(wanted[:0], wanted, num_nodes=size)
+        routes[node_type] = Route(sent.long(), list(map(len, pieces)), orders[node_type], received[node_type])
+    return RowExchange(owned if isinstance(num_nodes, dict) else owned[None], routes, mailbox, tag)
 
 
 def check_needed(
     needed: ByType, num_nodes: int | dict[str, int]
-) -> tuple[Mapping[str, torch.Tensor], Mapping[str, int]]:
+) -> tuple[Mapping[str | None, torch.Tensor], Mapping[str | None, int]]:
     """Return nodes and the number of nodes, both by type, or say what is wrong, on the rank that needs them."""
     if isinstance(needed, dict) != isinstance(num_nodes, dict):
         raise TypeError(
@@ -132,13 +134,13 @@ def check_needed(
             f"the graph has {f'types {list(num_nodes)}' if isinstance(num_nodes, dict) else 'one type'}, but are a "
             f"{type(needed).__name__}; {'give a HeteroItemSet' if isinstance(num_nodes, dict) else 'give an ItemSet'}"
         )
-    sizes = num_nodes if isinstance(num_nodes, dict) else {ONLY: num_nodes}
+    sizes: dict[str | None, int] = dict(num_nodes.items()) if isinstance(num_nodes, dict) else {None: num_nodes}
     given = {}
-    for kind, own in (needed if isinstance(needed, dict) else {ONLY: needed}).items():
-        if kind not in sizes:
-            raise KeyError(f"seeds have node type {kind!r}, but the graph has {list(sizes)}")
-        name = f"seeds of type {kind!r}" if kind else "seeds"
-        given[kind] = as_ids(name, own)
-        check_vector(name, given[kind])
-        check_ids(name, given[kind], sizes[kind])
+    for node_type, own in by_type(needed).items():
+        if node_type not in sizes:
+            raise KeyError(f"seeds have node type {node_type!r}, but the graph has {list(sizes)}")
+        name = f"seeds of type {node_type!r}" if node_type is not None else "seeds"
+        given[node_type] = as_ids(name, own)
+        check_vector(name, given[node_type])
+        check_ids(name, given[node_type], sizes[node_type])
     return given, sizes

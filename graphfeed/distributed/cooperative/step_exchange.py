@@ -1,4 +1,4 @@
-"""What ranks hand to each other for the same step, in whichever order each of them comes to its steps."""
+"""All-to-all between ranks, matched by step number, in whichever order each rank comes to its steps."""
 
 import threading
 import time
@@ -29,15 +29,15 @@ class Mailbox:
 
     Args:
         peers: The ranks.
-        kind: What is traded; all ranks use the same name.
+        name: What is traded; all ranks use the same name.
     """
 
-    def __init__(self, peers: Peers, kind: str) -> None:
+    def __init__(self, peers: Peers, name: str) -> None:
         self.peers = peers
         self._given: dict[Tag, dict[int, tuple[str, Tensors]]] = {}
         self._runs = [0] * peers.world_size  # the first one that each rank has not left, as far as this one knows
         self._changed = threading.Condition()
-        self._name = peers.serve(kind, self._receive)
+        self._name = peers.serve(name, self._receive)
 
     def trade(self, tag: Tag, parts: Sequence[Tensors], draws: str = "") -> list[Tensors]:
         """Give each rank a part, and return what each rank gave, this one included.
@@ -64,14 +64,14 @@ class Mailbox:
             while missing := [rank for rank in range(len(parts)) if rank not in self._given.get(tag, {})]:
                 self._check(missing, tag, give_up, limit)
                 self._changed.wait(CHECK_SECONDS)
-            found = self._given.pop(tag)
-        for rank, (said, _) in found.items():
+            given_by = self._given.pop(tag)
+        for rank, (said, _) in given_by.items():
             if said != draws:
                 raise ValueError(
                     f"rank {own} makes joint mini-batch {tag[1]} with {draws}, but rank {rank} with {said}; give the "
                     "DataLoader of all ranks the same seed, and load the same state"
                 )
-        return [found[rank][1] for rank in range(len(parts))]
+        return [given_by[rank][1] for rank in range(len(parts))]
 
     def leave(self, run: int) -> None:
         """Tell all ranks, and the threads of this one, that this rank comes to no further step of a run."""
@@ -111,7 +111,7 @@ class Mailbox:
             if run > self._runs[rank]:
                 self._runs[rank] = run
                 oldest = min(self._runs)
-                self._given = {tag: found for tag, found in self._given.items() if tag[0] >= oldest}
+                self._given = {tag: parts for tag, parts in self._given.items() if tag[0] >= oldest}
             self._changed.notify_all()
 
     def _receive(self, options: Mapping[str, Any], part: Mapping[str, torch.Tensor]) -> Tensors:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.partition.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.report import table
@@ -169,10 +170,10 @@ def stack_ids(graph: GraphArrays, num_parts: int, halo_features: Sequence[ByType
             wanted = "a tensor" if graph.node_type_to_id is None else "a dict by node type"
             raise TypeError(f"{name} must be {wanted} for this graph, but is a {type(given).__name__}")
         pieces = [np.zeros(0, dtype=np.int64)]
-        for kind, values in by_type(given).items():
-            if kind not in node_types:
-                raise ValueError(f"{name} is of node type {kind!r}, but the graph has {node_types}")
-            low, high = first[node_types.index(kind)], first[node_types.index(kind) + 1]
+        for node_type, values in by_type(given).items():
+            if node_type not in node_types:
+                raise ValueError(f"{name} is of node type {node_type!r}, but the graph has {node_types}")
+            low, high = first[node_types.index(node_type)], first[node_types.index(node_type) + 1]
             ids = as_ids(name, values)
             check_vector(name, ids)
             check_ids(name, ids, high - low, IndexError)
@@ -188,8 +189,3 @@ def split_ids(nodes: NDArray[np.int64], graph: GraphArrays) -> Any:
     types = zip(types_of(graph), pieces, first, strict=False)
     ids = {node_type: torch.from_numpy(piece - low) for node_type, piece, low in types}
     return ids.get(None, ids)
-
-
-def by_type(values: ByType) -> dict[str | None, torch.Tensor]:
-    """Return values by node type, which is None in a graph without types."""
-    return dict(values.items()) if isinstance(values, Mapping) else {None: values}

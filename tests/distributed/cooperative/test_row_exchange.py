@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from graphfeed.distributed import Peers
-from graphfeed.distributed.cooperative.row_exchange import ONLY, check_needed, plan_exchange
+from graphfeed.distributed.cooperative.row_exchange import check_needed, plan_exchange
 from graphfeed.distributed.cooperative.step_exchange import Mailbox
 from tests.distributed.joint import in_threads
 
@@ -18,7 +18,7 @@ def test_rows_come_from_their_owners_in_the_order_of_those_who_need_them() -> No
         exchange.count_rows()
         assert isinstance(exchange.owned, torch.Tensor)
         assert (peers.traffic.rows_needed, peers.traffic.rows_read) == [(3, 2), (3, 2), (0, 0)][rank]
-        (rows,) = exchange.trade([(ONLY, exchange.owned * 10)], 1)
+        (rows,) = exchange.trade([(None, exchange.owned * 10)], 1)
         return [exchange.owned.tolist(), rows.tolist()]
 
     found = in_threads(3, work)
