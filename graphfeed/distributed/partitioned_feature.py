@@ -12,7 +12,7 @@ from graphfeed import ops
 from graphfeed.distributed.halo_rows import HaloRows, check_source
 from graphfeed.distributed.one_machine.shared_rows import SharedRows
 from graphfeed.distributed.part_book import PartBook, check_owned
-from graphfeed.distributed.partitioned_graph import check_place
+from graphfeed.distributed.partitioned_graph import check_ranks
 from graphfeed.distributed.ranks.exchange import ask_owners, merge_rows, place_rows
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
@@ -65,7 +65,7 @@ class PartitionedFeature(DistantFeature):
         self.rows = rows if isinstance(rows, Feature) else TorchBasedFeature(rows)
         self.book = book
         self.peers = shared_peers() if peers is None else peers
-        check_place(self.book, self.peers)
+        check_ranks(self.book, self.peers)
         own = book.ids_of(self.peers.rank).numel()
         if self.rows.count() != own:
             raise ValueError(f"rows must be the {own} that rank {self.peers.rank} owns, but are {self.rows.count()}")

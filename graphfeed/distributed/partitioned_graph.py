@@ -72,7 +72,7 @@ class PartitionedGraph(SamplingGraph):
     def __init__(self, part: GraphPart, peers: Peers | None = None) -> None:
         self.part = part
         self.peers = shared_peers() if peers is None else peers
-        check_place(part.book, self.peers, part.number)
+        check_ranks(part.book, self.peers, part.number)
         self._here = share_columns(part, self.peers)
         self._name = self.peers.serve("graph", self._answer_others)
 
@@ -112,20 +112,10 @@ class PartitionedGraph(SamplingGraph):
         *,
         key: int | None = None,
     ) -> SampledSubgraph:
-        """Sample in-edges of the seeds: one hop, as `FusedCSCSamplingGraph.sample_neighbors` samples the whole graph.
-
-        Args:
-            seeds: Global node ids of the dtype of the graph; by node type if it has types.
-            fanouts: One number for all edge types, shape (1,), or one per edge type; -1 takes all.
-            replace: Whether an edge may be chosen more than once.
-            probs_name: The edge attribute that holds weights or a mask; 0 is never drawn.
-            key: The key of the hop (`Key.at`); by default, the result of `draw_key`.
+        """Sample in-edges of seeds with global ids: one hop, as `FusedCSCSamplingGraph.sample_neighbors` says.
 
         Raises:
-            KeyError: The graph doesn't have a node type or an attribute.
             RankLostError: Another rank ended or froze.
-            TypeError: Seeds of another dtype, or not by type where the graph has types.
-            ValueError: A seed outside of the graph, or a wrong fan-out.
         """
         drawn = ops.draw_key() if key is None else key
         if (whole := self._whole()) is not None:
@@ -142,13 +132,7 @@ class PartitionedGraph(SamplingGraph):
         random_seed: torch.Tensor | Sequence[int] | None = None,
         seed2_contribution: float = 0.0,
     ) -> SampledSubgraph:
-        """Sample as `sample_neighbors`, but by variates of the neighbours (LABOR), which all ranks compute alike.
-
-        Args:
-            seeds: This, `fanouts`, `replace` and `probs_name` mean the same as there.
-            random_seed: One or two whole numbers; by default, the result of `draw_key`.
-            seed2_contribution: From 0 to 1: the share of the nodes that draw by the second seed.
-        """
+        """Sample by variates of the neighbours (LABOR), as `FusedCSCSamplingGraph.sample_layer_neighbors` says."""
         if (whole := self._whole()) is not None:
             return whole.sample_layer_neighbors(
                 seeds, fanouts, replace, probs_name, random_seed=random_seed, seed2_contribution=seed2_contribution
@@ -183,7 +167,7 @@ class PartitionedGraph(SamplingGraph):
         return temporal_sample_hop_by_hop(self.num_nodes, sample, seeds, seeds_timestamp, request, keys)
 
     def _whole(self) -> FusedCSCSamplingGraph | None:
-        """Return the whole graph if all its parts lie on this machine, in memory that its ranks share."""
+        """Return the whole graph if all its parts are on this machine, in memory that its ranks share."""
         columns = self._here.ready()
         return columns if self._here.complete else None
 
@@ -285,7 +269,7 @@ def edge_values(columns: FusedCSCSamplingGraph, request: SamplingRequest) -> dic
 
 
 def as_options(fanouts: torch.Tensor, request: SamplingRequest, draws: Draws) -> dict[str, Any]:
-    """Return how a hop is sampled, in what JSON can hold."""
+    """Return how a hop is sampled, in types that JSON has."""
     options = {name: getattr(request, name) for name in ("replace", "probs_name", "strategy")}
     if request.temporal is not None:
         query = {name: getattr(request.temporal, name) for name in ("node_timestamp_attr_name", "hop_time")}
@@ -337,8 +321,8 @@ def check_types(types: torch.Tensor | None, known: Sequence[str]) -> None:
         )
 
 
-def check_place(book: PartBook, peers: Peers, part: int | None = None) -> None:
-    """Raise unless there is a rank for each part, and this rank has its own."""
+def check_ranks(book: PartBook, peers: Peers, part: int | None = None) -> None:
+    """Raise unless there is a rank for each part, and the given part is this rank's."""
     if book.num_parts != peers.world_size:
         raise ValueError(
             f"there are {book.num_parts} parts, but {peers.world_size} ranks; start one process for each part, "
