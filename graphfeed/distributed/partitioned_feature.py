@@ -142,7 +142,8 @@ class PartitionedFeature(DistantFeature):
         asked, owners = {"ids": take_rows(ids, located.remote)}, take_rows(located.owners, located.remote)
         answers = ask_owners(self.peers, self._name, self._answer, owners, self._signature(), asked)
         if all(tensor is None for tensor in located.tensors):
-            return lambda: merge_rows(list(answers), "rows", self._no_rows())
+            no_rows = self.rows.read(torch.empty(0, dtype=torch.int64))
+            return lambda: merge_rows(list(answers), "rows", no_rows)
 
         def wait() -> torch.Tensor:
             out = self._gather(located)
@@ -209,11 +210,6 @@ class PartitionedFeature(DistantFeature):
             )
         check_owned(self.book, self.peers.rank, questions["ids"])
         return {"rows": self.rows.read(self.book.places_of(questions["ids"]))}
-
-    def _no_rows(self) -> torch.Tensor:
-        if self.rows.dtype is None:
-            return self.rows.read(torch.empty(0, dtype=torch.int64))
-        return torch.empty((0, *self.rows.size()), dtype=self.rows.dtype)
 
     def __reduce__(self) -> Any:
         raise TypeError(

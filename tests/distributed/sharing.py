@@ -3,6 +3,7 @@
 import gc
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_graph, cut_rows
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows
 from graphfeed.distributed.one_machine import shared_columns
 from graphfeed.distributed.partition import edge_positions
 from graphfeed.distributed.ranks.peers import find_place
@@ -19,6 +20,7 @@ from graphfeed.storage.features import feature_cache
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import regions_of
 from tests.digests import digest
+from tests.distributed import equal_pipelines
 from tests.distributed.equal_pipelines import assign, feature_in_parts
 from tests.distributed.graphs import plain
 from tests.test_survival import belongings
@@ -63,9 +65,8 @@ def digests_of(graph: gf.SamplingGraph, **options: Any) -> list[str]:
         return [digest(batch) for batch in loader]
 
 
-def in_parts(graph: gf.FusedCSCSamplingGraph, peers: Peers | None = None) -> PartitionedGraph:
-    """Return a graph of which this rank has a part."""
-    return PartitionedGraph(cut_graph(graph, assign(graph.total_num_nodes, "random"), find_place()[0]), peers)
+in_parts = partial(equal_pipelines.in_parts, how="random")
+"""Returns a graph of which this rank has a part."""
 
 
 def sample_with_ids(kind: str) -> list[bool]:
@@ -113,7 +114,7 @@ def sample_elsewise(name: str, replacement: Any) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setattr(shared_columns, name, replacement)
-        equal = digests_of(in_parts(whole, peers)) == digests_of(whole)
+        equal = digests_of(in_parts(whole, peers=peers)) == digests_of(whole)
         distributed.barrier()
     peers.close()
     peers.join()
@@ -198,7 +199,7 @@ def leave_nothing() -> list[int]:
 
     def share() -> None:
         peers = Peers()
-        graph, feature = in_parts(plain(), peers), feature_in_parts(VALUES, "random", 0, peers)
+        graph, feature = in_parts(plain(), peers=peers), feature_in_parts(VALUES, "random", 0, peers)
         digests_of(graph)
         feature.read(torch.arange(100))
         assert belongings()[2] > 0
