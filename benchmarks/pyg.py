@@ -44,7 +44,7 @@ def without_types(shape: Shape, scale: Scale) -> tuple[gf.SamplingGraph, DataFea
     rows = torch.from_numpy(load_features(shape, scale.cache))
     store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(rows)})
     items = draw_seeds(shape.num_nodes, scale)
-    return graph, DataFeatures(store, {"": ["x"]}, {"": []}), gf.ItemSampler(items, scale.batch_size)
+    return graph, DataFeatures(store, {None: ["x"]}, {None: []}), gf.ItemSampler(items, scale.batch_size)
 
 
 def with_types(scale: Scale) -> tuple[gf.SamplingGraph, DataFeatures, gf.ItemSampler]:
@@ -69,7 +69,7 @@ def draw_seeds(num_nodes: int, scale: Scale) -> gf.ItemSet:
 def measure(graph: gf.SamplingGraph, features: DataFeatures, source: gf.ItemSampler, scale: Scale) -> list[Row]:
     """Time each pipeline on one graph, by the processor time of a mini-batch."""
     sampled = Neighborhoods(graph, list(NUM_NEIGHBORS))
-    names = features.keys(features.node_names)
+    names = features.node_keys
     pipes: dict[str, gf.Datapipe] = {
         PLAIN: source.sample_neighbor(graph, sampled.fanouts, only_new=True).fetch_feature(features.store, names),
         DATA: fetch_and_fill(sampled.append_to(source), features),

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from graphfeed.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import draws, random_index
 
 PYG = import_pyg("torch_geometric.nn", "tests")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from graphfeed.pyg import ClusterData, ClusterLoader, GraphSAINTRandomWalkSampler, NeighborLoader, ShaDowKHopSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.test_pyg_programs import CLASSES, PYG, SAGE, citations, one_thread, step
 
 __all__ = ["one_thread"]

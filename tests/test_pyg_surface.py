@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from graphfeed import pyg
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.extra_options import MoreOptions
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from tests.pages import rows
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-pyg.md"

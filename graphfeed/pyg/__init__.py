@@ -7,6 +7,7 @@ by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg
 import importlib
 import typing
 
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.cached_loader import CachedLoader
 from graphfeed.pyg.loaders.cluster_data import ClusterData
@@ -27,7 +28,6 @@ from graphfeed.pyg.loaders.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.loaders.zip_loader import ZipLoader
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
 from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
 from graphfeed.pyg.stages.draw_walks import DrawWalks
 from graphfeed.pyg.stages.exclude_seed_links import ExcludeSeedLinks
@@ -66,7 +66,7 @@ else:
 
     def __getattr__(name: str) -> typing.Any:
         if name in _FOUND_IN:
-            module = importlib.import_module("graphfeed.pyg.stages.to_sampler_output")
+            module = importlib.import_module("graphfeed.pyg.data.tables")
             module.import_pyg("torch_geometric.sampler", name)
             return getattr(importlib.import_module(_FOUND_IN[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,6 +21,7 @@ from graphfeed.distributed import (
 )
 from graphfeed.distributed.ranks.peers import find_place
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader
+from graphfeed.pyg.data.tables import tables_of
 from tests.digests import assert_same
 from tests.distributed.pyg_data import classes, hetero_data, plain_data
 from tests.golden_pipelines import numbers
@@ -162,10 +163,11 @@ def compare(root: str, data_folder: str, names: list[str]) -> dict[str, int]:
 
 def values_of(data: Any) -> dict[Any, Any]:
     """Return what PyG's data hold, in any order; the number of nodes is there only where the whole data had it."""
-    found = {}
-    for store in data.stores:
+    found: dict[Any, Any] = {}
+    nodes, edges = tables_of(data)
+    for kind, store in {**nodes, **edges}.items():
         own = {name: store[name] for name in sorted(store.keys()) if name != "num_nodes"}
-        found[store._key] = own
+        found[kind] = own
         assert len(store["n_id"]) == store.num_nodes if "n_id" in store else True
     return found
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg, tables_of
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 
@@ -48,17 +48,18 @@ def counting_store() -> Any:
 def in_stores(data: Any, layout: str) -> tuple[Any, Any]:
     """Return a pair of stores with the features and edges of data, the edges in a layout."""
     features, graph = counting_store(), import_pyg("torch_geometric.testing", "tests").MyGraphStore()
-    for store in data.node_stores:
+    nodes, edges = tables_of(data)
+    for kind, store in nodes.items():
         for name in [name for name in store.keys() if store.is_node_attr(name)]:  # noqa: SIM118
-            features.put_tensor(store[name], group_name=store._key, attr_name=name, index=None)
-    for store in data.edge_stores:
+            features.put_tensor(store[name], group_name=kind, attr_name=name, index=None)
+    for edge_type, store in edges.items():
         for name in [name for name in store.keys() if name != "edge_index" and store.is_edge_attr(name)]:  # noqa: SIM118
-            features.put_tensor(store[name], group_name=store._key or (None, None), attr_name=name, index=None)
-        size = [(data if store._key is None else data[end]).num_nodes for end in (store._key or (0, 0, 0))[::2]]
+            features.put_tensor(store[name], group_name=edge_type or (None, None), attr_name=name, index=None)
+        size = [nodes[end].num_nodes for end in ((None, None) if edge_type is None else edge_type[::2])]
         pair = list(store.edge_index)
         if layout != "coo":
             row = int(layout == "csc")
             counts = torch.bincount(pair[row], minlength=size[row])
             pair[row] = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-        graph.put_edge_index(tuple(pair), edge_type=store._key, layout=layout, size=tuple(size))
+        graph.put_edge_index(tuple(pair), edge_type=edge_type, layout=layout, size=tuple(size))
     return features, graph

@@ -52,8 +52,8 @@ class SharedColumns:
     """The columns of all parts on this machine.
 
     When a rank first samples, the first rank of the machine allocates shared memory for the edges of all parts there,
-    and each rank copies its part's into it. `ready` raises once arrays of the part were replaced, or checked again after
-    edits in place: they differ from those copies.
+    and each rank copies its part's into it. `ready` raises once arrays of the part were replaced, or were checked again
+    after edits in place: they differ from those copies.
 
     Args:
         part: This rank's part.

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed.distributed.partition.writer import features_by_key
+from graphfeed.pyg.data import read_graph
 from graphfeed.storage.features.feature_store import FeatureStore
-from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
@@ -85,21 +85,20 @@ def source_of_data(data: Any) -> Source:
     own = {name: value for name, value in values.items() if name != "edge_index"}
     edges = {name: value for name, value in own.items() if data.is_edge_attr(name)}
     nodes = {name: value for name, value in own.items() if data.is_node_attr(name)}
-    graph = from_coo(data.edge_index.cpu(), int(data.num_nodes))
+    graph = read_graph(data).graph
     return Source(graph, {None: readers_of_nodes(nodes)}, {None: readers_of_edges(edges)}, name_of_times(edges))
 
 
 def source_of_hetero_data(data: Any) -> Source:
     """Return PyG's data with types as a source."""
     sizes = {kind: int(data[kind].num_nodes) for kind in data.node_types}
-    edges = {":".join(kind): data[kind].edge_index.cpu() for kind in data.edge_types}
     node_attributes, edge_attributes = {}, {}
     for kind in data.node_types:
         node_attributes[kind] = tensors_of(data[kind], sizes[kind])
     for kind in data.edge_types:
         edge_attributes[":".join(kind)] = tensors_of(data[kind], data[kind].edge_index.shape[1])
     return Source(
-        from_coo(edges, sizes),
+        read_graph(data).graph,
         {kind: readers_of_nodes(own) for kind, own in node_attributes.items()},
         {kind: readers_of_edges(own) for kind, own in edge_attributes.items()},
         name_of_times(*edge_attributes.values()),

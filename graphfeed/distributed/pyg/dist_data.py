@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,7 @@ from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, kind_of
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
-from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 
 
@@ -62,7 +61,7 @@ class DistData:
         """What reads seeds needs to know: the numbers of nodes, and the types."""
         sizes = self.graph.num_nodes
         if isinstance(sizes, int):
-            return SimpleNamespace(_store=None, num_nodes=sizes)
+            return SimpleNamespace(num_nodes=sizes)
         return TypedShape(sizes, [group_of(kind) for kind in self.graph.edge_types])
 
     def own_nodes(self, kind: str | None = None) -> torch.Tensor:
@@ -83,20 +82,20 @@ class DistData:
             input_type: The type of the seeds, to which labels that are not a dict belong.
         """
         found: dict[tuple[str, str | None, str], Feature] = {}
-        dims: dict[tuple[str, str], int] = {}
+        dims: dict[tuple[str | None, str], int] = {}
         for attr in self.feature_store.get_all_tensor_attrs():
             domain = "edge" if isinstance(attr.group_name, tuple) else "node"
             key = (domain, kind_of(attr.group_name), str(attr.attr_name))
             if key in self.features:
                 found[key] = self.features[key]
                 if self.feature_store.get_tensor(attr).dim() == 1:
-                    dims[key[1] or HOMOGENEOUS, key[2]] = FLAT
+                    dims[key[1:]] = FLAT
         labels = self.feature_store.labels
         by_type = labels if isinstance(labels, Mapping) else {} if labels is None else {input_type: labels}
         for group, values in by_type.items():
             key = ("edge" if isinstance(group, tuple) else "node", kind_of(group), "y")
             found[key] = TorchBasedFeature(values if values.dim() > 1 else values[:, None])
-            dims[key[1] or HOMOGENEOUS, "y"] = FLAT if values.dim() == 1 else 0
+            dims[key[1:]] = FLAT if values.dim() == 1 else 0
         return DataFeatures(
             BasicFeatureStore(found),
             self.names_of("node", found),
@@ -104,32 +103,31 @@ class DistData:
             dims={place: dim for place, dim in dims.items() if dim},
         )
 
-    def names_of(self, domain: str, keys: Mapping[tuple[str, str | None, str], Any]) -> dict[str, list[str]]:
+    def names_of(self, domain: str, keys: Mapping[tuple[str, str | None, str], Any]) -> dict[str | None, list[str]]:
         """Return the names of features by type."""
         sizes = self.graph.num_nodes
-        kinds = [HOMOGENEOUS] if isinstance(sizes, int) else sizes if domain == "node" else self.graph.edge_types
-        names: dict[str, list[str]] = {kind: [] for kind in kinds}
+        kinds: Any = [None] if isinstance(sizes, int) else sizes if domain == "node" else self.graph.edge_types
+        names: dict[str | None, list[str]] = {kind: [] for kind in kinds}
         for own, kind, name in keys:
             if own == domain:
-                names[kind or HOMOGENEOUS].append(name)
+                names[kind].append(name)
         return names
 
 
+@dataclass(frozen=True)
 class TypedShape:
     """The numbers of nodes by type, and the edge types, as PyG's `HeteroData` has them."""
 
-    def __init__(self, sizes: Mapping[str, int], edge_types: list[Any]) -> None:
-        self.sizes, self.node_types, self.edge_types = sizes, list(sizes), edge_types
+    sizes: Mapping[str, int]
+    edge_types: list[Any]
+
+    @property
+    def node_types(self) -> list[str]:
+        """The node types."""
+        return list(self.sizes)
 
     def __getitem__(self, kind: str) -> Any:
         return SimpleNamespace(num_nodes=self.sizes[kind])
-
-    def _to_canonical(self, *kind: str) -> tuple[str, ...]:
-        """Return an edge type; of source and destination, or of a relation alone, the only one that fits."""
-        found = [known for known in self.edge_types if kind in (known, (known[0], known[2]), (known[1],))]
-        if len(found) != 1:
-            raise ValueError(f"edge type {brief(kind)} fits {len(found)} of {self.edge_types}; give all three parts")
-        return tuple(found[0])
 
 
 def check_place(context: DistContext, graph: LocalGraphStore) -> None:

@@ -24,9 +24,7 @@ from graphfeed.distributed.pyg.store_attributes import (
     kind_of,
     read_info,
 )
-from graphfeed.ops.sampling.time_order import as_times
-from graphfeed.pyg.data.data_graph import ALWAYS
-from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
 from graphfeed.storage.graph.build.to_coo import edge_lists
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
@@ -169,11 +167,10 @@ class LocalGraphStore:
                 found = {key: self._edge_times(features, time_attr, key) for key in kept}
                 if all(own is None for own in found.values()):
                     raise ValueError(f"time_attr is {time_attr!r}, which neither nodes have nor edges")
-                edges[time_attr] = {
-                    kind_of(key[0]): torch.full((len(places),), ALWAYS) if (own := found[key]) is None else own[places]
-                    for key, places in kept.items()
-                }
-        graph = make_graph(lists, sizes, nodes, edges)
+                known = {kind_of(key[0]): own[kept[key]] for key, own in found.items() if own is not None}
+                lengths = {kind: own.shape[1] for kind, own in lists.items()}
+                edges[time_attr] = fill_missing(time_attr, known, lengths, ALWAYS)
+        graph = make_graph({kind: EdgeList(*own) for kind, own in lists.items()}, sizes, nodes, edges)
         owners = torch.cat([book.owners_of(torch.arange(book.num_ids)) for book in books.values()])
         return GraphPart(
             graph, PartBook.from_assignment(owners, self.num_partitions), self.partition_idx, self._num_edges(lists)
@@ -229,8 +226,8 @@ class LocalGraphStore:
         if name not in names:
             return None
         if features.get_global_id(group) is None:
-            return times_in(features.get_tensor(group, name), name)
-        return times_in(features.get_tensor_from_global_id(group, name, self._ids(key)), name)
+            return as_time_column(name, features.get_tensor(group, name))
+        return as_time_column(name, features.get_tensor_from_global_id(group, name, self._ids(key)))
 
     def _num_edges(self, lists: Mapping[str | None, torch.Tensor]) -> int | dict[str, int]:
         """Return the number of edges of the whole graph; those of the part if the parts of edges are unknown."""
@@ -345,37 +342,18 @@ def node_times(features: LocalFeatureStore, name: str, sizes: Mapping[str | None
     found = {}
     for attr in features.get_all_tensor_attrs():
         if attr.attr_name == name and attr.group_name in sizes:
-            found[attr.group_name] = times_in(features.get_tensor(attr), name)
+            found[attr.group_name] = as_time_column(name, features.get_tensor(attr))
     if not found:
         return None
     for kind, values in found.items():
         if len(values) != sizes[kind]:
             raise ValueError(f"{name!r} of {kind!r} must have the times of all {sizes[kind]} nodes, not {len(values)}")
-    return {kind: found[kind] if kind in found else torch.full((size,), ALWAYS) for kind, size in sizes.items()}
+    return fill_missing(name, found, sizes, ALWAYS)
 
 
 def names_in(features: LocalFeatureStore, group: Any) -> list[str | None]:
     """Return the names of the features of a group."""
     return [attr.attr_name for attr in features.get_all_tensor_attrs() if attr.group_name == group]
-
-
-def times_in(values: torch.Tensor, name: str) -> torch.Tensor:
-    """Return times as whole numbers, one per node or edge.
-
-    Raises:
-        TypeError: They are no whole numbers.
-    """
-    return as_times(f"time_attr {name!r}", values.squeeze(1) if values.dim() == 2 and values.shape[1] == 1 else values)
-
-
-def make_graph(
-    lists: Mapping[Any, torch.Tensor], sizes: Mapping[Any, int], nodes: Mapping[str, Any], edges: Mapping[str, Any]
-) -> FusedCSCSamplingGraph:
-    """Return a graph of lists, sizes and attributes by type; by None without types."""
-    if None not in sizes:
-        return from_coo(lists, sizes, node_attributes=nodes, edge_attributes=edges)
-    node_attributes, edge_attributes = ({name: own[None] for name, own in values.items()} for values in (nodes, edges))
-    return from_coo(lists[None], sizes[None], node_attributes=node_attributes, edge_attributes=edge_attributes)
 
 
 def edges_of(graph: FusedCSCSamplingGraph) -> dict[str | None, tuple[torch.Tensor, torch.Tensor, tuple[int, int]]]:

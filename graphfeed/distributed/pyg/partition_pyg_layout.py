@@ -10,11 +10,11 @@ import torch
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
+from graphfeed.pyg.data import EdgeList, make_graph
 from graphfeed.storage.datasets.array_files import check_file
 from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import FeatureKey
-from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
@@ -133,21 +133,13 @@ class PyGLayout:
         for kind in self.edge_types:
             own = edges.get(kind, dict.fromkeys(("row", "col", "edge_id"), torch.empty(0, dtype=torch.int64)))
             order = orders[kind] = self.order_of(own)
-            lists[kind] = (own["row"][order], own["col"][order])
+            lists[kind] = EdgeList(own["row"][order], own["col"][order])
             ids[kind] = own["edge_id"][order] - (first if self.through_types else 0)
             first += len(self.edge_maps[kind])
         times = {kind: own[TIME] for kind, own in node_feats.items() if TIME in own}
         node_attributes = {TIME: times} if set(times) == set(sizes) else {}
         edge_attributes = {ORIGINAL_EDGE_ID: ids, **self.edge_values(orders, ids, edge_feats)}
-        if self.typed:
-            return from_coo(lists, sizes, node_attributes=node_attributes, edge_attributes=edge_attributes)  # type: ignore[arg-type]
-        only = {name: own[None] for name, own in node_attributes.items()}
-        return from_coo(
-            lists[None],
-            sizes[None],
-            node_attributes=only,
-            edge_attributes={name: own[None] for name, own in edge_attributes.items()},
-        )
+        return make_graph(lists, sizes, node_attributes, edge_attributes)
 
     def order_of(self, own: Mapping[str, Any]) -> Any:
         """Return by what index edges come in the order of the whole graph."""

@@ -1,5 +1,33 @@
 """PyG's graphs and mini-batches.
 
-They read what a PyG program passes as its data, stores or input nodes, and say what a mini-batch looks like. Graphs and
-features themselves are in `graphfeed.storage`.
+What a PyG program passes as its data, stores or input nodes becomes a graph, features and items here (`read_graph`,
+`read_features`, `read_input_nodes`, `read_input_edges`), and mini-batches become PyG's data. Only `tables` knows how
+PyG's data store their values. Graphs and features themselves are in `graphfeed.storage`.
 """
+
+from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
+from graphfeed.pyg.data.data_graph import ALWAYS, as_time_column, fill_missing, make_graph, read_graph
+from graphfeed.pyg.data.edge_list import EdgeList
+from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges, split_kind
+from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import import_pyg
+
+__all__ = [
+    "ALWAYS",
+    "FLAT",
+    "DataFeatures",
+    "EdgeList",
+    "InputEdges",
+    "InputNodes",
+    "NegativeSampling",
+    "as_time_column",
+    "fill_missing",
+    "import_pyg",
+    "make_graph",
+    "read_features",
+    "read_graph",
+    "read_input_edges",
+    "read_input_nodes",
+    "split_kind",
+]

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
-from graphfeed.pyg.data.store_data import StoreHeteroData, StorePair, as_data
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.store_data import StorePair, as_data
+from graphfeed.pyg.data.tables import import_pyg, is_typed, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
 from graphfeed.storage.graph.type_names import type_name
 
@@ -18,37 +17,42 @@ EDGES = "edge_index"
 NOT_FETCHED = (EDGES, "num_nodes")
 FLAT = -1
 """Stands for the dimension of values of one dimension, which a feature holds as rows of one number."""
+HOLE = ()
+"""Keeps the position of an attribute in a template; each mini-batch fills it, or removes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class DataFeatures:
     """The features that mini-batches get, and the object that they are filled into.
 
+    Types are strings, as in a `FeatureStore`; of a graph without types, None.
+
     Example:
         >>> from graphfeed import BasicFeatureStore, TorchBasedFeature
         >>> store = BasicFeatureStore({("node", None, "x"): TorchBasedFeature(torch.eye(3))})
-        >>> DataFeatures(store, node_names={"": ["x"]}).typed
-        False
+        >>> DataFeatures(store, node_names={None: ["x"]}).node_keys
+        ['x']
     """
 
     store: FeatureStore
-    node_names: dict[str, list[str]] = field(default_factory=dict)
-    """The names of node features by type; of a graph without types, by ""."""
-    edge_names: dict[str, list[str]] = field(default_factory=dict)
+    node_names: dict[str | None, list[str]] = field(default_factory=dict)
+    """The names of node features by type."""
+    edge_names: dict[str | None, list[str]] = field(default_factory=dict)
     """The names of edge features by type."""
     template: Any = None
     """A `Data` or `HeteroData` that each mini-batch begins as, without the features; None: an empty one."""
-    dims: dict[tuple[str, str], int] = field(default_factory=dict)
+    dims: dict[tuple[str | None, str], int] = field(default_factory=dict)
     """The dimension of nodes or edges, by type and name, where it is not the first; `FLAT` where it is the only one."""
 
     @property
-    def typed(self) -> bool:
-        """Whether the graph has types."""
-        return HOMOGENEOUS not in self.node_names
+    def node_keys(self) -> Any:
+        """The names of node features as `fetch_feature` takes them."""
+        return self.node_names.get(None, self.node_names)
 
-    def keys(self, names: dict[str, list[str]]) -> Any:
-        """Return names as `fetch_feature` takes them."""
-        return names if self.typed else names.get(HOMOGENEOUS, [])
+    @property
+    def edge_keys(self) -> Any:
+        """The names of edge features as `fetch_feature` takes them."""
+        return self.edge_names.get(None, [] if None in self.node_names else self.edge_names)
 
 
 def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
@@ -66,28 +70,27 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
     if isinstance(data, StorePair):
         return features_of_stores(data, custom_cls)
     template = copy.copy(data)
+    nodes, edges = tables_of(data)
+    node_names: dict[str | None, list[str]] = {kind: [] for kind in nodes}
+    edge_names: dict[str | None, list[str]] = {type_name(kind): [] for kind in edges}
     features: dict[Any, Any] = {}
-    dims: dict[tuple[str, str], int] = {}
-    typed = not hasattr(data, "_store")
-    kinds = kinds_of(data, typed=typed)
-    node_names: dict[str, list[str]] = {kind: [] for kind in kinds[0]}
-    edge_names: dict[str, list[str]] = {kind: [] for kind in kinds[1]}
-    for own, empty in zip(stores_of(data), stores_of(template), strict=True):
-        kind = HOMOGENEOUS if own._key is None else type_name(own._key)
-        for name, value in own.items():
-            domain = domain_of(own, name)
-            if domain is None:
-                continue
-            place = kind or "", name
-            rows, dim = as_rows(value, f"{name!r} of {kind!r}" if kind else repr(name), dim_of(own, name, value))
-            if dim:
-                dims[place] = dim
-            features[domain, kind or None, name] = TorchBasedFeature(rows)
-            (node_names if domain == "node" else edge_names)[kind].append(name)
-            empty._mapping[name] = None  # keeps its place among the attributes
-        for name in NOT_FETCHED:
-            if name in own:
-                empty._mapping[name] = None
+    dims: dict[tuple[str | None, str], int] = {}
+    empty: dict[Any, Any] = {**tables_of(template).nodes, **tables_of(template).edges}
+    tables: dict[Any, Any] = {**nodes, **edges}
+    for key, table in tables.items():  # without types, nodes and edges have one table
+        kind = type_name(key)
+        for name, value in table.items():
+            domain = domain_of(table, name)
+            if domain is not None:
+                dim = data.__cat_dim__(name, value, table)
+                dim = dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
+                rows, dim = as_rows(value, f"{name!r} of {kind!r}" if kind else repr(name), dim)
+                if dim:
+                    dims[kind, name] = dim
+                features[domain, kind, name] = TorchBasedFeature(rows)
+                (node_names if domain == "node" else edge_names)[kind].append(name)
+            if domain is not None or name in NOT_FETCHED:
+                empty[key][name] = HOLE
     return DataFeatures(BasicFeatureStore(features), node_names, edge_names, template, dims)
 
 
@@ -95,10 +98,14 @@ def contents_of(data: Any) -> dict[Any, Any]:
     """Return something by which a change of the attributes shows while `read_features` of them is kept."""
     if isinstance(data, StorePair):
         return dict.fromkeys(data.features)
-    stores = [*stores_of(data), *([data._global_store] if hasattr(data, "_global_store") else [])]
-    values = {(store._key, name): value for store in stores for name, value in store.items() if name != EDGES}
+    kinds = [None, *data.node_types, *data.edge_types] if is_typed(data) else [None]
     # Features hold the memory of tensors, and the template all else, so nothing new can lie in the same place.
-    return {place: where(value) for place, value in values.items()}
+    return {
+        (kind, name): where(value)
+        for kind, table in zip(kinds, data.stores, strict=True)  # with types, the first is that of the whole graph
+        for name, value in table.items()
+        if name != EDGES
+    }
 
 
 def where(value: Any) -> Any:
@@ -111,45 +118,25 @@ def where(value: Any) -> Any:
 def features_of_stores(data: StorePair, custom_cls: Any) -> DataFeatures:
     """Return the features of a pair of stores; each mini-batch reads its rows from there."""
     module = import_pyg("torch_geometric.data", "a pair of stores")
-    typed = isinstance(data, StoreHeteroData)
-    make = custom_cls or (module.HeteroData if typed else module.Data)
-    template = make()
-    kinds = kinds_of(data, typed=typed)
-    node_names = {kind: data.names_of("node", kind or None) for kind in kinds[0]}
-    edge_names = {kind: data.names_of("edge", kind or None) for kind in kinds[1]}
+    template = (custom_cls or (module.HeteroData if is_typed(data) else module.Data))()
+    nodes, edges = tables_of(data)
+    node_names: dict[str | None, list[str]] = {kind: data.names_of("node", kind) for kind in nodes}
     for kind, names in node_names.items():
         if names:
-            (template[kind] if typed else template._store)._mapping["num_nodes"] = None  # filled in, as PyG does
+            (template if kind is None else template[kind])["num_nodes"] = HOLE  # filled in, as PyG does
+    edge_names = {type_name(kind): data.names_of("edge", kind) for kind in edges}
     return DataFeatures(BasicFeatureStore(data.features), node_names, edge_names, template)
 
 
-def stores_of(data: Any) -> list[Any]:
-    """Return PyG's stores of nodes and edges; without types they are one. What belongs to a whole graph is in none."""
-    return [*data.node_stores, *data.edge_stores] if hasattr(data, "_global_store") else [data._store]
-
-
-def kinds_of(data: Any, *, typed: bool) -> tuple[list[str], list[str]]:
-    """Return the node types and the edge types."""
-    if not typed:
-        return [HOMOGENEOUS], [HOMOGENEOUS]
-    return list(data.node_types), [type_name(kind) for kind in data.edge_types]
-
-
-def domain_of(store: Any, name: str) -> str | None:
+def domain_of(table: Any, name: str) -> str | None:
     """Tell whether a value of one of PyG's stores belongs to nodes or to edges; None if to neither."""
     if name in NOT_FETCHED:
         return None
     if name in ("adj", "adj_t"):
         raise TypeError(f"data has {name!r}, but edges are read from edge_index; leave out ToSparseTensor()")
-    if store.is_node_attr(name):
+    if table.is_node_attr(name):
         return "node"
-    return "edge" if store.is_edge_attr(name) else None
-
-
-def dim_of(store: Any, name: str, value: Any) -> int:
-    """Return the dimension of a value in which nodes or edges are counted."""
-    dim = store._parent().__cat_dim__(name, value, store)
-    return dim % value.ndim if isinstance(dim, int) and hasattr(value, "ndim") else 0
+    return "edge" if table.is_edge_attr(name) else None
 
 
 def as_rows(value: Any, name: str, dim: int) -> tuple[torch.Tensor, int]:

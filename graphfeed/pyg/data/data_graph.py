@@ -1,4 +1,4 @@
-"""The graph of PyG's data."""
+"""The graph of PyG's data: the one way from its lists of edges, and from a pair of its stores, to a graph."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,8 +9,8 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling.time_order import as_times
 from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.store_data import StoreTable, as_data
+from graphfeed.pyg.data.tables import EdgeType, count_nodes, tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import type_name
 
 ALWAYS = torch.iinfo(torch.int64).min
@@ -31,7 +31,7 @@ class DataGraph(NamedTuple):
 def read_graph(
     data: Any, time_attr: str | None = None, weight_attr: str | None = None, *, reverse: bool = False
 ) -> DataGraph:
-    """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores; the id of each edge is its place there.
+    """Return the graph of a PyG `Data` or `HeteroData`, or of a pair of stores; an edge's id is its position there.
 
     Edges without a type that are grouped by destination already, in a `GraphStore` or in a sorted `EdgeIndex`, are not
     grouped again, and share the memory.
@@ -47,127 +47,118 @@ def read_graph(
         ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
     """
     data = as_data(data)
-    is_typed = not hasattr(data, "_store")
-    stores = {type_name(store._key): store for store in data.edge_stores} if is_typed else data._store
-    nodes = {store._key: store for store in data.node_stores} if is_typed else data._store
+    nodes, edges = tables_of(data)
     node_time = edge_time = None
     if time_attr is not None:
-        node_time, edge_time = find_times(nodes, stores, time_attr)
-    edge_names = [name for name in (edge_time, weight_attr) if name is not None]
-    if is_typed:
-        counts = {kind: count_nodes(data, kind) for kind in nodes}
-        lists = {kind: edges_of(store, kind, reverse=reverse) for kind, store in stores.items()}
-        lengths = {kind: len(edges) for kind, edges in lists.items()}
-        attributes: Any = {
-            name: {
-                reverse_name(kind, reverse): part for kind, part in collect(name, stores, lengths, edge_time).items()
-            }
-            for name in edge_names
+        node_time, edge_time = find_times(nodes, edges, time_attr)
+    sizes = {kind: count_nodes(data, kind) for kind in nodes}
+    lists = {kind: edges_of(table, kind, reverse=reverse) for kind, table in edges.items()}
+    lengths = {kind: len(own) for kind, own in lists.items()}
+    node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}
+    edge_values = {} if edge_time is None else {edge_time: times_of(edge_time, edges, lengths)}
+    if weight_attr is not None:
+        weights = {kind: column(values) for kind, values in values_of(weight_attr, edges).items()}
+        whole = {kind: own if own.is_floating_point() else own.double() for kind, own in weights.items()}
+        edge_values[weight_attr] = fill_missing(weight_attr, whole, lengths, 1)
+    if reverse:
+        lists = {reverse_type(kind): own for kind, own in lists.items()}
+        edge_values = {
+            name: {reverse_type(kind): own for kind, own in by_type.items()} for name, by_type in edge_values.items()
         }
-        node_attributes: Any = {} if node_time is None else {node_time: collect(node_time, nodes, counts, node_time)}
-        ends = {reverse_name(kind, reverse): edges.ends() for kind, edges in lists.items()}
-        graph = from_coo(ends, counts, node_attributes=node_attributes, edge_attributes=attributes)
-    else:
-        attributes = {name: column(stores, name, is_weight=name == weight_attr) for name in edge_names}
-        node_attributes = {} if node_time is None else {node_time: column(nodes, node_time)}
-        edges = edges_of(stores, "data", reverse=reverse)
-        graph = make_graph(edges, count_nodes(data), node_attributes, attributes)
-    timed = None if node_time is None else nodes
-    timed = stores if edge_time is not None else timed
-    untimed = tuple(kind for kind, store in timed.items() if time_attr not in store) if is_typed and timed else ()
+    graph = make_graph(lists, sizes, node_values, edge_values)
+    timed = {} if time_attr is None else nodes if edge_time is None else edges
+    untimed = tuple(kind for kind, table in timed.items() if time_attr not in table)
     return DataGraph(graph, node_time, edge_time, weight_attr, untimed)
 
 
-def count_nodes(data: Any, kind: str | None = None) -> int:
-    """Return the number of nodes, of a type if there are types."""
-    found = (data if kind is None else data[kind]).num_nodes
-    if found is None:
-        name = "data" if kind is None else f"node type {kind!r}"
-        raise ValueError(f"{name} has no num_nodes; set {'data' if kind is None else f'data[{kind!r}]'}.num_nodes")
-    return int(found)
-
-
-def check_data(data: Any) -> None:
-    """Raise unless data are a `Data` or a `HeteroData`: a pair of stores has no attributes to go through."""
-    if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores"):
-        raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
-
-
 def make_graph(
-    edges: EdgeList,
-    num_nodes: int,
-    node_attributes: Mapping[str, torch.Tensor],
-    edge_attributes: Mapping[str, torch.Tensor],
+    edges: Mapping[Any, EdgeList],
+    num_nodes: Mapping[Any, int],
+    node_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
+    edge_attributes: Mapping[str, Mapping[Any, torch.Tensor]],
 ) -> FusedCSCSamplingGraph:
-    """Return the graph of edges without types."""
-    columns = None if edges.columns is None else edges.columns.widened(num_nodes)
-    if columns is None:
-        return from_coo(edges.ends(), num_nodes, node_attributes=node_attributes, edge_attributes=edge_attributes)
-    for name, values in edge_attributes.items():
-        if len(values) != len(edges):
-            raise ValueError(f"{name!r} must have {len(edges)} values, one for each edge, but has {len(values)}")
-    attributes = {name: columns.arrange(values) for name, values in edge_attributes.items()}
-    if columns.order is not None:
-        attributes[ORIGINAL_EDGE_ID] = columns.order
-    return fused_csc_sampling_graph(
-        columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
+    """Return the graph of edges, numbers of nodes and attributes by type; without types, all by None alone.
+
+    Edge types are tuples or strings. An edge's id is its position, unless there is an attribute with the ids.
+    """
+    if None not in num_nodes:
+        lists = {kind: own.ends() for kind, own in edges.items()}
+        return from_coo(lists, num_nodes, node_attributes=node_attributes, edge_attributes=edge_attributes)
+    own, size = edges[None], num_nodes[None]
+    of_nodes, of_edges = (
+        {name: by_type[None] for name, by_type in values.items()} for values in (node_attributes, edge_attributes)
     )
+    missing = -1 if own.indptr is None else size + 1 - len(own.indptr)
+    if own.indptr is None or missing < 0:  # it has nodes that there are not, which is refused
+        return from_coo(own.ends(), size, node_attributes=of_nodes, edge_attributes=of_edges)
+    for name, values in of_edges.items():
+        if len(values) != len(own):
+            raise ValueError(f"{name!r} must have {len(own)} values, one for each edge, but has {len(values)}")
+    indptr = torch.cat([own.indptr, own.indptr[-1:].expand(missing)]) if missing else own.indptr
+    return fused_csc_sampling_graph(indptr, own.source, node_attributes=of_nodes, edge_attributes=of_edges)
 
 
-def reverse_name(kind: str, reverse: bool) -> str:
-    """Return the name of an edge type, with source and destination exchanged if its edges are."""
-    return ":".join(kind.split(":")[::-1]) if reverse else kind
+def reverse_type(kind: Any) -> Any:
+    """Return an edge type, a tuple or a string, with source and destination exchanged."""
+    return ":".join(kind.split(":")[::-1]) if isinstance(kind, str) else kind and kind[::-1]
 
 
-def edges_of(store: Any, kind: str, *, reverse: bool) -> EdgeList:
+def edges_of(table: Any, kind: EdgeType | None, *, reverse: bool = False) -> EdgeList:
     """Return the edges of a type, with source and destination exchanged if `reverse`."""
-    if isinstance(store, StoreTable):
-        return store.edge_list(reverse=reverse)
-    index = store.get("edge_index") if isinstance(store, Mapping) else getattr(store, "edge_index", None)
+    if isinstance(table, StoreTable):
+        return table.edge_list(reverse=reverse)
+    index = table.get("edge_index")
     if index is None:
-        hint = "leave out ToSparseTensor()" if "adj_t" in store else "set it, shape (2, E)"
-        raise ValueError(f"{kind} has no edge_index; {hint}")
-    return EdgeList.from_index_reversed(index) if reverse else EdgeList.from_index(index)
+        hint = "leave out ToSparseTensor()" if "adj_t" in table else "set it, shape (2, E)"
+        raise ValueError(f"{'data' if kind is None else type_name(kind)} has no edge_index; {hint}")
+    return EdgeList.from_index(index, reverse=reverse)
 
 
-def ends_of(store: Any, kind: str, reverse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and destinations of a type's edges, exchanged if `reverse`."""
-    return edges_of(store, kind, reverse=reverse).ends()
-
-
-def find_times(nodes: Any, edges: Any, name: str) -> tuple[str | None, str | None]:
+def find_times(nodes: Mapping[Any, Any], edges: Mapping[Any, Any], name: str) -> tuple[str | None, str | None]:
     """Return the name as that of a node attribute, or as that of an edge attribute."""
-    if isinstance(nodes, dict):
-        of_nodes = any(name in store for store in nodes.values())
-        of_edges = any(name in store for store in edges.values())
-        if of_nodes and of_edges:
-            raise ValueError(f"time_attr {name!r} is there for nodes and for edges; rename one of them")
-    else:
-        of_nodes = name in nodes and nodes.is_node_attr(name)
-        of_edges = name in edges and not of_nodes and edges.is_edge_attr(name)
+    of_nodes = any(name in table and (kind is not None or table.is_node_attr(name)) for kind, table in nodes.items())
+    of_edges = any(name in table and (kind is not None or table.is_edge_attr(name)) for kind, table in edges.items())
+    if None in nodes:
+        of_edges = of_edges and not of_nodes
+    if of_nodes and of_edges:
+        raise ValueError(f"time_attr {name!r} is there for nodes and for edges; rename one of them")
     if not of_nodes and not of_edges:
         raise ValueError(f"time_attr is {brief(name)}, but neither nodes nor edges of data have that attribute")
     return (name, None) if of_nodes else (None, name)
 
 
-def column(store: Any, name: str, *, is_weight: bool = False) -> torch.Tensor:
-    """Return weights, or else times, with one value per node or edge."""
-    if name not in store:
-        raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, store.keys()))}")
-    values: torch.Tensor = torch.as_tensor(store[name]).detach().cpu()
-    if is_weight and not values.is_floating_point():
-        values = values.to(torch.float64)
-    if values.dim() == 2 and values.shape[1] == 1:
-        values = values.squeeze(1)
-    return values if is_weight else as_times(f"time_attr {name!r}", values)
+def values_of(name: str, tables: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the values of an attribute, of the types that have it; where there are no types, it must be there."""
+    if None in tables and name not in tables[None]:
+        raise ValueError(f"data has no attribute {name!r}; it has {sorted(map(str, tables[None].keys()))}")
+    return {kind: table[name] for kind, table in tables.items() if name in table}
 
 
-def collect(name: str, stores: Mapping[str, Any], lengths: Mapping[str, int], time: str | None) -> dict[str, Any]:
+def column(values: Any) -> torch.Tensor:
+    """Return values on the CPU in one dimension, one per node or edge."""
+    found: torch.Tensor = torch.as_tensor(values).detach().cpu()
+    return found.squeeze(1) if found.dim() == 2 and found.shape[1] == 1 else found
+
+
+def as_time_column(name: str, values: Any) -> torch.Tensor:
+    """Return times as whole numbers, one per node or edge, or raise a TypeError."""
+    return as_times(f"time_attr {name!r}", column(values))
+
+
+def times_of(name: str, tables: Mapping[Any, Any], lengths: Mapping[Any, int]) -> dict[Any, torch.Tensor]:
+    """Return the times of all types; those without any have `ALWAYS`."""
+    known = {kind: as_time_column(name, values) for kind, values in values_of(name, tables).items()}
+    return fill_missing(name, known, lengths, ALWAYS)
+
+
+def fill_missing(
+    name: str, known: Mapping[Any, torch.Tensor], lengths: Mapping[Any, int], value: int
+) -> dict[Any, torch.Tensor]:
     """Return an attribute of all types; those without it have the value that changes nothing."""
-    known = {kind: column(store, name, is_weight=name != time) for kind, store in stores.items() if name in store}
     if not known:
         raise ValueError(f"no type of data has the attribute {name!r}")
     dtype = next(iter(known.values())).dtype
-    value = ALWAYS if name == time else 1
-    rest = {kind: torch.full((count,), value, dtype=dtype) for kind, count in lengths.items() if kind not in known}
-    return {kind: known[kind].to(dtype) if kind in known else rest[kind] for kind in lengths}
+    return {
+        kind: known[kind].to(dtype) if kind in known else torch.full((length,), value, dtype=dtype)
+        for kind, length in lengths.items()
+    }

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 
 
 def to_edge_index(index: torch.Tensor, size: tuple[int, int]) -> Any:

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.pyg.data.data_graph import count_nodes
 from graphfeed.pyg.data.edge_list import plain_index
+from graphfeed.pyg.data.input_nodes import seed_items
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.loaders.extra_options import as_windows
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import EdgeType, count_nodes, edge_type_of, is_typed
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.graph.type_names import type_name
 
@@ -31,7 +31,7 @@ class LinkItems(NamedTuple):
     """The seeds as items."""
 
     items: ItemSet | HeteroItemSet
-    kind: tuple[str, str, str] | None
+    kind: EdgeType | None
     """The edge type; None if there are no types."""
 
 
@@ -46,7 +46,7 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     """
     data = as_data(data) if isinstance(data, (tuple, list)) else data
     kind, index, labels = None, given.index, given.labels
-    if not hasattr(data, "_store"):
+    if is_typed(data):
         kind, index = split_kind(data, index)
     is_given = index is not None
     if not is_given:
@@ -64,26 +64,18 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
             "edge_label must be None with triplets, which have no labels: src_index, dst_pos_index and "
             "dst_neg_index tell what is positive"
         )
+    if labels is not None:
+        labels = as_tensor("edge_label", labels).cpu()
+        if negatives is not None and labels.numel() and bool(labels.min() == 0):
+            labels = labels + 1
     # One copy in the layout of this package, a row an edge, rather than one for each mini-batch.
-    members = {
-        "seeds": pairs.to(torch.int64).t().contiguous(),
-        "input_id": torch.arange(count) if given.ids is None else as_tensor("input_id", given.ids).cpu(),
-    }
-    for name, values in (("labels", labels), ("timestamp", given.times)):
-        if values is not None:
-            members[name] = as_tensor(NAMES[name], values).cpu()
-    if given.window is not None:
-        members["pre_time_window"] = as_windows(given.window, count)
-    for name, values in members.items():
-        if len(values) != count:
-            raise ValueError(f"{NAMES.get(name, name)} must have {count} values, one per edge, but has {len(values)}")
-    if negatives is not None and labels is not None and bool(members["labels"].min() == 0):
-        members["labels"] = members["labels"] + 1
-    items = ItemSet(tuple(members.values()), names=tuple(members))
+    seeds = pairs.to(torch.int64).t().contiguous()
+    members = {"labels": ("edge_label", labels), "timestamp": ("edge_label_time", given.times)}
+    items = seed_items(seeds, given.ids, members, given.window)
     return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
 
 
-def check_ends(data: Any, pairs: torch.Tensor, kind: tuple[str, str, str] | None) -> None:
+def check_ends(data: Any, pairs: torch.Tensor, kind: EdgeType | None) -> None:
     """Raise unless edges join nodes of the data."""
     if pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
@@ -94,10 +86,7 @@ def check_ends(data: Any, pairs: torch.Tensor, kind: tuple[str, str, str] | None
             raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
-NAMES = {"labels": "edge_label", "timestamp": "edge_label_time", "pre_time_window": "time_window"}
-
-
-def split_kind(data: Any, given: Any) -> tuple[tuple[str, str, str], Any]:
+def split_kind(data: Any, given: Any) -> tuple[EdgeType, Any]:
     """Return the edge type and the edges."""
     if isinstance(given, (tuple, list)) and given and all(isinstance(part, str) for part in given):
         kind, index = given, None
@@ -108,7 +97,7 @@ def split_kind(data: Any, given: Any) -> tuple[tuple[str, str, str], Any]:
             f"edge_label_index must name an edge type, for data has {list(data.edge_types)}, but is {brief(given)}; "
             "give a type or (type, edges)"
         )
-    known = data._to_canonical(*kind)
-    if known not in data.edge_types:
+    known = edge_type_of(data, kind)
+    if known is None:
         raise ValueError(f"edge_label_index has the edge type {kind}, but data has {list(data.edge_types)}")
     return known, index

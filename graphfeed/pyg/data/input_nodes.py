@@ -7,9 +7,8 @@ import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling.time_order import as_times
-from graphfeed.pyg.data.data_graph import count_nodes
 from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.loaders.extra_options import as_windows
+from graphfeed.pyg.data.tables import count_nodes, is_typed
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -48,7 +47,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
     """
     data = as_data(data) if isinstance(data, (tuple, list)) else data
-    if hasattr(data, "_store"):
+    if not is_typed(data):
         if isinstance(given.nodes, (str, Mapping)):
             raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
         return Seeds(make_items(given, count_nodes(data), "input_nodes"), None)
@@ -67,17 +66,15 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.node_types)}")
     items = {}
     for kind, nodes in by_type.items():
-        times, ids, node_times = (of_type(values, kind) for values in (given.times, given.ids, given.node_times))
         if isinstance(given.window, Mapping) and kind not in given.window:
             raise ValueError(f"time_window has no window for {kind!r}; give one for each type of the seeds")
-        own = InputNodes(nodes, times, ids, node_times, given.time_attr, of_type(given.window, kind))
+        times, ids, node_times, window = (
+            values.get(kind) if isinstance(values, Mapping) else values
+            for values in (given.times, given.ids, given.node_times, given.window)
+        )
+        own = InputNodes(nodes, times, ids, node_times, given.time_attr, window)
         items[kind] = make_items(own, count_nodes(data, kind), f"input_nodes of {kind!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
-
-
-def of_type(values: Any, kind: str) -> Any:
-    """Return what belongs to a type."""
-    return values.get(kind) if isinstance(values, Mapping) else values
 
 
 def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
@@ -96,21 +93,58 @@ def make_items(given: InputNodes, num_nodes: int, name: str) -> ItemSet:
         raise ValueError(f"{name} is empty; give at least one seed")
     if int(nodes.min()) < 0 or int(nodes.max()) >= num_nodes:
         raise ValueError(f"{name} must lie in 0 .. {num_nodes - 1}, but hold {int(nodes.min())} .. {int(nodes.max())}")
-    members = {
-        "seeds": nodes,
-        "input_id": torch.arange(len(nodes)) if ids is None else as_tensor("input_id", ids).cpu(),
-    }
+    times = None
     if given.times is not None:
         times = as_tensor("input_time", given.times).cpu()
-        members["timestamp"] = times if given.time_attr is None else as_times("input_time", times)
+        times = times if given.time_attr is None else as_times("input_time", times)
     elif given.node_times is not None:
-        members["timestamp"] = given.node_times[nodes]
+        times = given.node_times[nodes]
     elif given.time_attr is not None:
         raise ValueError(f"{name} have no {given.time_attr!r} of their own; give input_time, a time for each seed")
-    if given.window is not None:
-        members["pre_time_window"] = as_windows(given.window, len(nodes))
-    for member, values in members.items():
-        if len(values) != len(nodes):
-            what = {"timestamp": "input_time", "pre_time_window": "time_window"}.get(member, member)
-            raise ValueError(f"{what} must have {len(nodes)} values, one for each seed, but has {len(values)}")
-    return ItemSet(tuple(members.values()), names=tuple(members))
+    return seed_items(nodes, ids, {"timestamp": ("input_time", times)}, given.window)
+
+
+def seed_items(seeds: torch.Tensor, ids: Any, members: Mapping[str, tuple[str, Any]], window: Any) -> ItemSet:
+    """Return seeds as items with an `input_id` and further members, except those that are None.
+
+    Args:
+        seeds: The seeds.
+        ids: The `input_id` of each seed; None: its position.
+        members: By the name of a member, what users call it and its values.
+        window: How far back from its time each seed may look; None: without limit.
+
+    Raises:
+        TypeError: Windows that are no whole numbers.
+        ValueError: A window below 0, or values of another length.
+    """
+    count = len(seeds)
+    windows = None if window is None else as_windows(window, count)
+    input_id = torch.arange(count) if ids is None else ids
+    found = {}
+    for name, (argument, values) in {
+        "seeds": ("seeds", seeds),
+        "input_id": ("input_id", input_id),
+        **members,
+        "pre_time_window": ("time_window", windows),
+    }.items():
+        if values is not None:
+            found[name] = as_tensor(argument, values).cpu()
+            if len(found[name]) != count:
+                raise ValueError(f"{argument} must have {count} values, one for each seed, but has {len(values)}")
+    return ItemSet(tuple(found.values()), names=tuple(found))
+
+
+def as_windows(window: Any, count: int) -> torch.Tensor:
+    """Return the window of each seed, int64.
+
+    Raises:
+        TypeError: Windows that are no whole numbers.
+        ValueError: A window below 0.
+    """
+    windows = as_tensor("time_window", window).cpu()
+    if windows.is_floating_point() or windows.dtype == torch.bool:
+        raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")
+    windows = windows.to(torch.int64).expand(count) if windows.dim() == 0 else windows.to(torch.int64)
+    if windows.numel() and int(windows.min()) < 0:
+        raise ValueError(f"time_window must be 0 or more, but is {brief(window)}")
+    return windows.contiguous()

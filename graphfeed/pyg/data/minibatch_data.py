@@ -8,21 +8,18 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops.optional import import_optional
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.storage.graph.layer_data import edge_index
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-
-HOMOGENEOUS = ""
-"""Stands for the one type of a graph without types."""
 
 
 def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:
     """Return a mini-batch as a PyG `Data`, or `HeteroData` if the graph has types; see `MiniBatch.to_pyg_data`."""
-    pyg = import_optional("torch_geometric.data", "to_pyg_data()", "pip install 'graphfeed[pyg]'")
+    pyg = import_pyg("torch_geometric.data", "to_pyg_data()")
     if not is_typed(minibatch):
         data = pyg.Data()
-        values = edge_values(minibatch, HOMOGENEOUS, by_hop) | node_values(minibatch, HOMOGENEOUS)
-        return put(data, values | seed_values(minibatch, HOMOGENEOUS))
+        values = edge_values(minibatch, None, by_hop) | node_values(minibatch, None)
+        return put(data, values | seed_values(minibatch, None))
     data = pyg.HeteroData()
     for kind in node_types(minibatch):
         put(data[kind], node_values(minibatch, kind) | seed_values(minibatch, kind))
@@ -67,12 +64,12 @@ def edge_types(minibatch: MiniBatch) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
-def pick(values: Any, kind: str) -> Any:
+def pick(values: Any, kind: str | None) -> Any:
     """Return what belongs to a type."""
     return values.get(kind) if isinstance(values, dict) else values
 
 
-def features_of(features: Mapping[Any, torch.Tensor], kind: str) -> dict[str, torch.Tensor]:
+def features_of(features: Mapping[Any, torch.Tensor], kind: str | None) -> dict[str, torch.Tensor]:
     """Return the features of a type by name."""
     own = [(name if is_key_of_type(name) else (kind, name), rows) for name, rows in features.items()]
     return {name: rows for (owner, name), rows in own if owner == kind}
@@ -83,14 +80,14 @@ def rename_single(features: dict[str, torch.Tensor], name: str) -> dict[str, tor
     return {name: next(iter(features.values()))} if len(features) == 1 else features
 
 
-def node_values(minibatch: MiniBatch, kind: str) -> dict[str, Any]:
+def node_values(minibatch: MiniBatch, kind: str | None) -> dict[str, Any]:
     """Return what PyG keeps of the nodes of a type."""
     values: dict[str, Any] = rename_single(features_of(minibatch.node_features or {}, kind), "x")
     seeds = pick(minibatch.seeds, kind)
     values["n_id"] = pick(minibatch.input_nodes, kind)
     if not minibatch.sampled_subgraphs and minibatch.input_nodes is None and seeds is not None and seeds.dim() == 1:
         values["n_id"] = seeds
-    if kind != HOMOGENEOUS and values["n_id"] is not None:
+    if kind is not None and values["n_id"] is not None:
         values["num_nodes"] = len(values["n_id"])
     hops = minibatch.sampled_subgraphs or []
     rows = [hop.original_row_node_ids for hop in reversed(hops)]
@@ -101,7 +98,7 @@ def node_values(minibatch: MiniBatch, kind: str) -> dict[str, Any]:
     return values
 
 
-def seed_values(minibatch: MiniBatch, kind: str) -> dict[str, Any]:
+def seed_values(minibatch: MiniBatch, kind: str | None) -> dict[str, Any]:
     """Return what PyG keeps of the seeds of a type, which are nodes, or edges with a `compacted_seeds`."""
     values = {"input_id": pick(getattr(minibatch, "input_id", None), kind)}
     labels, seeds = pick(minibatch.labels, kind), pick(minibatch.seeds, kind)
@@ -130,7 +127,7 @@ class EdgeUnion:
     """How many edges each hop adds, if the edges are in the order of the hops."""
 
 
-def edge_values(minibatch: MiniBatch, kind: str, by_hop: bool) -> dict[str, Any]:
+def edge_values(minibatch: MiniBatch, kind: str | None, by_hop: bool) -> dict[str, Any]:
     """Return what PyG keeps of the edges of a type."""
     hops = [hop for hop in reversed(minibatch.sampled_subgraphs or []) if pick(hop.sampled_csc, kind) is not None]
     if not hops:
@@ -155,7 +152,7 @@ def edge_values(minibatch: MiniBatch, kind: str, by_hop: bool) -> dict[str, Any]
     return values | rename_single(features, "edge_attr")
 
 
-def unite(hops: list[SampledSubgraph], kind: str, ids: torch.Tensor | None, by_hop: bool) -> EdgeUnion:
+def unite(hops: list[SampledSubgraph], kind: str | None, ids: torch.Tensor | None, by_hop: bool) -> EdgeUnion:
     """Return the edges of some hops, each once.
 
     The rows of a hop begin with the rows of the next inner hop, so a position means the same node in every hop. Edges

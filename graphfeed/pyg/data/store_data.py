@@ -1,6 +1,5 @@
 """A pair of PyG's `FeatureStore` and `GraphStore`, under the names that PyG's data have."""
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ Kind: TypeAlias = str | tuple[str, str, str] | None
 """A node type, an edge type, or None where there are no types."""
 
 LAYOUTS = ("csc", "coo", "csr")
-"""Which layout of a type's edges is read if the store has several; an edge's id is its place in it."""
+"""Which layout of a type's edges is read if the store has several; an edge's id is its position in it."""
 
 
 def as_data(data: Any) -> Any:
@@ -46,34 +45,36 @@ def as_data(data: Any) -> Any:
 class StoreTable:
     """What the stores have of a node type, of an edge type, or of a graph without types; read when it is asked for."""
 
-    def __init__(self, owner: "StorePair", kind: Kind, node_names: Iterable[str], edge_names: Iterable[str]) -> None:
-        self._owner, self._key = owner, kind
-        self._nodes, self._edges = set(node_names), set(edge_names)
+    def __init__(self, owner: "StorePair", kind: Kind) -> None:
+        self._owner, self._kind = owner, kind
+        domains = ("node", "edge") if kind is None else ("edge",) if isinstance(kind, tuple) else ("node",)
+        self._names = {domain: owner.names_of(domain, kind) for domain in domains}
+        both = set(self._names.get("node", ())) & set(self._names.get("edge", ()))
+        if both:
+            raise ValueError(f"feature {min(both)!r} is there for nodes and for edges; rename one of them")
 
     def is_node_attr(self, name: str) -> bool:
         """Tell whether nodes have a feature of that name."""
-        return name in self._nodes
+        return name in self._names.get("node", ())
 
     def is_edge_attr(self, name: str) -> bool:
         """Tell whether edges have a feature of that name."""
-        return name in self._edges
+        return name in self._names.get("edge", ())
 
     def keys(self) -> list[str]:
         """Return the names of all features."""
-        return sorted(self._nodes | self._edges)
+        return sorted(name for names in self._names.values() for name in names)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._nodes or name in self._edges
+        return self.is_node_attr(name) or self.is_edge_attr(name)
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        domain = "node" if name in self._nodes else "edge"
-        kind = None if self._key is None else type_name(self._key)
-        return self._owner.features[domain, kind, name].read()
+        return self._owner.features["node" if self.is_node_attr(name) else "edge", type_name(self._kind), name].read()
 
     @property
     def num_nodes(self) -> int:
         """The number of nodes."""
-        return self._owner.count_nodes(self._key)
+        return self._owner.count_nodes(self._kind)
 
     @property
     def edge_index(self) -> torch.Tensor:
@@ -82,7 +83,7 @@ class StoreTable:
 
     def edge_list(self, *, reverse: bool) -> EdgeList:
         """Return the edges, with source and destination exchanged if `reverse`."""
-        return self._owner.edge_list(self._key, reverse=reverse)
+        return self._owner.edge_list(self._kind, reverse=reverse)
 
 
 class StorePair:
@@ -90,21 +91,16 @@ class StorePair:
 
     def __init__(self, features: Any, graph: Any, edge_attrs: list[Any]) -> None:
         self._graph = graph
-        self._edge_attrs: dict[Any, Any] = {}
-        for attr in sorted(edge_attrs, key=lambda attr: LAYOUTS.index(attr.layout.value)):
-            self._edge_attrs.setdefault(attr.edge_type, attr)
-        kinds = dict.fromkeys(attr.edge_type for attr in edge_attrs)  # in the order of the store
-        self._edge_attrs = {kind: self._edge_attrs[kind] for kind in kinds}
+        # Of each type the layout that is read, the types in the order of the store.
+        self._edge_attrs: dict[Any, Any] = dict.fromkeys(attr.edge_type for attr in edge_attrs)
+        for attr in sorted(edge_attrs, key=lambda attr: LAYOUTS.index(attr.layout.value), reverse=True):
+            self._edge_attrs[attr.edge_type] = attr
         self._sizes = [(attr.edge_type, attr.size) for attr in edge_attrs if attr.size is not None]
         self.features: dict[tuple[str, str | None, str], StoreFeature] = {}
         for attr in features.get_all_tensor_attrs():
-            self._add(features, attr)
-
-    def _add(self, features: Any, attr: Any) -> None:
-        group = getattr(attr, "group_name", None)
-        domain = "edge" if isinstance(group, tuple) else "node"
-        kind = self.owner_of(group)
-        self.features[domain, None if kind is None else type_name(kind), attr.attr_name] = StoreFeature(features, attr)
+            group = getattr(attr, "group_name", None)
+            domain = "edge" if isinstance(group, tuple) else "node"
+            self.features[domain, type_name(self.owner_of(group)), attr.attr_name] = StoreFeature(features, attr)
 
     def owner_of(self, group: Any) -> Kind:
         """Return the type that a group of features belongs to."""
@@ -112,8 +108,7 @@ class StorePair:
 
     def names_of(self, domain: str, kind: Kind) -> list[str]:
         """Return the names of the features of a type."""
-        wanted = None if kind is None else type_name(kind)
-        return [name for own, owner, name in self.features if own == domain and owner == wanted]
+        return [name for of, owner, name in self.features if (of, owner) == (domain, type_name(kind))]
 
     def count_nodes(self, kind: Kind) -> int:
         """Return the number of nodes of a type: what the edges' sizes say, or else its first feature."""
@@ -129,40 +124,32 @@ class StorePair:
         if not names:
             owner = "the graph" if kind is None else f"node type {kind!r}"
             raise ValueError(f"{owner} has neither a feature nor a size; put its edges with size=(..., ...)")
-        return self.features["node", kind, names[0]].count()  # type: ignore[index]
+        return self.features["node", type_name(kind), names[0]].count()
 
     def edge_list(self, kind: Kind, *, reverse: bool) -> EdgeList:
-        """Return the edges of a type; an edge's id is its place in the layout that is read (`LAYOUTS`)."""
+        """Return the edges of a type; an edge's id is its position in the layout that is read (`LAYOUTS`)."""
         attr = self._edge_attrs[kind]
         row, column = (part.detach().cpu() for part in self._graph.get_edge_index(attr))
         layout = attr.layout.value
         if layout == "coo":
             return EdgeList(column, row) if reverse else EdgeList(row, column)
         # Rows are the columns of the reversed edges.
-        grouped = EdgeList.from_columns(column, row) if layout == "csc" else EdgeList.from_columns(row, column)
-        if (layout == "csr") == reverse:
-            return grouped
-        source, destination = grouped.ends()
-        return EdgeList(destination, source)
+        grouped = EdgeList(row, indptr=column) if layout == "csc" else EdgeList(column, indptr=row)
+        return grouped if (layout == "csr") == reverse else EdgeList(*grouped.ends()[::-1])
 
 
 class StoreData(StorePair):
     """A pair of stores whose edges have no type, as a `Data`. Edge features are those of a group that is a tuple."""
 
     @cached_property
-    def _store(self) -> StoreTable:
-        names = self.names_of("node", None), self.names_of("edge", None)
-        both = set(names[0]) & set(names[1])
-        if both:
-            raise ValueError(f"feature {min(both)!r} is there for nodes and for edges; rename one of them")
-        return StoreTable(self, None, *names)
-
-    @property
     def node_stores(self) -> list[StoreTable]:
         """The one table."""
-        return [self._store]
+        return [StoreTable(self, None)]
 
-    edge_stores = node_stores
+    @property
+    def edge_stores(self) -> list[StoreTable]:
+        """The same table."""
+        return self.node_stores
 
     @property
     def num_nodes(self) -> int:
@@ -172,7 +159,7 @@ class StoreData(StorePair):
     @property
     def edge_index(self) -> torch.Tensor:
         """The edges, shape (2, E)."""
-        return self._store.edge_index
+        return self.node_stores[0].edge_index
 
     def owner_of(self, group: Any) -> Kind:
         """Return None; groups that are texts are types, which the edges don't have.
@@ -215,9 +202,7 @@ class StoreHeteroData(StorePair):
         return sum(map(self.count_nodes, self.node_types))
 
     def __getitem__(self, kind: Any) -> StoreTable:
-        if isinstance(kind, tuple):
-            return StoreTable(self, kind, (), self.names_of("edge", kind))
-        return StoreTable(self, kind, self.names_of("node", kind), ())
+        return StoreTable(self, kind)
 
     def owner_of(self, group: Any) -> Kind:
         """Return the node type or the edge type.
@@ -231,8 +216,3 @@ class StoreHeteroData(StorePair):
             f"the feature store has the group {brief(group)}, which is neither a node type nor one of the edge types "
             f"{list(self._edge_attrs)}"
         )
-
-    def _to_canonical(self, *kind: str) -> tuple[str, ...]:
-        """Return an edge type for one that may lack its relation, or that is only a relation."""
-        found = [known for known in self._edge_attrs if kind in (known, known[::2], known[1:2])]
-        return found[0] if len(found) == 1 else kind

@@ -4,9 +4,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.optional import import_optional
 from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_features
-from graphfeed.pyg.data.data_graph import check_data, read_graph
+from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
 from graphfeed.storage.graph.build.to_coo import to_coo
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
@@ -46,7 +46,7 @@ def from_pyg(
     found = read_features(data)
     features: dict[Any, Any] = {}
     for domain, kind, name in found.store.keys():  # noqa: SIM118
-        metadata = {DIM: found.dims[kind or "", name]} if (kind or "", name) in found.dims else None
+        metadata = {DIM: found.dims[kind, name]} if (kind, name) in found.dims else None
         features[domain, kind, name] = TorchBasedFeature(found.store.read(domain, kind, name), metadata)
     return read_graph(data, time_attr, weight_attr).graph, BasicFeatureStore(features)
 
@@ -72,7 +72,7 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
         >>> to_pyg(from_coo(([0, 2], [1, 1]), 3, edge_attributes={"weight": torch.tensor([0.5, 2.0])}))
         Data(edge_index=[2, 2], weight=[2], num_nodes=3)
     """
-    module = import_optional("torch_geometric.data", "to_pyg()", "pip install 'graphfeed[pyg]'")
+    module = import_pyg("torch_geometric.data", "to_pyg()")
     lists = to_coo(graph)
     typed = None not in lists
     data = module.HeteroData() if typed else module.Data()

@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 from graphfeed.ops import coo_to_csc, expand_indptr
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
-from graphfeed.pyg.data.data_graph import check_data, count_nodes, ends_of, read_graph
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.data_graph import edges_of, read_graph
+from graphfeed.pyg.data.tables import check_data, count_nodes, import_pyg, tables_of
 from graphfeed.storage.datasets.torch_files import read_tensors
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
@@ -76,9 +76,7 @@ class ClusterData(Dataset[Any]):
     ) -> None:
         del log
         import_pyg("torch_geometric.data", type(self).__name__)
-        check_data(data)
-        if not hasattr(data, "_store"):
-            raise ValueError("data has types, but ClusterData needs a Data without; give data.to_homogeneous()")
+        check_data(data, type(self).__name__)
         check_count("num_parts", num_parts, 1)
         if sparse_format not in ("csr", "csc"):
             raise ValueError(f"sparse_format must be 'csr' or 'csc', but is {brief(sparse_format)}")
@@ -167,7 +165,8 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
     partptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(clusters, minlength=num_parts).cumsum(0)])
     places = torch.empty(count, dtype=torch.int64)
     places[node_perm] = torch.arange(count)
-    source, destination = (places[ids] for ids in ends_of(data, "data", reverse=sparse_format == "csc"))
+    edges = edges_of(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
+    source, destination = (places[ids] for ids in edges.ends())
     # A counting sort by the other end, and then one by this end that keeps that order.
     first = coo_to_csc(source, destination, count).order
     columns = coo_to_csc(destination[first], source[first], count)

@@ -8,13 +8,13 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.ops import expand_indptr
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.cluster_data import ClusterData
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.take_parts import TakeParts
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 
 
@@ -55,15 +55,10 @@ class ClusterLoader(PyGLoader):
         data, part = copy.copy(self.cluster_data.data), self.cluster_data.partition
         data.edge_index = self._edge_index
         features = read_features(data)
-        add_ids(features, features.node_names, ("node", None, "n_id"), part.node_perm)
-        add_ids(features, features.edge_names, ("edge", None, "e_id"), part.edge_perm)
+        for domain, name, ids in (("node", "n_id", part.node_perm), ("edge", "e_id", part.edge_perm)):
+            names = (features.node_names if domain == "node" else features.edge_names)[None]
+            if name not in names:  # the data may have an attribute of that name
+                features.store[domain, None, name] = TorchBasedFeature(ids[:, None])
+                names.append(name)
+                features.dims[None, name] = FLAT
         return features
-
-
-def add_ids(features: DataFeatures, names: dict[str, list[str]], key: tuple[str, None, str], ids: torch.Tensor) -> None:
-    """Add ids to features, unless the data have an attribute of that name."""
-    if key[2] in names[HOMOGENEOUS]:
-        return
-    features.store[key] = TorchBasedFeature(ids[:, None])
-    names[HOMOGENEOUS].append(key[2])
-    features.dims[HOMOGENEOUS, key[2]] = FLAT

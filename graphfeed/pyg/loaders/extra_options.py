@@ -3,10 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from graphfeed.ops.arguments import as_tensor, brief
-
 
 @dataclass(frozen=True, eq=False)
 class MoreOptions:
@@ -43,19 +39,3 @@ def check_window(window: Any, sampler: Any) -> None:
             f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
             "give it times, or leave time_window out"
         )
-
-
-def as_windows(window: Any, count: int) -> torch.Tensor:
-    """Return the window of each seed, int64.
-
-    Raises:
-        TypeError: Windows that are no whole numbers.
-        ValueError: A window below 0.
-    """
-    windows = as_tensor("time_window", window).cpu()
-    if windows.is_floating_point() or windows.dtype == torch.bool:
-        raise TypeError(f"time_window must be whole numbers, as the times are, but is {brief(window)}")
-    windows = windows.to(torch.int64).expand(count) if windows.dim() == 0 else windows.to(torch.int64)
-    if windows.numel() and int(windows.min()) < 0:
-        raise ValueError(f"time_window must be 0 or more, but is {brief(window)}")
-    return windows.contiguous()

@@ -15,13 +15,14 @@ from graphfeed.ops import cumulate_weights
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.progress import progress_bar
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
-from graphfeed.pyg.data.data_graph import check_data, read_graph
+from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
 from graphfeed.pyg.stages.draw_walks import DrawWalks
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
 from graphfeed.storage.datasets.torch_files import read_tensors
 
@@ -74,9 +75,7 @@ class GraphSAINTSampler(PyGLoader):
     ) -> None:
         name = type(self).__name__
         import_pyg("torch_geometric.data", name)
-        check_data(data)
-        if not hasattr(data, "_store"):
-            raise ValueError(f"data has types, but {name} needs a Data without; give data.to_homogeneous()")
+        check_data(data, name)
         for norm in ("node_norm", "edge_norm"):
             if norm in data:
                 raise ValueError(f"data has {norm!r}, which the mini-batches are to have; rename it")

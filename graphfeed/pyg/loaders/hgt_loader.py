@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.node_loader import NodeLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 class HGTLoader(NodeLoader):

@@ -7,10 +7,10 @@ import torch
 
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.loaders.extra_options import MoreOptions, check_window
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.loaders.torch_options import read_options
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
 from graphfeed.pyg.stages.exclude_seed_links import exclude_after, read_exclusion
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.sample_with import Links, SampleWith

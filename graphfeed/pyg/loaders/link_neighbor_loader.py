@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.link_loader import LinkLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 class LinkNeighborLoader(LinkLoader):

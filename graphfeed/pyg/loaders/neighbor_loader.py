@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.node_loader import NodeLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 class NeighborLoader(NodeLoader):

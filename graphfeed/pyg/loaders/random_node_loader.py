@@ -5,8 +5,8 @@ from typing import Any
 
 from graphfeed.ops.checks import check_count
 from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.data.tables import import_pyg, is_typed
 from graphfeed.pyg.loaders.node_loader import NodeLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 class RandomNodeLoader(NodeLoader):
@@ -35,7 +35,7 @@ class RandomNodeLoader(NodeLoader):
         check_count("num_parts", num_parts, 1)
         # It derives from a class of PyG's, so its module needs PyG.
         make = import_module("graphfeed.pyg.samplers.neighbor_sampler").NeighborSampler
-        nodes = None if hasattr(source, "_store") else dict.fromkeys(source.node_types)
+        nodes = dict.fromkeys(source.node_types) if is_typed(source) else None
         sampler = make(data, [0], "induced")
         size = max(1, -(-int(source.num_nodes) // num_parts))
         super().__init__(data, sampler, nodes, batch_size=size, **kwargs)

@@ -6,14 +6,13 @@ from graphfeed.ops.checks import check_count
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
 from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.induce_trees import InduceTrees
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 class ShaDowKHopSampler(PyGLoader):
@@ -47,16 +46,14 @@ class ShaDowKHopSampler(PyGLoader):
         **kwargs: Any,
     ) -> None:
         import_pyg("torch_geometric.data", type(self).__name__)
-        source = as_data(data)
-        if not hasattr(source, "_store"):
-            raise ValueError("data has types, but ShaDowKHopSampler needs a Data without; give data.to_homogeneous()")
+        check_data(as_data(data), type(self).__name__)
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)
         graph, features = read_graph(data).graph, read_features(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
         pipe = pipe.sample_neighbor(graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
         pipe = fetch_and_fill(InduceTrees(pipe, graph), features, is_subgraph=True)
-        pipe = ToRootedBatch(pipe, "y" in features.node_names[HOMOGENEOUS])
+        pipe = ToRootedBatch(pipe, "y" in features.node_names[None])
         super().__init__(options.end(pipe), **options.loader())
         self._note(data)
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.pyg.data.data_features import HOLE
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from graphfeed.pyg.stages.to_temporal_data import ToTemporalData, gather_events
 from graphfeed.storage import ItemSet
 
@@ -46,7 +47,7 @@ class TemporalDataLoader(PyGLoader):
         for name in ("shuffle", "sampler", "batch_sampler"):
             if kwargs.get(name):
                 raise ValueError(f"events come in the order of their times, so {name} can't be given; leave it out")
-        missing = [name for name in ("src", "dst", "t") if data._store._mapping.get(name) is None]
+        missing = [name for name in ("src", "dst", "t") if name not in data]
         if missing or len(data.t) == 0:
             raise ValueError(f"data has no {(missing or ['events'])[0]}; give src, dst and t of at least one event")
         check_times(data.t)
@@ -54,9 +55,9 @@ class TemporalDataLoader(PyGLoader):
             raise ValueError(f"neg_sampling_ratio must be 0 or more, but is {neg_sampling_ratio}")
         options = TorchOptions.of({**kwargs, "batch_size": batch_size}, type(self).__name__)
         template = copy.copy(data)
-        members = {name: value for name, value in data._store.items() if is_of_events(value, len(data.t))}
+        members = {name: value for name, value in data.stores[0].items() if is_of_events(value, len(data.t))}
         for name in members:
-            template._store._mapping[name] = None  # keeps its place among the attributes
+            template[name] = HOLE  # keeps its place among the attributes
         pipe = options.source(ItemSet(tuple(members.values()), names=tuple(members)))
         pipe = pipe.rewrite(
             lambda stage: stage.changed(minibatcher=gather_events) if isinstance(stage, ItemSampler) else stage

@@ -11,9 +11,9 @@ from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair, as_data
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.init_worker import InitWorker
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 

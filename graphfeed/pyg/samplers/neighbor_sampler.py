@@ -10,11 +10,11 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
 from graphfeed.pyg.data.data_graph import read_graph
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from graphfeed.storage.graph.type_names import type_name
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
@@ -72,8 +72,7 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph, self.untimed = found.graph, found.untimed
-        time = found.node_time
-        self._timed = set() if time is None else {store._key for store in source.node_stores if time in store}
+        self._timed = {kind for kind, table in tables_of(source).nodes.items() if found.node_time in table}
 
     @property
     def time_attr(self) -> str | None:

@@ -6,10 +6,11 @@ from typing import Any, Literal, TypeAlias
 
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.data_graph import reverse_name
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.data_graph import reverse_type
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.link_seeds import LinkSeeds
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
 
@@ -90,7 +91,8 @@ class Neighborhoods:
 
     def name_in_data(self, kind: str) -> str:
         """Return the data's name of an edge type of the graph, or the other way around."""
-        return reverse_name(kind, self.backward)
+        name: str = reverse_type(kind) if self.backward else kind
+        return name
 
     def append_to(self, pipe: Datapipe, report_time: bool = False) -> Datapipe:
         """Return a pipeline of seeds with the stages behind it that sample; it gives `SampledMiniBatch`.

@@ -10,13 +10,12 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.data_graph import column
+from graphfeed.pyg.data.data_graph import as_time_column
 from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.data.tables import EdgeType, edge_type_of, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
 from graphfeed.storage import Feature, TorchBasedFeature
-
-EdgeType = tuple[str, str, str]
 
 
 class Excluded(NamedTuple):
@@ -83,8 +82,8 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
     if isinstance(given, str) and given == "reverse" and (kind is None or kind[0] == kind[2]):
         wanted.append(Excluded(kind, flipped=True))
     elif kind is not None and isinstance(given, (tuple, list)):
-        reverse = source._to_canonical(*given)
-        if reverse not in source.edge_types or (reverse[0], reverse[2]) != (kind[2], kind[0]):
+        reverse = edge_type_of(source, given)
+        if reverse is None or (reverse[0], reverse[2]) != (kind[2], kind[0]):
             raise ValueError(
                 f"exclude_seed_edges is {brief(given)}, which is no edge type from {kind[2]!r} to {kind[0]!r}; "
                 f"data has {list(source.edge_types)}"
@@ -95,10 +94,12 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
         raise ValueError(f"exclude_seed_edges must be True, 'reverse' or False,{hint} but is {brief(given)}")
     if time_name is None:
         return tuple(wanted)
-    tables = [source._store if own.kind is None else source[own.kind] for own in wanted]
+    edges = tables_of(source).edges
     return tuple(
-        own._replace(times=TorchBasedFeature(column(table, time_name)[:, None])) if time_name in table else own
-        for own, table in zip(wanted, tables, strict=True)
+        own._replace(times=TorchBasedFeature(as_time_column(time_name, edges[own.kind][time_name])[:, None]))
+        if time_name in edges[own.kind]
+        else own
+        for own in wanted
     )
 
 

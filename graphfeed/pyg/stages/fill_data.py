@@ -1,7 +1,7 @@
 """A sampler's output and the features of it as PyG's data: the end of a loader's pipeline."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,11 +14,11 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
+from graphfeed.pyg.data.tables import EdgeType, import_pyg, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
-from graphfeed.pyg.stages.to_sampler_output import edge_index_of, import_pyg
-from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
+from graphfeed.pyg.stages.to_sampler_output import edge_index_of
+from graphfeed.storage.graph.type_names import type_name
 
 
 class FillData(Transform):
@@ -58,86 +58,70 @@ class FillData(Transform):
             module = import_pyg("torch_geometric.data", "FillData")
             given = module.HeteroData() if typed else module.Data()
         data = copy.copy(given)
-        if typed:
-            self.fill_types(data, minibatch)
-        else:
-            store = data._store
-            self.fill_nodes(store, minibatch, HOMOGENEOUS)
-            self.fill_edges(store, minibatch, HOMOGENEOUS)
-            self.put(store, {"batch": output.batch, **counts_of(output)})
-            if output.orig_row is not None and output.orig_col is not None:
-                store["_orig_edge_index"] = edge_index_of(output.orig_row, output.orig_col)
-        for kind, values in (minibatch.of_seeds or {}).items():
-            self.put(data[kind] if typed else data._store, values)
+        nodes, edges = tables_of(data)
+        if typed:  # the template need not have all types
+            nodes = {kind: data[kind] for kind in dict.fromkeys([*nodes, *output.node])}
+            edges = {kind: data[kind] for kind in dict.fromkeys([*edges, *output.row])}
+        for node_type, table in nodes.items():
+            self.fill_nodes(table, minibatch, node_type)
+        for edge_type, table in edges.items():
+            self.fill_edges(table, minibatch, edge_type)
+        # As in PyG's loaders, None removes what data without types hold under that name.
+        replaces = not (typed or self.is_subgraph)
+        for node_type, table in nodes.items():
+            put(table, "batch", take(output.batch, node_type), replaces)
+            put(table, "num_sampled_nodes", take(output.num_sampled_nodes, node_type), replaces)
+        for edge_type, table in edges.items():
+            put(table, "num_sampled_edges", take(output.num_sampled_edges, edge_type), replaces)
+            row, col = take(output.orig_row, edge_type), take(output.orig_col, edge_type)
+            if row is not None and col is not None:
+                table["_orig_edge_index"] = edge_index_of(row, col)
+        for owner, values in (minibatch.of_seeds or {}).items():
+            table = nodes[None] if owner is None else data[owner]
+            for name, value in values.items():
+                put(table, name, value, not self.is_subgraph)
         return data
 
-    def fill_types(self, data: Any, minibatch: SampledMiniBatch) -> None:
-        """Fill in what belongs to the nodes and edges of each type."""
-        output = minibatch.output
-        nodes = dict.fromkeys([*data.node_types, *output.node])
-        edges = dict.fromkeys([*data.edge_types, *output.row])
-        for kind in nodes:
-            store = data[kind]
-            self.fill_nodes(store, minibatch, kind)
-            put_known(
-                store, {"batch": take(output.batch, kind), "num_sampled_nodes": take(output.num_sampled_nodes, kind)}
-            )
-        for kind in edges:
-            store = data[kind]
-            self.fill_edges(store, minibatch, name_of(kind))
-            put_known(store, {"num_sampled_edges": take(output.num_sampled_edges, kind)})
-            if output.orig_row is not None and output.orig_col is not None and kind in output.orig_row:
-                store["_orig_edge_index"] = edge_index_of(output.orig_row[kind], output.orig_col[kind])
-
-    def fill_nodes(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
+    def fill_nodes(self, table: Any, minibatch: SampledMiniBatch, kind: str | None) -> None:
         """Fill in the features of the nodes of a type, and their ids."""
         ids = take(minibatch.output.node, kind)
         if ids is None:
             ids = torch.empty(0, dtype=torch.int64)
-        had_count = "num_nodes" in store._mapping
-        self.fill(store, minibatch.node_features or {}, self.features.node_names.get(kind, ()), kind, ids)
-        if had_count:
-            store["num_nodes"] = len(ids)
-        if store._mapping.get("n_id") is None:
-            store["n_id"] = ids
+        self.fill(table, "node", kind, ids, minibatch.node_features or {})
+        if "num_nodes" in table:
+            table["num_nodes"] = len(ids)
+        if "n_id" not in table:
+            table["n_id"] = ids
 
-    def fill_edges(self, store: Any, minibatch: SampledMiniBatch, kind: str) -> None:
+    def fill_edges(self, table: Any, minibatch: SampledMiniBatch, kind: EdgeType | None) -> None:
         """Fill in the edges of a type, their features and their ids."""
-        key = parts_of(kind) if kind else HOMOGENEOUS
         output = minibatch.output
-        row, col, edge = take(output.row, key), take(output.col, key), take(output.edge, key)
+        row, col, edge = take(output.row, kind), take(output.col, kind), take(output.edge, kind)
         if row is None:
             row = col = edge = torch.empty(0, dtype=torch.int64)
         index = edge_index_of(row, col)
         if self.as_edge_index:
-            ends = kind.split(":")[::2] if kind else (HOMOGENEOUS, HOMOGENEOUS)
-            sizes = [0 if nodes is None else len(nodes) for nodes in (take(output.node, end) for end in ends)]
-            index = to_edge_index(index, (sizes[0], sizes[1]))
-        store[EDGES] = index
+            ends = (take(output.node, end) for end in ((None, None) if kind is None else kind[::2]))
+            sources, destinations = (0 if nodes is None else len(nodes) for nodes in ends)
+            index = to_edge_index(index, (sources, destinations))
+        table[EDGES] = index
+        name = name_of(kind)
         if edge is None:
-            for name in self.features.edge_names.get(kind, ()):
-                store._mapping.pop(name, None)
+            for feature in self.features.edge_names.get(name, ()):
+                del table[feature]
             return
-        features = minibatch.edge_features[0] if minibatch.edge_features else {}
-        self.fill(store, features, self.features.edge_names.get(kind, ()), kind, edge)
-        if store._mapping.get("e_id") is None:
-            store["e_id"] = edge
+        self.fill(table, "edge", name, edge, minibatch.edge_features[0] if minibatch.edge_features else {})
+        if "e_id" not in table:
+            table["e_id"] = edge
 
-    def fill(self, store: Any, features: Any, names: Any, kind: str, ids: torch.Tensor) -> None:
+    def fill(self, table: Any, domain: str, kind: str | None, ids: torch.Tensor, fetched: Mapping[Any, Any]) -> None:
         """Fill in the features of a type: those that were fetched, or no rows of those that were not."""
-        for name in names:
-            rows = features.get((kind, name) if kind else name)
+        names = self.features.node_names if domain == "node" else self.features.edge_names
+        for name in names.get(kind, ()):
+            rows = fetched.get(name if kind is None else (kind, name))
             if rows is None:
-                rows = self.features.store.read("node" if ":" not in kind else "edge", kind or None, name, ids[:0])
-            store[name] = as_given(rows, self.features.dims.get((kind, name), 0))
-
-    def put(self, store: Any, values: dict[str, Any]) -> None:
-        """Set values of one of PyG's stores. None removes what the data hold under that name, as in PyG's loaders."""
-        put_known(store, values)
-        if not self.is_subgraph:
-            for name, value in values.items():
-                if value is None:
-                    store._mapping.pop(name, None)
+                rows = self.features.store.read(domain, kind, name, ids[:0])
+            table[name] = as_given(rows, self.features.dims.get((kind, name), 0))
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
         """Return the size of the input, which is about that of the result."""
@@ -145,7 +129,6 @@ class FillData(Transform):
 
 
 name_of = lru_cache(maxsize=1024)(type_name)
-parts_of = lru_cache(maxsize=1024)(etype_str_to_tuple)
 
 
 def take(values: Any, kind: Any) -> Any:
@@ -153,27 +136,26 @@ def take(values: Any, kind: Any) -> Any:
     return values.get(kind) if isinstance(values, dict) else values
 
 
-def put_known(store: Any, values: dict[str, Any]) -> None:
-    """Set values of one of PyG's stores, except those that are None."""
-    for name, value in values.items():
-        if value is not None:
-            store[name] = value
-
-
-def counts_of(output: Any) -> dict[str, Any]:
-    """Return how many nodes and edges each hop adds."""
-    return {"num_sampled_nodes": output.num_sampled_nodes, "num_sampled_edges": output.num_sampled_edges}
+def put(table: Any, name: str, value: Any, replaces: bool) -> None:
+    """Set a value; None removes what is there under that name if `replaces`, and else does nothing."""
+    if value is not None:
+        table[name] = value
+    elif replaces and name in table:
+        del table[name]
 
 
 def fill_anew(pipe: Datapipe, features: DataFeatures) -> Datapipe:
     """Return a pipeline of `fetch_and_fill` that fetches and fills in other features."""
-    nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
 
     def change(stage: Datapipe) -> Datapipe:
         if isinstance(stage, FeatureFetcher):
-            return stage.changed(feature_store=features.store, node_feature_keys=nodes, edge_feature_keys=edges)
+            return stage.changed(
+                feature_store=features.store,
+                node_feature_keys=features.node_keys,
+                edge_feature_keys=features.edge_keys,
+            )
         if isinstance(stage, ToRootedBatch):
-            return stage.changed(labels_of_roots="y" in features.node_names[HOMOGENEOUS])
+            return stage.changed(labels_of_roots="y" in features.node_names[None])
         return stage.changed(features=features) if isinstance(stage, FillData) else stage
 
     return pipe.rewrite(change)
@@ -197,7 +179,6 @@ def fetch_and_fill(
         is_subgraph: Whether the data keep what a mini-batch has nothing of; see `FillData`.
         as_edge_index: Whether `edge_index` is a PyG `EdgeIndex`.
     """
-    nodes, edges = features.keys(features.node_names), features.keys(features.edge_names)
-    fetched = pipe.fetch_feature(features.store, nodes, edges)
+    fetched = pipe.fetch_feature(features.store, features.node_keys, features.edge_keys)
     fetched = fetched if runs_in is Placement.AUTO else fetched.changed(runs_in=runs_in)
     return FillData(fetched, features, transform, is_subgraph, as_edge_index)

@@ -10,8 +10,8 @@ from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import InducedEdges, induce_trees
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows

@@ -7,7 +7,6 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
@@ -44,10 +43,10 @@ class LinkSeeds(Transform):
         metadata = self.metadata(edges, places)
         kind = None if edges.kind is None else etype_str_to_tuple(edges.kind)
         return SampledMiniBatch(
-            seeds=seeds if typed else seeds[HOMOGENEOUS],
-            timestamp=times if typed or times is None else times[HOMOGENEOUS],
-            pre_time_window=windows if typed or windows is None else windows[HOMOGENEOUS],
-            trees=(trees if typed else trees[HOMOGENEOUS]) if self.disjoint else None,
+            seeds=seeds if typed else seeds[None],
+            timestamp=times if typed or times is None else times[None],
+            pre_time_window=windows if typed or windows is None else windows[None],
+            trees=(trees if typed else trees[None]) if self.disjoint else None,
             of_seeds=link_fields(metadata, kind, triplets=self.triplets),
             metadata=metadata,
             key=minibatch.key,
@@ -73,7 +72,7 @@ def link_fields(
         kind: The edge type; None if there are no types.
         triplets: Whether there are negatives for each source, rather than pairs and labels.
     """
-    owner: Any = HOMOGENEOUS if kind is None else kind
+    owner: Any = None if kind is None else kind
     ids, *rest = metadata
     if not triplets:
         names = ("edge_label_index", "edge_label", "edge_label_time")
@@ -81,7 +80,7 @@ def link_fields(
     source, positive, negative, times = rest
     # The data's own edge_label_index and edge_label_time would speak of other edges than these.
     fields: dict[Any, dict[str, Any]] = {owner: {"input_id": ids, "edge_label_index": None, "edge_label_time": None}}
-    ends = (HOMOGENEOUS, HOMOGENEOUS) if kind is None else (kind[0], kind[2])
+    ends = (None, None) if kind is None else (kind[0], kind[2])
     fields.setdefault(ends[0], {}).update(src_index=source, seed_time=times)
     fields.setdefault(ends[1], {}).update(dst_pos_index=positive, dst_neg_index=negative, seed_time=times)
     return fields
@@ -91,7 +90,7 @@ def link_fields(
 class Ends:
     """The nodes at one end of the seeds."""
 
-    kind: str
+    kind: str | None
     ids: torch.Tensor
     count: int
 
@@ -140,10 +139,10 @@ class Pairs:
         return cls(pairs, count, indexes, kind, own(minibatch.labels), times, ids, windows)
 
     @property
-    def kinds(self) -> tuple[str, str]:
+    def kinds(self) -> tuple[str | None, str | None]:
         """The node types of sources and destinations."""
         if self.kind is None:
-            return HOMOGENEOUS, HOMOGENEOUS
+            return None, None
         source, _, destination = etype_str_to_tuple(self.kind)
         return source, destination
 
@@ -158,14 +157,14 @@ class Pairs:
         return self.pairs[:, 1]
 
 
-def split_by_kind(ends: tuple[Ends, Ends], values: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+def split_by_kind(ends: tuple[Ends, Ends], values: list[torch.Tensor]) -> dict[Any, torch.Tensor]:
     """Return values of both ends by node type, the sources' first."""
     if ends[0].kind == ends[1].kind:
         return {ends[0].kind: torch.cat(values)}
     return {end.kind: part for end, part in zip(ends, values, strict=True)}
 
 
-def merge_ends(ends: tuple[Ends, Ends], *, disjoint: bool) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+def merge_ends(ends: tuple[Ends, Ends], *, disjoint: bool) -> tuple[dict[Any, torch.Tensor], list[torch.Tensor]]:
     """Return the nodes to sample around by type, and both ends as positions in them."""
     nodes = split_by_kind(ends, [end.ids for end in ends])
     same = ends[0].kind == ends[1].kind

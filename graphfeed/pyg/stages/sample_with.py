@@ -5,10 +5,10 @@ from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.pyg.samplers.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.link_seeds import link_fields
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled, only_type
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 
 
 @dataclass(frozen=True)

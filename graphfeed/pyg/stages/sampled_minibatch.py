@@ -1,13 +1,13 @@
 """The mini-batch of a loader of PyG's kind: what was sampled in PyG's form, and what the data hold of the seeds."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.pyg.data.minibatch_data import HOMOGENEOUS
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import by_type_name
 
@@ -22,7 +22,7 @@ class SampledMiniBatch(MiniBatch):
     output: Any = field(default=None, kw_only=True)
     """A `torch_geometric.sampler.SamplerOutput`, or a `HeteroSamplerOutput`. Its edges have the ids of the data."""
     of_seeds: dict[Any, dict[str, Any]] | None = field(default=None, kw_only=True)
-    """What the data hold of the seeds, by type, of a graph without types by ""."""
+    """What the data hold of the seeds, by type, of a graph without types by None."""
     metadata: tuple[Any, ...] = field(default=(), kw_only=True)
     """What the sampler's output says of the seeds."""
     trees: ByType | None = field(default=None, kw_only=True)
@@ -81,8 +81,8 @@ def only_type(values: Any) -> Any:
     return next(iter(values.values())) if isinstance(values, dict) and len(values) == 1 else values
 
 
-def by_seed_type(seeds: ByType | None) -> dict[str, torch.Tensor]:
+def by_seed_type(seeds: ByType | None) -> Mapping[Any, torch.Tensor]:
     """Return seeds by type."""
     if seeds is None:
         return {}
-    return seeds if isinstance(seeds, dict) else {HOMOGENEOUS: seeds}
+    return seeds if isinstance(seeds, dict) else {None: seeds}

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 
 LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
 
@@ -30,7 +30,7 @@ class ToRootedBatch(Transform):
         module = import_pyg("torch_geometric.data", "ToRootedBatch")
         batch = module.Batch(batch=data.batch, ptr=ptr)
         batch.root_n_id = ptr[:-1]
-        for name, value in data._store.items():
+        for name, value in data.stores[0].items():
             if name not in LEFT_OUT:
                 batch[name] = value[batch.root_n_id] if name == "y" and self.labels_of_roots else value
         return batch

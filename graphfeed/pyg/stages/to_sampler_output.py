@@ -11,19 +11,12 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import buffers, expand_indptr, join_columns
-from graphfeed.ops.optional import import_optional
-from graphfeed.pyg.data.data_graph import reverse_name
+from graphfeed.pyg.data.data_graph import reverse_type
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
-
-REMEDY = "pip install 'graphfeed[pyg]'"
-
-
-def import_pyg(module: str, purpose: str) -> Any:
-    """Import a module of PyG."""
-    return import_optional(module, purpose, REMEDY)
 
 
 class ToSamplerOutput(Transform):
@@ -97,7 +90,7 @@ def join_hops(hops: Sequence[SampledSubgraph], *, backward: bool = False) -> dic
         edges = join_edges(cscs, ids, backward=backward)
         return {**edge_fields(edges), "node": rows[-1].long(), "num_sampled_nodes": added(list(map(len, rows)))}
     by_type = {
-        etype_str_to_tuple(reverse_name(kind, backward)): join_edges(
+        etype_str_to_tuple(reverse_type(kind) if backward else kind): join_edges(
             [csc[kind] for csc in cscs], [own and own[kind] for own in ids], backward=backward
         )
         for kind in cscs[0]

@@ -6,6 +6,7 @@ import torch
 from graphfeed.distributed import DistContext, LocalFeatureStore, LocalGraphStore, Peers
 from graphfeed.distributed.pyg.dist_data import DistData, TypedShape, check_place, find_peers
 from graphfeed.pyg.data.data_features import FLAT
+from graphfeed.pyg.data.tables import edge_type_of
 from tests.distributed.pyg_data import plain_data
 
 LIKES, KNOWS = ("user", "likes", "item"), ("user", "knows", "user")
@@ -22,7 +23,7 @@ def stores() -> tuple[LocalFeatureStore, LocalGraphStore]:
 def test_features_know_which_of_them_were_values() -> None:
     features, graph = stores()
     found = DistData((features, graph), Peers()).data_features()
-    assert (found.node_names, found.edge_names, found.dims) == ({"": ["x", "y"]}, {"": []}, {("", "y"): FLAT})
+    assert (found.node_names, found.edge_names, found.dims) == ({None: ["x", "y"]}, {None: []}, {(None, "y"): FLAT})
     features.labels = torch.zeros(60, 2)
     found = DistData((features, graph), Peers()).data_features()
     assert found.dims == {}
@@ -43,9 +44,8 @@ def test_edges_get_the_ids_of_the_graph_store() -> None:
 def test_a_shape_completes_edge_types() -> None:
     shape = TypedShape({"user": 3, "item": 2}, [LIKES, KNOWS])
     assert shape["item"].num_nodes == 2
-    assert [shape._to_canonical(*kind) for kind in (LIKES, ("user", "user"), ("likes",))] == [LIKES, KNOWS, LIKES]
-    with pytest.raises(ValueError, match="fits 0 of"):
-        shape._to_canonical("item", "user")
+    assert [edge_type_of(shape, given) for given in (LIKES, ("user", "user"), ["likes"])] == [LIKES, KNOWS, LIKES]
+    assert edge_type_of(shape, ("item", "user")) is None
 
 
 def test_a_rank_holds_its_own_part() -> None:

@@ -14,7 +14,7 @@ from graphfeed.distributed import (
     LocalGraphStore,
     Partitioner,
 )
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
 from tests.distributed import pyg_example
 from tests.distributed.dist_loaders import DATA, values_of

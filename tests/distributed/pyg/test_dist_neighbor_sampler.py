@@ -10,7 +10,7 @@ import torch
 
 from graphfeed.distributed import DistContext, DistNeighborSampler, LocalFeatureStore, LocalGraphStore
 from graphfeed.distributed.ranks.peers import find_place
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.digests import assert_same
 from tests.distributed.dist_loaders import context
 from tests.distributed.pyg_data import hetero_data, plain_data

@@ -4,17 +4,18 @@ import torch
 
 from graphfeed.pyg import NeighborLoader
 from graphfeed.pyg.data.data_features import read_features
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 
 def test_what_belongs_to_nodes_and_edges_is_fetched_and_the_rest_stays() -> None:
     data = homogeneous()
     found = read_features(data)
-    assert found.node_names == {"": ["x", "y", "time", "train_mask"]}
-    assert found.edge_names == {"": ["edge_attr", "weight", "edge_time"]}
+    assert found.node_names == {None: ["x", "y", "time", "train_mask"]}
+    assert found.edge_names == {None: ["edge_attr", "weight", "edge_time"]}
     assert found.template.name == "random"
-    assert found.template.x is None
+    assert set(found.template.keys()) == set(data.keys())
+    assert all(found.template[name] == () for name in data.keys() if name != "name")  # noqa: SIM118
     assert data.x is not None
 
 
@@ -26,7 +27,6 @@ def test_memory_is_shared_with_the_data() -> None:
 
 def test_with_types() -> None:
     found = read_features(heterogeneous())
-    assert found.typed
     assert found.node_names == {"user": ["x", "time", "y"], "item": ["x", "time"]}
     assert found.edge_names["user:likes:item"] == ["edge_attr"]
 
@@ -38,7 +38,7 @@ def test_values_may_be_arrays_or_have_nodes_in_another_dimension() -> None:
     found = read_features(data)
     assert found.store.read("node", None, "array", torch.tensor([7])).tolist() == [[7]]
     assert found.store.read("node", None, "some_index", torch.tensor([7])).tolist() == [[7, 67]]
-    assert found.dims["", "some_index"] == 1
+    assert found.dims[None, "some_index"] == 1
 
 
 def test_lists_and_sparse_adjacency_are_refused() -> None:

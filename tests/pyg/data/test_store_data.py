@@ -15,7 +15,7 @@ from graphfeed.pyg import (
     ShaDowKHopSampler,
 )
 from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import assert_true, values_of
 from tests.pyg.stores import in_stores, sorted_data
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphfeed.pyg.data.store_feature import StoreFeature
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.stores import counting_store
 
 

@@ -49,7 +49,7 @@ def test_data_with_types_come_back() -> None:
     graph, features = from_pyg(given, time_attr="at")
     assert graph.num_nodes == {"item": 3, "user": 4}
     found = to_pyg(graph, features)
-    assert {store._key: set(store.keys()) | {"num_nodes"} for store in found.node_stores} == {
+    assert {kind: set(store.keys()) | {"num_nodes"} for kind, store in found.node_items()} == {
         "item": {"x", "num_nodes"},
         "user": {"y", "num_nodes"},
     }

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphfeed.pyg import ClusterData
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders import cluster_data
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, heterogeneous, homogeneous, values_of
 
 PARTS = 4

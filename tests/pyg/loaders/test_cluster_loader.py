@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import ClusterData, ClusterLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.loaders.test_cluster_data import PARTS, pygs
 from tests.pyg.neighborhood import NUM_NODES, assert_true, homogeneous, values_of
 

@@ -14,8 +14,8 @@ from graphfeed.pyg import (
     GraphSAINTRandomWalkSampler,
     GraphSAINTSampler,
 )
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.graph_saint import COUNTED
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
 from tests.ops.chance import check_counts
 from tests.pyg.neighborhood import NUM_EDGES, NUM_NODES, assert_true, heterogeneous, homogeneous, values_of
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkLoader, NegativeSampling, NeighborSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import heterogeneous, homogeneous
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import NeighborLoader, NeighborSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import TemporalDataLoader
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import draws, values_of
 
 

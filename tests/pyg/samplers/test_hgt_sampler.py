@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import HGTSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import assert_true, heterogeneous
 
 

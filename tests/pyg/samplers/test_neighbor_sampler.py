@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import NegativeSampling, NeighborLoader, NeighborSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous
 
 

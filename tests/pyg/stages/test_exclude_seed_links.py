@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import LinkLoader, LinkNeighborLoader, NegativeSampling, NeighborSampler
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from tests.pyg.neighborhood import assert_true, draws, heterogeneous, homogeneous, random_index, values_of
 from tests.pyg.stores import in_stores, sorted_data
 

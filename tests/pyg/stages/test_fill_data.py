@@ -6,8 +6,9 @@ import torch
 import graphfeed as gf
 from graphfeed.pyg import FillData, LinkLoader, NeighborLoader, NeighborSampler, NodeLoader, RandomNodeLoader
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.fill_data import fetch_and_fill
-from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, import_pyg
+from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from tests.pyg.neighborhood import SIZES, heterogeneous, homogeneous
 
 
@@ -32,7 +33,7 @@ def test_what_was_fetched_is_not_copied() -> None:
 
 def test_without_a_template_the_data_begin_empty() -> None:
     store = gf.BasicFeatureStore({("node", None, "x"): gf.TorchBasedFeature(torch.eye(60))})
-    batch = next(iter(fetch_and_fill(sampled(), DataFeatures(store, {"": ["x"]}, {"": []}))))
+    batch = next(iter(fetch_and_fill(sampled(), DataFeatures(store, {None: ["x"]}, {None: []}))))
     assert torch.equal(batch.x, torch.eye(60)[batch.n_id])
     assert batch.batch_size == 20
 

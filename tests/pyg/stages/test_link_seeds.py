@@ -16,7 +16,7 @@ def test_nodes_are_unique_and_sorted() -> None:
     result = turn(gf.MiniBatch(seeds=torch.tensor([[5, 2], [2, 9]])))
     assert result.seeds.tolist() == [2, 5, 9]  # type: ignore[union-attr]
     assert result.of_seeds is not None
-    assert result.of_seeds[""]["edge_label_index"].tolist() == [[1, 0], [0, 2]]
+    assert result.of_seeds[None]["edge_label_index"].tolist() == [[1, 0], [0, 2]]
     assert result.trees is None
 
 
@@ -30,7 +30,7 @@ def test_negatives_share_the_tree_of_their_positive() -> None:
     triplets = turn(minibatch, disjoint=True, triplets=True)
     assert triplets.seeds.tolist() == [5, 2, 2, 9, 7, 8]  # type: ignore[union-attr]
     assert triplets.of_seeds is not None
-    assert triplets.of_seeds[""]["dst_neg_index"].tolist() == [4, 5]
+    assert triplets.of_seeds[None]["dst_neg_index"].tolist() == [4, 5]
 
 
 def test_other_seeds_are_refused() -> None:

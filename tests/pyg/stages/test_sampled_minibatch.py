@@ -22,6 +22,6 @@ def test_seeds_that_are_nodes_have_an_id_a_number_and_perhaps_a_time() -> None:
     for report_time in (False, True):
         found = as_sampled(batch, report_time=report_time)
         assert found.of_seeds is not None
-        assert found.of_seeds[""]["batch_size"] == 2
-        assert (found.of_seeds[""]["seed_time"] is not None) is report_time
-        assert found.metadata[0] is found.of_seeds[""]["input_id"]
+        assert found.of_seeds[None]["batch_size"] == 2
+        assert (found.of_seeds[None]["seed_time"] is not None) is report_time
+        assert found.metadata[0] is found.of_seeds[None]["input_id"]

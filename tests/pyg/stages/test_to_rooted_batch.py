@@ -2,7 +2,7 @@ import torch
 
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.pyg import ToRootedBatch
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 
 
 def test_roots_are_where_the_parts_begin() -> None:

@@ -2,7 +2,7 @@ import torch
 
 from graphfeed import ItemSampler, ItemSet
 from graphfeed.pyg import TemporalDataLoader, ToTemporalData
-from graphfeed.pyg.stages.to_sampler_output import import_pyg
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.to_temporal_data import gather_events
 from tests.pyg.loaders.test_temporal_data_loader import events
 
