@@ -4,10 +4,11 @@ This room is optional, and needs `torch_geometric` only when it is used. Nothing
 by the same stages as for everyone else, in `graphfeed.datapipes`. docs/from-pyg.md says what each argument means.
 """
 
-import importlib
 import typing
 
+from graphfeed.pyg import samplers
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
+from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.data.whole_data import from_pyg, to_pyg
 from graphfeed.pyg.loaders.cached_loader import CachedLoader
 from graphfeed.pyg.loaders.cluster_data import ClusterData
@@ -28,47 +29,37 @@ from graphfeed.pyg.loaders.random_node_loader import RandomNodeLoader
 from graphfeed.pyg.loaders.shadow_k_hop_sampler import ShaDowKHopSampler
 from graphfeed.pyg.loaders.temporal_data_loader import TemporalDataLoader
 from graphfeed.pyg.loaders.zip_loader import ZipLoader
-from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
-from graphfeed.pyg.stages.draw_walks import DrawWalks
+from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
 from graphfeed.pyg.stages.exclude_seed_links import ExcludeSeedLinks
 from graphfeed.pyg.stages.fill_data import FillData
 from graphfeed.pyg.stages.induce_trees import InduceTrees
 from graphfeed.pyg.stages.init_worker import InitWorker
-from graphfeed.pyg.stages.items_at import ItemsAt
 from graphfeed.pyg.stages.link_seeds import LinkSeeds
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.pyg.stages.sample_with import SampleWith
-from graphfeed.pyg.stages.take_parts import TakeParts
 from graphfeed.pyg.stages.to_pyg_data import ToPyGData
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.stages.to_temporal_data import ToTemporalData
-from graphfeed.pyg.stages.transform_output import TransformOutput
-from graphfeed.pyg.stages.zip_batches import ZipBatches
+from graphfeed.pyg.stages.zip_batches import ItemsAt, ZipBatches
 from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
-    from graphfeed.pyg.samplers.hgt_sampler import HGTSampler as HGTSampler
-    from graphfeed.pyg.samplers.neighbor_sampler import NeighborSampler as NeighborSampler
+    from graphfeed.pyg.samplers import HGTSampler as HGTSampler
+    from graphfeed.pyg.samplers import NeighborSampler as NeighborSampler
 
     HeteroSamplerOutput: typing.Any
     NumNeighbors: typing.Any
     SamplerOutput: typing.Any
 else:
-    # These derive from PyG's classes, or are PyG's own.
-    _FOUND_IN = {
-        "HGTSampler": "graphfeed.pyg.samplers.hgt_sampler",
-        "HeteroSamplerOutput": "torch_geometric.sampler",
-        "NeighborSampler": "graphfeed.pyg.samplers.neighbor_sampler",
-        "NumNeighbors": "torch_geometric.sampler",
-        "SamplerOutput": "torch_geometric.sampler",
-    }
+    _OURS = ("HGTSampler", "NeighborSampler")
+    """They derive from PyG's classes."""
+    _THEIRS = ("HeteroSamplerOutput", "NumNeighbors", "SamplerOutput")
 
     def __getattr__(name: str) -> typing.Any:
-        if name in _FOUND_IN:
-            module = importlib.import_module("graphfeed.pyg.data.tables")
-            module.import_pyg("torch_geometric.sampler", name)
-            return getattr(importlib.import_module(_FOUND_IN[name]), name)
+        if name in (*_OURS, *_THEIRS):
+            module = import_pyg("torch_geometric.sampler", name)
+            return getattr(module if name in _THEIRS else samplers, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -106,13 +97,11 @@ __all__ = [
     "SampleWith",
     "SamplerOutput",
     "ShaDowKHopSampler",
-    "TakeParts",
     "TemporalDataLoader",
     "ToPyGData",
     "ToRootedBatch",
     "ToSamplerOutput",
     "ToTemporalData",
-    "TransformOutput",
     "ZipBatches",
     "ZipLoader",
     "from_pyg",

@@ -164,8 +164,7 @@ def compare(root: str, data_folder: str, names: list[str]) -> dict[str, int]:
 def values_of(data: Any) -> dict[Any, Any]:
     """Return what PyG's data hold, in any order; the number of nodes is there only where the whole data had it."""
     found: dict[Any, Any] = {}
-    nodes, edges = tables_of(data)
-    for kind, store in {**nodes, **edges}.items():
+    for kind, store in tables_of(data).by_type.items():
         own = {name: store[name] for name in sorted(store.keys()) if name != "num_nodes"}
         found[kind] = own
         assert len(store["n_id"]) == store.num_nodes if "n_id" in store else True

@@ -9,7 +9,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
-from graphfeed.distributed.pyg.dist_loader import DistLoader, finish
+from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
@@ -102,11 +102,12 @@ class DistLinkNeighborLoader(DistLoader):
         given = InputEdges(edge_label_index, edge_label, edge_label_time)
         pipe, kind = edge_source(dist_sampler, options, given, negatives)
         pipe = dist_sampler.append_links_to(pipe, negatives)
+        self.transform = transform
         super().__init__(
             current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
-            **finish(pipe, dist_sampler, options, kind, transform),
+            datapipe=pipe, options=options, input_type=kind,
         )  # fmt: skip
-        self.data, self.transform = data, transform
+        self.data: Any = data
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
 
 
@@ -114,7 +115,7 @@ def edge_source(
     sampler: DistNeighborSampler, options: TorchOptions, given: InputEdges, negatives: NegativeSampling | None
 ) -> tuple[Datapipe, tuple[str, str, str] | None]:
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
-    data, kind, edges = sampler.connect()[0], None, given.index
+    data, kind, edges = sampler.connect().data, None, given.index
     if sampler.is_hetero:
         kind, edges = split_kind(data.shape, edges)
     if edges is None:

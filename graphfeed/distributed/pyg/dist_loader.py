@@ -8,14 +8,11 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
-from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
 
 
 class DistLoader(PyGLoader):
@@ -40,7 +37,8 @@ class DistLoader(PyGLoader):
         rpc_timeout: After how many seconds without a sign of life another rank counts as lost. The first loader at an
             address sets it.
         dist_sampler: The sampler.
-        kwargs: `datapipe`, and options of `graphfeed.DataLoader`.
+        kwargs: `datapipe` and options of `graphfeed.DataLoader`; or else `datapipe`, which samples, `options`, which
+            are `TorchOptions`, and `input_type`, the type of the seeds.
 
     Raises:
         ValueError: No address, port or process group, or a number of threads or seconds that is not above 0.
@@ -62,9 +60,17 @@ class DistLoader(PyGLoader):
                 raise ValueError(f"{name} must be more than 0, but is {value}")
         self.current_ctx, self.channel, self.dist_sampler = current_ctx, channel, dist_sampler
         self.peers: Peers = find_peers(current_ctx, master_addr, master_port, rpc_timeout)
-        if dist_sampler is not None:
-            self.peers = dist_sampler.connect(self.peers)[0].peers
         self._entered: Iterator[Any] | None = None
+        if dist_sampler is not None:
+            data, _ = dist_sampler.connect(self.peers)
+            self.peers = data.peers
+            if "options" in kwargs:
+                options, features = kwargs["options"], data.data_features(kwargs["input_type"])
+                pipe, device = options.end(self._fill(kwargs["datapipe"], features)), dist_sampler.device
+                if device is not None and torch.device(device).type != "cpu":
+                    pipe = pipe.copy_to(device)
+                kwargs = {"datapipe": pipe, **options.loader()}
+                kwargs["num_workers"] *= dist_sampler.concurrency
         super().__init__(**kwargs)
 
     def channel_get(self, out: Any) -> Any:
@@ -103,24 +109,3 @@ class DistLoader(PyGLoader):
         running: Any = self._entered
         running.close()
         self._next, self._latest = self._before
-
-
-def finish(
-    pipe: Datapipe, sampler: DistNeighborSampler, options: TorchOptions, input_type: Any, transform: Any
-) -> dict[str, Any]:
-    """Return what a loader is made of, for a pipeline that samples.
-
-    Args:
-        pipe: Gives `SampledMiniBatch`.
-        sampler: Knows the features.
-        options: The arguments of torch's loader.
-        input_type: The type of the seeds.
-        transform: A function of each `Data`, or None.
-    """
-    pipe = fetch_and_fill(pipe, sampler.connect()[0].data_features(input_type), transform=transform)
-    pipe = options.end(pipe)
-    if sampler.device is not None and torch.device(sampler.device).type != "cpu":
-        pipe = pipe.copy_to(sampler.device)
-    given = options.loader()
-    given["num_workers"] *= sampler.concurrency
-    return {"datapipe": pipe, **given}

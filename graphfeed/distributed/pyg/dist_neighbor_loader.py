@@ -9,7 +9,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
-from graphfeed.distributed.pyg.dist_loader import DistLoader, finish
+from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
@@ -95,17 +95,18 @@ class DistNeighborLoader(DistLoader):
         options = TorchOptions.of(kwargs, type(self).__name__)
         pipe, input_type = node_source(dist_sampler, options, InputNodes(input_nodes, input_time))
         pipe = dist_sampler.append_to(pipe, input_time is not None)
+        self.transform = transform
         super().__init__(
             current_ctx, master_addr, master_port, None, num_rpc_threads, rpc_timeout, dist_sampler,
-            **finish(pipe, dist_sampler, options, input_type, transform),
+            datapipe=pipe, options=options, input_type=input_type,
         )  # fmt: skip
-        self.data, self.transform = data, transform
+        self.data: Any = data
         self.input_nodes, self.input_time = input_nodes, input_time
 
 
 def node_source(sampler: DistNeighborSampler, options: TorchOptions, given: InputNodes) -> tuple[Datapipe, str | None]:
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the type of the seeds."""
-    data, nodes = sampler.connect()[0], given.nodes
+    data, nodes = sampler.connect().data, given.nodes
     if isinstance(nodes, str):
         nodes = (nodes, None)
     if nodes is None and not sampler.is_hetero:

@@ -1,9 +1,10 @@
 """The sampler of `torch_geometric.distributed`."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -25,12 +26,18 @@ from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.samplers.neighborhoods import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.pyg.stages.transform_output import TransformOutput
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory.tensor_tree import move
 
 TIMEOUT = 180.0
 """After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""
+
+
+class Connected(NamedTuple):
+    """The stores of this rank's part, connected to those of other ranks, and what is sampled."""
+
+    data: DistData
+    neighborhoods: Neighborhoods
 
 
 class DistNeighborSampler:
@@ -93,9 +100,9 @@ class DistNeighborSampler:
         self.is_hetero, self.with_edge_attr = self.graph_store.is_hetero, self.feature_store.has_edge_attr()
         self.event_loop: ConcurrentEventLoop | None = None
         self.input_type: Any = None
-        self._connected: tuple[DistData, Neighborhoods] | None = None
+        self._connected: Connected | None = None
 
-    def connect(self, peers: Peers | None = None) -> tuple[DistData, Neighborhoods]:
+    def connect(self, peers: Peers | None = None) -> Connected:
         """Connect the stores to those of other ranks, once, and return them, and what is sampled.
 
         Args:
@@ -108,7 +115,7 @@ class DistNeighborSampler:
                 data.graph, self.num_neighbors, self.replace, self.subgraph_type, self.disjoint,
                 self.temporal_strategy, data.node_time, data.edge_time,
             )  # fmt: skip
-            self._connected = data, own
+            self._connected = Connected(data, own)
         return self._connected
 
     def init_sampler_instance(self) -> None:
@@ -116,14 +123,13 @@ class DistNeighborSampler:
         self.connect()
 
     def register_sampler_rpc(self) -> None:
-        """Do as `init_sampler_instance`; there is nothing else to register."""
+        """Connect the stores as well: there is nothing to register."""
         self.connect()
 
     def init_event_loop(self) -> None:
-        """Start the thread that coroutines run in, `event_loop`."""
+        """Make the threads that coroutines run in, `event_loop`."""
         if self.event_loop is None:
             self.event_loop = ConcurrentEventLoop(self.concurrency)
-            self.event_loop.start_loop()
 
     @property
     def edge_permutation(self) -> None:
@@ -133,7 +139,7 @@ class DistNeighborSampler:
     @property
     def neighborhoods(self) -> Neighborhoods:
         """What is sampled around seeds."""
-        return self.connect()[1]
+        return self.connect().neighborhoods
 
     @property
     def node_times(self) -> Any:
@@ -157,7 +163,7 @@ class DistNeighborSampler:
 
     def _with_ids(self, pipe: Datapipe) -> Datapipe:
         """Return a pipeline whose outputs have ids of edges only if these are global."""
-        return pipe if self.connect()[0].has_edge_ids else TransformOutput(pipe, without_edge_ids)
+        return pipe if self.connect().data.has_edge_ids else pipe.transform(without_edge_ids)
 
     def sample_from_nodes(self, inputs: Any, **kwargs: Any) -> Any:
         """Return what is sampled around nodes, with features in the metadata.
@@ -171,7 +177,7 @@ class DistNeighborSampler:
             `edge_attr` of the edges. None with a `channel`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).NodeSamplerInput.cast(inputs)
-        return self._run(self._with_features(self.node_sample(inputs)), kwargs.get("callback"))
+        return self._answer(lambda: self._sample_nodes(inputs), kwargs.get("callback"))
 
     def sample_from_edges(self, inputs: Any, neg_sampling: Any = None, **kwargs: Any) -> Any:
         """Return what is sampled around edges, with features in the metadata.
@@ -185,9 +191,7 @@ class DistNeighborSampler:
             PyG's output; its metadata are those of `edge_sample`, and the last three of `sample_from_nodes`.
         """
         inputs = import_pyg("torch_geometric.sampler", type(self).__name__).EdgeSamplerInput.cast(inputs)
-        return self._run(
-            self._with_features(self.edge_sample(inputs, neg_sampling=neg_sampling)), kwargs.get("callback")
-        )
+        return self._answer(lambda: self._sample_edges(inputs, neg_sampling), kwargs.get("callback"))
 
     async def node_sample(self, inputs: Any) -> Any:
         """Return what is sampled around nodes.
@@ -199,18 +203,7 @@ class DistNeighborSampler:
         Raises:
             ValueError: A graph with types and seeds without one, or sampling in time without any time.
         """
-        self.input_type = inputs.input_type
-        by_type = getattr(inputs, "node_dict", None)
-        if by_type is None and self.is_hetero and inputs.input_type is None:
-            raise ValueError("input_type must be a node type, for the graph has types, but is None")
-        nodes = inputs.node if by_type is None else by_type
-        times = inputs.time if by_type is None else inputs.time_dict
-        if by_type is None and self.is_hetero:
-            nodes, times = {inputs.input_type: nodes}, None if times is None else {inputs.input_type: times}
-        minibatch = MiniBatch(seeds=nodes, timestamp=self._times_of(nodes, times))
-        output = await asyncio.to_thread(self._sample, self.append_to, minibatch)
-        output.metadata = None if by_type is not None else (inputs.input_id, inputs.time, len(inputs.node))
-        return output
+        return await asyncio.to_thread(self._sample_nodes, inputs)
 
     async def edge_sample(
         self,
@@ -236,16 +229,7 @@ class DistNeighborSampler:
             `input_id`, `src_index`, `dst_pos_index`, `dst_neg_index` and the times.
         """
         del sample_fn, num_nodes, disjoint, node_time
-        negatives = NegativeSampling.cast(neg_sampling)
-        self.input_type = inputs.input_type
-        values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label}
-        values["timestamp"] = inputs.time
-        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-        if inputs.input_type is not None:
-            given = {name: {kind_of(tuple(inputs.input_type)): value} for name, value in given.items()}
-        minibatch = MiniBatch(**given)
-        minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
-        return await asyncio.to_thread(self._sample, lambda pipe: self.append_links_to(pipe, negatives), minibatch)
+        return await asyncio.to_thread(self._sample_edges, inputs, neg_sampling)
 
     async def sample_one_hop(
         self,
@@ -303,6 +287,32 @@ class DistNeighborSampler:
         edge = ids.long() if data.has_edge_ids else None
         return module.SamplerOutput(nodes.long(), None, None, edge, batch, metadata=(counts.tolist(),))
 
+    def _sample_nodes(self, inputs: Any) -> Any:
+        self.input_type = inputs.input_type
+        by_type = getattr(inputs, "node_dict", None)
+        if by_type is None and self.is_hetero and inputs.input_type is None:
+            raise ValueError("input_type must be a node type, for the graph has types, but is None")
+        nodes = inputs.node if by_type is None else by_type
+        times = inputs.time if by_type is None else inputs.time_dict
+        if by_type is None and self.is_hetero:
+            nodes, times = {inputs.input_type: nodes}, None if times is None else {inputs.input_type: times}
+        minibatch = MiniBatch(seeds=nodes, timestamp=self._times_of(nodes, times))
+        output = self._sample(self.append_to, minibatch)
+        output.metadata = None if by_type is not None else (inputs.input_id, inputs.time, len(inputs.node))
+        return output
+
+    def _sample_edges(self, inputs: Any, neg_sampling: Any) -> Any:
+        negatives = NegativeSampling.cast(neg_sampling)
+        self.input_type = inputs.input_type
+        values = {"seeds": torch.stack([inputs.row, inputs.col], dim=1), "labels": inputs.label}
+        values["timestamp"] = inputs.time
+        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+        if inputs.input_type is not None:
+            given = {name: {kind_of(tuple(inputs.input_type)): value} for name, value in given.items()}
+        minibatch = MiniBatch(**given)
+        minibatch.input_id = inputs.input_id  # type: ignore[attr-defined]
+        return self._sample(lambda pipe: self.append_links_to(pipe, negatives), minibatch)
+
     def _sample(self, append: Callable[[Datapipe], Datapipe], minibatch: MiniBatch) -> Any:
         """Return what is sampled around the seeds of one mini-batch, with random draws."""
         output = call_stages(append(IterableSource([])), minibatch).output
@@ -319,32 +329,30 @@ class DistNeighborSampler:
             raise ValueError(f"the seeds{of} have no {self.time_attr!r} of their own; give time, a time for each seed")
         return {kind: own[kind][ids] for kind, ids in nodes.items()} if isinstance(nodes, Mapping) else own[nodes]
 
-    def _run(self, coro: Coroutine[Any, Any, Any], callback: Callable[[Any], object] | None) -> Any:
-        """Return what a coroutine returns; with a channel, put it there."""
+    def _answer(self, sample: Callable[[], Any], callback: Callable[[Any], object] | None) -> Any:
+        """Return what is sampled, with features; with a channel, put it there later."""
+        if self.channel is None:
+            return self._collate(sample())
         self.init_event_loop()
         assert self.event_loop is not None
-        if self.channel is None:
-            return self.event_loop.run_task(coro)
-        self.event_loop.add_task(self._put(coro), callback)
+        self.event_loop.add_task(self._put(sample), callback)
         return None
 
-    async def _put(self, coro: Coroutine[Any, Any, Any]) -> Any:
-        """Put what a coroutine returns, or raises, into the channel, so that whoever waits there goes on."""
+    async def _put(self, sample: Callable[[], Any]) -> Any:
+        """Put what is sampled, or the error, into the channel, so that whoever waits there goes on."""
         try:
-            result = await coro
+            result = self._collate(sample())
         except Exception as error:
             result = error
         self.channel.put(result)
         return result
 
-    async def _with_features(self, sampling: Coroutine[Any, Any, Any]) -> Any:
-        """Return a sampler's output with features and labels in its metadata."""
-        output = await sampling
-        found = await asyncio.to_thread(self._collate, output)
-        output.metadata = (*(output.metadata or ()), *found)
+    def _collate(self, output: Any) -> Any:
+        """Return a sampler's output with `x` of its nodes, labels, and `edge_attr` of its edges in its metadata."""
+        output.metadata = (*(output.metadata or ()), *self._features_of(output))
         return output
 
-    def _collate(self, output: Any) -> tuple[Any, Any, Any]:
+    def _features_of(self, output: Any) -> tuple[Any, Any, Any]:
         """Return `x` of the nodes of an output, labels, and `edge_attr` of its edges; by type if there are types."""
         look_up, labels = self.feature_store.lookup_features, self.feature_store.labels
         has = {(attr.group_name, attr.attr_name) for attr in self.feature_store.get_all_tensor_attrs()}
@@ -369,6 +377,8 @@ class DistNeighborSampler:
         return by_type, of_seeds or None, of_edges or None
 
 
-def without_edge_ids(output: Any) -> Any:
-    """Return a sampler's output without ids of edges, which no rank knows."""
-    return replace(output, edge=None)
+def without_edge_ids(minibatch: Any) -> Any:
+    """Return a mini-batch whose sampler's output has no ids of edges, as no rank knows them."""
+    result = copy.copy(minibatch)
+    result.output = replace(minibatch.output, edge=None)
+    return result

@@ -70,14 +70,13 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
     if isinstance(data, StorePair):
         return features_of_stores(data, custom_cls)
     template = copy.copy(data)
-    nodes, edges = tables_of(data)
-    node_names: dict[str | None, list[str]] = {kind: [] for kind in nodes}
-    edge_names: dict[str | None, list[str]] = {type_name(kind): [] for kind in edges}
+    tables = tables_of(data)
+    node_names: dict[str | None, list[str]] = {kind: [] for kind in tables.nodes}
+    edge_names: dict[str | None, list[str]] = {type_name(kind): [] for kind in tables.edges}
     features: dict[Any, Any] = {}
     dims: dict[tuple[str | None, str], int] = {}
-    empty: dict[Any, Any] = {**tables_of(template).nodes, **tables_of(template).edges}
-    tables: dict[Any, Any] = {**nodes, **edges}
-    for key, table in tables.items():  # without types, nodes and edges have one table
+    empty = tables_of(template).by_type
+    for key, table in tables.by_type.items():
         kind = type_name(key)
         for name, value in table.items():
             domain = domain_of(table, name)

@@ -16,6 +16,11 @@ class Tables(NamedTuple):
     nodes: dict[str | None, Any]
     edges: dict[EdgeType | None, Any]
 
+    @property
+    def by_type(self) -> dict[Any, Any]:
+        """Both; without types, the one table."""
+        return {**self.nodes, **self.edges}
+
 
 def import_pyg(module: str, purpose: str) -> Any:
     """Import a module of PyG, or raise an ImportError that says how to install it."""

@@ -1,19 +1,19 @@
 """PyG's `ClusterLoader`: several clusters of a graph with the edges among them."""
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.ops import expand_indptr
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.cluster_data import ClusterData
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
-from graphfeed.pyg.stages.take_parts import TakeParts
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import ItemSet, TorchBasedFeature, from_coo
 
@@ -34,6 +34,8 @@ class ClusterLoader(PyGLoader):
         TypeError: Something else than a `ClusterData`, or an argument that there is not.
     """
 
+    is_subgraph = True
+
     def __init__(self, cluster_data: Any, **kwargs: Any) -> None:
         theirs = import_pyg("torch_geometric.loader", type(self).__name__).ClusterData
         if not isinstance(cluster_data, (ClusterData, theirs)):
@@ -45,11 +47,9 @@ class ClusterLoader(PyGLoader):
         graph = from_coo(ends, len(part.node_perm))
         self.cluster_data, self._edge_index = cluster_data, torch.stack(ends[::-1] if backward else ends)
         parts = options.source(ItemSet(len(cluster_data), names="seeds"))
-        nodes = TakeParts(parts, tuple(part.partptr.tolist()))
+        nodes = parts.transform(partial(take_parts, tuple(part.partptr.tolist())))
         pipe: Datapipe = ToSamplerOutput(nodes.induce_subgraph(graph), subgraph_type="induced", backward=backward)
-        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
-        super().__init__(options.end(pipe), **options.loader())
-        self._note(cluster_data.data)
+        super().__init__(self._fill(pipe, self._read_features()), options, cluster_data.data)
 
     def _read_features(self) -> DataFeatures:
         data, part = copy.copy(self.cluster_data.data), self.cluster_data.partition
@@ -62,3 +62,17 @@ class ClusterLoader(PyGLoader):
                 names.append(name)
                 features.dims[None, name] = FLAT
         return features
+
+
+def take_parts(bounds: tuple[int, ...], minibatch: MiniBatch) -> MiniBatch:
+    """Return a mini-batch whose input nodes are those of the parts that its seeds number, one part after the other.
+
+    Args:
+        bounds: The first node of each part, and the number of nodes.
+        minibatch: A mini-batch, whose seeds are dropped.
+    """
+    parts: Any = minibatch.seeds
+    result = copy.copy(minibatch)
+    result.input_nodes = torch.cat([torch.arange(bounds[part], bounds[part + 1]) for part in parts.tolist()])
+    result.seeds = None
+    return result

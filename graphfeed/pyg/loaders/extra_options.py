@@ -19,23 +19,21 @@ class MoreOptions:
     so that PyG's layers convert nothing."""
 
     @classmethod
-    def take(cls, kwargs: dict[str, Any], *names: str) -> "MoreOptions":
-        """Return the options of these names, which are removed from the arguments of a loader."""
-        return cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
+    def take(cls, kwargs: dict[str, Any], sampler: Any, *names: str) -> "MoreOptions":
+        """Return the options of these names, which are removed from the arguments of a loader.
 
-
-def check_window(window: Any, sampler: Any) -> None:
-    """Raise unless there is no window, or a sampler compares times of all types with it.
-
-    Raises:
-        ValueError: The sampler has no times, or a type without times, which would lie before each window.
-    """
-    if window is None:
-        return
-    if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
-        raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
-    if sampler.untimed:
-        raise ValueError(
-            f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
-            "give it times, or leave time_window out"
-        )
+        Raises:
+            ValueError: A window, and the sampler has no times, or a type without times, which would lie before each
+                window.
+        """
+        found = cls(**{name: kwargs.pop(name) for name in names if name in kwargs})
+        if found.time_window is None:
+            return found
+        if getattr(sampler, "time_attr", None) is None or getattr(sampler, "neighborhoods", None) is None:
+            raise ValueError("time_window needs time_attr, the name of the times that are compared; give both")
+        if sampler.untimed:
+            raise ValueError(
+                f"time_window needs times of all types, but {sampler.untimed[0]!r} has no {sampler.time_attr!r}; "
+                "give it times, or leave time_window out"
+            )
+        return found

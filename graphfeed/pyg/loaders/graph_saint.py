@@ -19,9 +19,7 @@ from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.draw_edge_ends import DrawEdgeEnds
-from graphfeed.pyg.stages.draw_walks import DrawWalks
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
+from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
 from graphfeed.storage.datasets.torch_files import read_tensors
@@ -63,6 +61,8 @@ class GraphSAINTSampler(PyGLoader):
             the counts is of another graph or damaged.
     """
 
+    is_subgraph = True
+
     def __init__(
         self,
         data: Any,
@@ -91,15 +91,12 @@ class GraphSAINTSampler(PyGLoader):
         if not self.graph.total_num_nodes:
             raise ValueError("data has no nodes to draw from")
         options = TorchOptions.of(kwargs, name)
-        arguments = options.loader()
         if sample_coverage:
             self.node_norm, self.edge_norm = self.read_norms(
-                lambda: self.count_norms(batch_size, {**arguments, "seed": COUNTED, "observer": None})
+                lambda: self.count_norms(batch_size, {**options.loader(), "seed": COUNTED, "observer": None})
             )
         pipe = self.append_to(options.source(ItemSet(num_steps, names="seeds")), batch_size)
-        pipe = fetch_and_fill(pipe, self._read_features(), is_subgraph=True)
-        super().__init__(options.end(pipe), **arguments)
-        self._note(data)
+        super().__init__(self._fill(pipe, self._read_features()), options, data)
 
     def _read_features(self) -> DataFeatures:
         given = copy.copy(self.data)

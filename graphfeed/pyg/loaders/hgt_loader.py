@@ -1,10 +1,9 @@
 """PyG's `HGTLoader`: as many nodes of each type, with all edges among them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
 
@@ -22,8 +21,7 @@ class HGTLoader(NodeLoader):
         is_sorted: Has no effect: edges are grouped by destination by counting.
         transform: A function of each `HeteroData`.
         transform_sampler_output: A function of each sampler's output, before features are fetched.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
 
     Raises:
         ImportError: PyG is not installed.
@@ -42,10 +40,7 @@ class HGTLoader(NodeLoader):
         filter_per_worker: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        import_pyg("torch_geometric.data", type(self).__name__)
-        # It derives from a class of PyG's, so its module needs PyG.
-        sampler = import_module("graphfeed.pyg.samplers.hgt_sampler").HGTSampler(data, num_samples, is_sorted)
         super().__init__(
-            data, sampler, input_nodes, transform=transform, transform_sampler_output=transform_sampler_output,
-            filter_per_worker=filter_per_worker, **kwargs,
+            data, samplers.HGTSampler(data, num_samples, is_sorted), input_nodes, transform=transform,
+            transform_sampler_output=transform_sampler_output, filter_per_worker=filter_per_worker, **kwargs,
         )  # fmt: skip

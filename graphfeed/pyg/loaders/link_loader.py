@@ -8,13 +8,11 @@ import torch
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.loaders.extra_options import MoreOptions, check_window
-from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.loaders.extra_options import MoreOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import read_options
 from graphfeed.pyg.stages.exclude_seed_links import exclude_after, read_exclusion
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.sample_with import Links, SampleWith
-from graphfeed.pyg.stages.transform_output import TransformOutput
 
 
 class LinkLoader(PyGLoader):
@@ -69,12 +67,11 @@ class LinkLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        more = MoreOptions.take(kwargs, "time_window", "exclude_seed_edges", "as_edge_index")
+        more = MoreOptions.take(kwargs, link_sampler, "time_window", "exclude_seed_edges", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         if neg_sampling_ratio:
             neg_sampling = NegativeSampling("binary", neg_sampling_ratio)
         negatives = NegativeSampling.cast(neg_sampling)
-        check_window(more.time_window, link_sampler)
         given = InputEdges(edge_label_index, edge_label, edge_label_time, input_id, more.time_window)
         edges = read_input_edges(data, given, negatives)
         pipe = options.source(edges.items)
@@ -87,17 +84,8 @@ class LinkLoader(PyGLoader):
         excluded = read_exclusion(more.exclude_seed_edges, data, edges.kind, time_name)
         if excluded:
             pipe = exclude_after(pipe, edges.kind, excluded)
-        if transform_sampler_output is not None:
-            pipe = TransformOutput(pipe, transform_sampler_output)
-        pipe = fetch_and_fill(
-            pipe,
-            read_features(data, custom_cls),
-            PLACEMENTS[filter_per_worker],
-            transform,
-            as_edge_index=more.as_edge_index,
-        )
-        super().__init__(options.end(pipe), **options.loader())
-        self._note(data)
         self.link_sampler, self.transform = link_sampler, transform
         self.edge_label_index, self.neg_sampling = edge_label_index, negatives
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
+        pipe = self._fill(pipe, read_features(data, custom_cls), more.as_edge_index)
+        super().__init__(pipe, options, data)

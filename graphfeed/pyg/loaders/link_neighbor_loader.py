@@ -1,12 +1,11 @@
 """PyG's `LinkNeighborLoader` on this package's stages."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
 
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.link_loader import LinkLoader
 
 
@@ -17,7 +16,6 @@ class LinkNeighborLoader(LinkLoader):
     hold of the seeds, and `NeighborLoader` how neighbours are sampled, and what a loader offers beyond PyG's.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, or a dict of such lists by edge type, or a `NumNeighbors`.
         edge_label_index: The seeds; see `LinkLoader`.
         edge_label: The label of each seed.
@@ -30,13 +28,10 @@ class LinkNeighborLoader(LinkLoader):
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
         weight_attr: The name of edge weights.
-        transform: A function of each `Data`.
-        transform_sampler_output: A function of each sampler's output, before features are fetched.
         is_sorted: Has no effect.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
         neighbor_sampler: A sampler to use, instead of the arguments about sampling.
         directed: False stands for `subgraph_type="induced"`.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+        kwargs: See `LinkLoader`, as for the arguments that are not listed here.
 
     Raises:
         ImportError: PyG is not installed.
@@ -70,11 +65,8 @@ class LinkNeighborLoader(LinkLoader):
         if (edge_label_time is None) != (time_attr is None):
             given = "time_attr" if edge_label_time is None else "edge_label_time"
             raise ValueError(f"edge_label_time and time_attr go together, but only {given} is given; give both")
-        import_pyg("torch_geometric.data", type(self).__name__)
         if neighbor_sampler is None:
-            # It derives from a class of PyG's, so its module needs PyG.
-            make = import_module("graphfeed.pyg.samplers.neighbor_sampler").NeighborSampler
-            neighbor_sampler = make(
+            neighbor_sampler = samplers.NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
                 is_sorted, directed=directed,
             )  # fmt: skip

@@ -1,12 +1,11 @@
 """PyG's `NeighborLoader` on this package's stages."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
 
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg import samplers
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
 
@@ -23,7 +22,6 @@ class NeighborLoader(NodeLoader):
     0 is never drawn, times need not be sorted, and no draw depends on threads.
 
     Args:
-        data: A `torch_geometric.data.Data` or `HeteroData`, or a pair (`FeatureStore`, `GraphStore`).
         num_neighbors: One number per hop, the seeds' own hop first, a dict of such lists by edge type, or a
             `NumNeighbors`. -1 takes all neighbours, 0 none. With types, a number holds for each edge type.
         input_nodes: The seeds; see `NodeLoader`.
@@ -36,13 +34,10 @@ class NeighborLoader(NodeLoader):
         temporal_strategy: "uniform", or "last" for the most recent neighbours.
         time_attr: The name of whole numbers of nodes or edges: nothing that is later than a seed is sampled for it.
         weight_attr: The name of edge weights.
-        transform: A function of each `Data`.
-        transform_sampler_output: A function of each sampler's output, before features are fetched.
         is_sorted: Has no effect: edges are grouped by destination by counting.
-        filter_per_worker: Whether workers fetch features (True) or the main process does; None: where it is faster.
         neighbor_sampler: A sampler to use, instead of the arguments about sampling.
         directed: False stands for `subgraph_type="induced"`.
-        kwargs: The arguments of torch's `DataLoader`, and some of `graphfeed.DataLoader`; see `NodeLoader`.
+        kwargs: See `NodeLoader`, as for the arguments that are not listed here.
 
     Raises:
         ImportError: PyG is not installed.
@@ -72,11 +67,8 @@ class NeighborLoader(NodeLoader):
     ) -> None:
         if input_time is not None and time_attr is None:
             raise ValueError("input_time needs time_attr, the name of the times of what is sampled; give both")
-        import_pyg("torch_geometric.data", type(self).__name__)
         if neighbor_sampler is None:
-            # It derives from a class of PyG's, so its module needs PyG.
-            make = import_module("graphfeed.pyg.samplers.neighbor_sampler").NeighborSampler
-            neighbor_sampler = make(
+            neighbor_sampler = samplers.NeighborSampler(
                 data, num_neighbors, subgraph_type, replace, disjoint, temporal_strategy, time_attr, weight_attr,
                 is_sorted, directed=directed,
             )  # fmt: skip

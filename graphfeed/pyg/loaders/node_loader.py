@@ -1,18 +1,16 @@
 """PyG's `NodeLoader`: mini-batches around nodes, by any sampler."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.loaders.extra_options import MoreOptions, check_window
-from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
+from graphfeed.pyg.loaders.extra_options import MoreOptions
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import read_options
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.sample_with import SampleWith
-from graphfeed.pyg.stages.transform_output import TransformOutput
 
 
 class NodeLoader(PyGLoader):
@@ -43,9 +41,6 @@ class NodeLoader(PyGLoader):
         ValueError: Arguments that don't fit together, or no seeds.
     """
 
-    is_subgraph: ClassVar[bool] = False
-    """Whether a mini-batch is PyG's `subgraph` of the data rather than what a loader of PyG's makes of them."""
-
     def __init__(
         self,
         data: Any,
@@ -59,10 +54,9 @@ class NodeLoader(PyGLoader):
         input_id: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        more = MoreOptions.take(kwargs, "time_window", "as_edge_index")
+        more = MoreOptions.take(kwargs, node_sampler, "time_window", "as_edge_index")
         options = read_options(type(self).__name__, data, custom_cls, kwargs)
         is_own = hasattr(node_sampler, "append_to")
-        check_window(more.time_window, node_sampler)
         seeds = InputNodes(input_nodes, input_time, input_id, window=more.time_window)
         if is_own:
             seeds = seeds._replace(node_times=node_sampler.node_times, time_attr=node_sampler.time_attr)
@@ -72,14 +66,8 @@ class NodeLoader(PyGLoader):
             pipe = SampleWith(pipe, node_sampler, nodes.input_type, input_time is not None)
         else:
             pipe = node_sampler.append_to(pipe, input_time is not None)
-        if transform_sampler_output is not None:
-            pipe = TransformOutput(pipe, transform_sampler_output)
-        features = read_features(data, custom_cls)
-        pipe = fetch_and_fill(
-            pipe, features, PLACEMENTS[filter_per_worker], transform, self.is_subgraph, more.as_edge_index
-        )
-        super().__init__(options.end(pipe), **options.loader())
-        self._note(data)
         self.node_sampler, self.transform = node_sampler, transform
         self.input_nodes, self.input_time, self.input_id = input_nodes, input_time, input_id
         self.transform_sampler_output, self.filter_per_worker = transform_sampler_output, filter_per_worker
+        pipe = self._fill(pipe, read_features(data, custom_cls), more.as_edge_index)
+        super().__init__(pipe, options, data)

@@ -1,7 +1,8 @@
 """What PyG's loaders share here."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
@@ -12,9 +13,11 @@ from graphfeed.loader import DataLoader
 from graphfeed.loader.plan import make_plan
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
 from graphfeed.pyg.data.store_data import as_data
+from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.pyg.stages.fill_data import FillData, fill_anew
+from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
+from graphfeed.pyg.stages.sampled_minibatch import transform_output
 
 PLACEMENTS = {None: Placement.AUTO, True: Placement.WORKER, False: Placement.MAIN}
 """Where features are fetched, by PyG's `filter_per_worker`."""
@@ -27,18 +30,40 @@ class PyGLoader(DataLoader):
     of some seeds. The mini-batches of an epoch hold the attributes that `data` have when it begins.
     """
 
-    data: Any
-    transform: Callable[[Any], Any] | None
-    _contents: dict[Any, Any] | None = None
+    is_subgraph: ClassVar[bool] = False
+    """Whether a mini-batch is PyG's `subgraph` of the data rather than what a loader of PyG's makes of them."""
+    transform: Callable[[Any], Any] | None = None
+    transform_sampler_output: Callable[[Any], Any] | None = None
+    filter_per_worker: bool | None = None
+
+    def __init__(
+        self, datapipe: Datapipe, options: TorchOptions | None = None, data: Any = None, **kwargs: Any
+    ) -> None:
+        """Make a loader.
+
+        Args:
+            datapipe: All stages but those that the options put behind them.
+            options: The arguments of torch's `DataLoader`.
+            data: The data whose attributes mini-batches hold; None: they hold those of no data that may change.
+            kwargs: The arguments of `graphfeed.DataLoader`, in place of those that the options stand for.
+        """
+        if options is not None:
+            datapipe, kwargs = options.end(datapipe), {**options.loader(), **kwargs}
+        super().__init__(datapipe, **kwargs)
+        self.data: Any = data
+        self._contents: dict[Any, Any] | None = None if data is None else contents_of(as_data(data))
+
+    def _fill(self, pipe: Datapipe, features: DataFeatures, as_edge_index: bool = False) -> Datapipe:
+        """Return a pipeline that gives PyG's data, for one that samples, by the arguments that all loaders have."""
+        if self.transform_sampler_output is not None:
+            pipe = pipe.transform(partial(transform_output, self.transform_sampler_output))
+        runs_in = PLACEMENTS[self.filter_per_worker]
+        return fetch_and_fill(pipe, features, runs_in, self.transform, self.is_subgraph, as_edge_index)
 
     def __iter__(self) -> Iterator[Any]:
         """Start the next epoch."""
         self._read_changes()
         return super().__iter__()
-
-    def _note(self, data: Any) -> None:
-        """Keep the data whose attributes mini-batches hold, to notice changes of them."""
-        self.data, self._contents = data, contents_of(as_data(data))
 
     def _read_changes(self) -> None:
         """Plan again if `data` got other attributes, as PyG's loaders would give them."""

@@ -1,11 +1,11 @@
 """PyG's `RandomNodeLoader`: the nodes of a graph in random parts, with the edges inside each."""
 
-from importlib import import_module
 from typing import Any
 
 from graphfeed.ops.checks import check_count
+from graphfeed.pyg import samplers
 from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import import_pyg, is_typed
+from graphfeed.pyg.data.tables import is_typed
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
 
@@ -30,13 +30,10 @@ class RandomNodeLoader(NodeLoader):
     is_subgraph = True
 
     def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
-        import_pyg("torch_geometric.data", type(self).__name__)
         source = as_data(data)
         check_count("num_parts", num_parts, 1)
-        # It derives from a class of PyG's, so its module needs PyG.
-        make = import_module("graphfeed.pyg.samplers.neighbor_sampler").NeighborSampler
         nodes = dict.fromkeys(source.node_types) if is_typed(source) else None
-        sampler = make(data, [0], "induced")
+        sampler = samplers.NeighborSampler(data, [0], "induced")
         size = max(1, -(-int(source.num_nodes) // num_parts))
         super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
         self.num_parts = num_parts

@@ -10,7 +10,6 @@ from graphfeed.pyg.data.store_data import as_data
 from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
-from graphfeed.pyg.stages.fill_data import fetch_and_fill
 from graphfeed.pyg.stages.induce_trees import InduceTrees
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 
@@ -36,6 +35,8 @@ class ShaDowKHopSampler(PyGLoader):
         ValueError: `data` has types, a number is out of range, or there are no roots.
     """
 
+    is_subgraph = True
+
     def __init__(
         self,
         data: Any,
@@ -52,9 +53,7 @@ class ShaDowKHopSampler(PyGLoader):
         graph, features = read_graph(data).graph, read_features(data)
         pipe = options.source(read_input_nodes(data, InputNodes(node_idx)).items)
         pipe = pipe.sample_neighbor(graph, [num_neighbors] * depth, replace, only_new=True, disjoint=True)
-        pipe = fetch_and_fill(InduceTrees(pipe, graph), features, is_subgraph=True)
-        pipe = ToRootedBatch(pipe, "y" in features.node_names[None])
-        super().__init__(options.end(pipe), **options.loader())
-        self._note(data)
+        pipe = ToRootedBatch(self._fill(InduceTrees(pipe, graph), features), "y" in features.node_names[None])
+        super().__init__(pipe, options, data)
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
         self.node_idx = node_idx

@@ -64,7 +64,7 @@ class TemporalDataLoader(PyGLoader):
         )
         bounds = (int(data.dst.min()), int(data.dst.max())) if neg_sampling_ratio else (0, 0)
         pipe = ToTemporalData(pipe, template, neg_sampling_ratio, bounds)
-        super().__init__(options.end(pipe), **options.loader())
+        super().__init__(pipe, options)
         self.data, self.events_per_batch, self.neg_sampling_ratio = data, batch_size, neg_sampling_ratio
 
 

@@ -12,9 +12,8 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.init_worker import InitWorker
-from graphfeed.pyg.stages.items_at import ItemsAt
 from graphfeed.pyg.stages.ordered_item_sampler import TakesItems
-from graphfeed.pyg.stages.zip_batches import ZipBatches
+from graphfeed.pyg.stages.zip_batches import ItemsAt, ZipBatches
 from graphfeed.storage import ItemSet
 
 
@@ -50,7 +49,7 @@ class ZipLoader(PyGLoader):
         if filter_per_worker is not None:
             runs_in = PLACEMENTS[filter_per_worker]
             pipes = (pipe.rewrite(lambda stage: place_fetch(stage, runs_in)) for pipe in pipes)
-        super().__init__(options.end(ZipBatches(tuple(pipes))), **options.loader())
+        super().__init__(ZipBatches(tuple(pipes)), options)
         self.loaders, self.filter_per_worker = loaders, filter_per_worker
 
     def __call__(self, index: Any) -> tuple[Any, ...]:

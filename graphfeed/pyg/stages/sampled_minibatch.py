@@ -1,7 +1,7 @@
 """The mini-batch of a loader of PyG's kind: what was sampled in PyG's form, and what the data hold of the seeds."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,13 @@ class SampledMiniBatch(MiniBatch):
     def edge_ids(self, layer_id: int) -> ByType | None:
         """Return the ids of all edges."""
         return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
+
+
+def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:
+    """Return a mini-batch with what a function makes of its sampler's output in place of that output."""
+    result = copy.copy(minibatch)
+    result.output = function(minibatch.output)
+    return result
 
 
 def ids_of(ids: Any) -> ByType | None:

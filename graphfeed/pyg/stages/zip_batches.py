@@ -1,9 +1,28 @@
 """The mini-batches of several pipelines side by side."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.storage import HeteroItemSet, ItemSet
+
+
+class ItemsAt(Transform):
+    """Makes a mini-batch of the items at the positions that the seeds of a mini-batch are.
+
+    So several pipelines read the order of an epoch from one source.
+    """
+
+    item_set: ItemSet | HeteroItemSet
+    minibatcher: Callable[[Any, Any], Any]
+    """Makes a mini-batch from rows and names."""
+
+    def __call__(self, minibatch: MiniBatch) -> Any:
+        """Return the mini-batch of the items."""
+        positions: Any = minibatch.seeds
+        return self.minibatcher(self.item_set[positions], self.item_set.names)
 
 
 class ZipBatches(Datapipe):

@@ -4,8 +4,10 @@ from typing import Any
 import pytest
 import torch
 
+from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.pyg import ClusterData, ClusterLoader
 from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.loaders.cluster_loader import take_parts
 from tests.pyg.loaders.test_cluster_data import PARTS, pygs
 from tests.pyg.neighborhood import NUM_NODES, assert_true, homogeneous, values_of
 
@@ -59,3 +61,9 @@ def test_workers_make_no_difference_and_it_goes_on_in_the_middle() -> None:
 def test_what_is_no_cluster_data_is_refused() -> None:
     with pytest.raises(TypeError, match="cluster_data must be a ClusterData, but is a Data"):
         ClusterLoader(homogeneous())
+
+
+def test_the_nodes_of_the_parts_follow_each_other() -> None:
+    parts = [take_parts((0, 3, 3, 5), MiniBatch(seeds=torch.tensor(seeds))) for seeds in ([2, 0], [1])]
+    assert [part.input_nodes.tolist() for part in parts] == [[3, 4, 0, 1, 2], []]  # type: ignore[union-attr]
+    assert all(part.seeds is None for part in parts)

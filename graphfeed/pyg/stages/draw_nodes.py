@@ -1,0 +1,72 @@
+"""Random nodes as those of a mini-batch."""
+
+import copy
+
+import numpy as np
+import torch
+
+from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import draw_key, draw_places
+from graphfeed.ops.keys import drawing
+from graphfeed.ops.sampling.draw_places import NOTHING
+from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
+
+
+class DrawEdgeEnds(Transform):
+    """Draws edges with replacement, and makes their ends the input nodes of a mini-batch, in the order of their ids.
+
+    The seeds of the mini-batch are dropped. The graph has no types.
+    """
+
+    graph: FusedCSCSamplingGraph
+    count: int
+    """How many edges are drawn."""
+    sums: str | None = None
+    """The edge attribute with the running sums of the edges' weights; None: all edges are alike, and the nodes are
+    their destinations alone."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with input nodes."""
+        sums = NOTHING if self.sums is None else self.graph.edge_attributes[self.sums]
+        with drawing(minibatch.key, self.number):
+            edges = draw_places(self.count, draw_key(0), self.graph.total_num_edges, sums).numpy()
+        ends = np.searchsorted(self.graph.csc_indptr.numpy(), edges, side="right") - 1
+        if self.sums is not None:
+            ends = np.concatenate([ends, self.graph.indices.numpy()[edges]])
+        return with_nodes(minibatch, torch.from_numpy(ends).to(self.graph.indices.dtype))
+
+
+class DrawWalks(Transform):
+    """Walks from random nodes, and makes the nodes on the way the input nodes of a mini-batch, in the order of ids.
+
+    A step leads from the destination of an edge to its source. The seeds of the mini-batch are dropped. The graph has
+    no types.
+    """
+
+    graph: SamplingGraph
+    count: int
+    """How many walks there are."""
+    num_steps: int
+    """How many steps each takes."""
+
+    needs_key = True
+    reads_graph = True
+
+    def __call__(self, minibatch: MiniBatch) -> MiniBatch:
+        """Return the mini-batch with input nodes."""
+        assert isinstance(self.graph.num_nodes, int)
+        with drawing(minibatch.key, self.number):
+            starts = draw_places(self.count, draw_key(0), self.graph.num_nodes)
+            walks = self.graph.random_walks(starts, self.num_steps, key=draw_key(1))
+        return with_nodes(minibatch, walks)
+
+
+def with_nodes(minibatch: MiniBatch, nodes: torch.Tensor) -> MiniBatch:
+    """Return a mini-batch without seeds whose input nodes are some nodes, each once."""
+    result = copy.copy(minibatch)
+    result.seeds, result.input_nodes = None, torch.from_numpy(np.unique(nodes.numpy()))
+    return result
