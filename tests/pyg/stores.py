@@ -48,7 +48,7 @@ def counting_store() -> Any:
 def in_stores(data: Any, layout: str) -> tuple[Any, Any]:
     """Return a pair of stores with the features and edges of data, the edges in a layout."""
     features, graph = counting_store(), import_pyg("torch_geometric.testing", "tests").MyGraphStore()
-    nodes, edges = tables_of(data)
+    nodes, edges = tables_of(data).nodes, tables_of(data).edges
     for kind, store in nodes.items():
         for name in [name for name in store.keys() if store.is_node_attr(name)]:  # noqa: SIM118
             features.put_tensor(store[name], group_name=kind, attr_name=name, index=None)

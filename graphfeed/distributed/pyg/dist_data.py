@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,7 @@ from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import EDGES, group_of, kind_of
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, peers_at, shared_peers
-from graphfeed.pyg.data.data_features import FLAT, DataFeatures
+from graphfeed.pyg.data import FLAT, DataFeatures, Tables
 from graphfeed.storage import BasicFeatureStore, Feature, TorchBasedFeature
 
 
@@ -57,12 +56,12 @@ class DistData:
         return all(self.graph_store.get_edge_id(attr) is not None for attr in attrs)
 
     @property
-    def shape(self) -> Any:
+    def tables(self) -> Tables:
         """What reads seeds needs to know: the numbers of nodes, and the types."""
-        sizes = self.graph.num_nodes
-        if isinstance(sizes, int):
-            return SimpleNamespace(num_nodes=sizes)
-        return TypedShape(sizes, [group_of(kind) for kind in self.graph.edge_types])
+        sizes: Any = self.graph.num_nodes
+        by_type: dict[Any, int] = sizes if isinstance(sizes, dict) else {None: sizes}
+        nodes = {kind: SimpleNamespace(num_nodes=size) for kind, size in by_type.items()}
+        return Tables(nodes, dict.fromkeys(map(group_of, self.graph.edge_types)))
 
     def own_nodes(self, kind: str | None = None) -> torch.Tensor:
         """Return the ids of the nodes of a type that this rank owns."""
@@ -112,22 +111,6 @@ class DistData:
             if own == domain:
                 names[kind].append(name)
         return names
-
-
-@dataclass(frozen=True)
-class TypedShape:
-    """The numbers of nodes by type, and the edge types, as PyG's `HeteroData` has them."""
-
-    sizes: Mapping[str, int]
-    edge_types: list[Any]
-
-    @property
-    def node_types(self) -> list[str]:
-        """The node types."""
-        return list(self.sizes)
-
-    def __getitem__(self, kind: str) -> Any:
-        return SimpleNamespace(num_nodes=self.sizes[kind])
 
 
 def check_place(context: DistContext, graph: LocalGraphStore) -> None:

@@ -117,10 +117,10 @@ def edge_source(
     """Return the first stages of a pipeline, for seeds that are perhaps none, and the edge type of the seeds."""
     data, kind, edges = sampler.connect().data, None, given.index
     if sampler.is_hetero:
-        kind, edges = split_kind(data.shape, edges)
+        kind, edges = split_kind(data.tables, edges)
     if edges is None:
         edges = data.own_edges(kind)
     if isinstance(edges, torch.Tensor) and edges.numel() == 0:
         return IterableSource([]), kind
-    items = read_input_edges(data.shape, given._replace(index=edges if kind is None else (kind, edges)), negatives)
+    items = read_input_edges(data.tables, given._replace(index=edges if kind is None else (kind, edges)), negatives)
     return options.source(items.items), kind

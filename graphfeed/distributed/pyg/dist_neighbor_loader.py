@@ -117,5 +117,5 @@ def node_source(sampler: DistNeighborSampler, options: TorchOptions, given: Inpu
     if isinstance(ids, torch.Tensor) and (ids.numel() == 0 or (ids.dtype == torch.bool and not bool(ids.any()))):
         return IterableSource([]), nodes[0] if isinstance(nodes, tuple) else None
     times = sampler.node_times if given.times is None else None
-    seeds = read_input_nodes(data.shape, given._replace(nodes=nodes, node_times=times, time_attr=sampler.time_attr))
+    seeds = read_input_nodes(data.tables, given._replace(nodes=nodes, node_times=times, time_attr=sampler.time_attr))
     return options.source(seeds.items), seeds.input_type

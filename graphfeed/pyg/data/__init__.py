@@ -11,7 +11,7 @@ from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.input_edges import InputEdges, read_input_edges, split_kind
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data.tables import Tables, import_pyg
 
 __all__ = [
     "ALWAYS",
@@ -21,6 +21,7 @@ __all__ = [
     "InputEdges",
     "InputNodes",
     "NegativeSampling",
+    "Tables",
     "as_time_column",
     "fill_missing",
     "import_pyg",

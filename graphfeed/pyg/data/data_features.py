@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.store_data import StorePair, as_data
-from graphfeed.pyg.data.tables import import_pyg, is_typed, tables_of
+from graphfeed.pyg.data.store_data import StorePair
+from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
 from graphfeed.storage.graph.type_names import type_name
 
@@ -95,9 +95,11 @@ def read_features(data: Any, custom_cls: Any = None) -> DataFeatures:
 
 def contents_of(data: Any) -> dict[Any, Any]:
     """Return something by which a change of the attributes shows while `read_features` of them is kept."""
+    data = as_data(data)
     if isinstance(data, StorePair):
         return dict.fromkeys(data.features)
-    kinds = [None, *data.node_types, *data.edge_types] if is_typed(data) else [None]
+    tables = tables_of(data)
+    kinds = [None, *tables.by_type] if tables.typed else [None]
     # Features hold the memory of tensors, and the template all else, so nothing new can lie in the same place.
     return {
         (kind, name): where(value)
@@ -117,13 +119,12 @@ def where(value: Any) -> Any:
 def features_of_stores(data: StorePair, custom_cls: Any) -> DataFeatures:
     """Return the features of a pair of stores; each mini-batch reads its rows from there."""
     module = import_pyg("torch_geometric.data", "a pair of stores")
-    template = (custom_cls or (module.HeteroData if is_typed(data) else module.Data))()
-    nodes, edges = tables_of(data)
-    node_names: dict[str | None, list[str]] = {kind: data.names_of("node", kind) for kind in nodes}
+    template = (custom_cls or (module.HeteroData if data.typed else module.Data))()
+    node_names: dict[str | None, list[str]] = {kind: data.names_of("node", kind) for kind in data.nodes}
     for kind, names in node_names.items():
         if names:
             (template if kind is None else template[kind])["num_nodes"] = HOLE  # filled in, as PyG does
-    edge_names = {type_name(kind): data.names_of("edge", kind) for kind in edges}
+    edge_names = {type_name(kind): data.names_of("edge", kind) for kind in data.edges}
     return DataFeatures(BasicFeatureStore(data.features), node_names, edge_names, template)
 
 

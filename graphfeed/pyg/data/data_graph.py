@@ -8,8 +8,8 @@ import torch
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.sampling.time_order import as_times
 from graphfeed.pyg.data.edge_list import EdgeList
-from graphfeed.pyg.data.store_data import StoreTable, as_data
-from graphfeed.pyg.data.tables import EdgeType, count_nodes, tables_of
+from graphfeed.pyg.data.store_data import EdgeType, StoreTable
+from graphfeed.pyg.data.tables import tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
 from graphfeed.storage.graph.type_names import type_name
 
@@ -46,12 +46,12 @@ def read_graph(
         TypeError: Times that are no whole numbers.
         ValueError: `time_attr` or `weight_attr` is the name of neither, or of both, or there are no edges to read.
     """
-    data = as_data(data)
-    nodes, edges = tables_of(data)
+    tables = tables_of(data)
+    nodes, edges = tables.nodes, tables.edges
     node_time = edge_time = None
     if time_attr is not None:
         node_time, edge_time = find_times(nodes, edges, time_attr)
-    sizes = {kind: count_nodes(data, kind) for kind in nodes}
+    sizes = {kind: tables.count_nodes(kind) for kind in nodes}
     lists = {kind: edges_of(table, kind, reverse=reverse) for kind, table in edges.items()}
     lengths = {kind: len(own) for kind, own in lists.items()}
     node_values = {} if node_time is None else {node_time: times_of(node_time, nodes, sizes)}

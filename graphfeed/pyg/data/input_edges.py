@@ -8,8 +8,8 @@ from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.pyg.data.edge_list import plain_index
 from graphfeed.pyg.data.input_nodes import seed_items
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import EdgeType, count_nodes, edge_type_of, is_typed
+from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
 from graphfeed.storage.graph.type_names import type_name
 
@@ -44,13 +44,13 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
         ValueError: Seeds without a type for data with types, nodes that there are not, labels for triplets, other
             lengths, or no seeds.
     """
-    data = as_data(data) if isinstance(data, (tuple, list)) else data
+    data = tables_of(data)
     kind, index, labels = None, given.index, given.labels
-    if is_typed(data):
+    if data.typed:
         kind, index = split_kind(data, index)
     is_given = index is not None
     if not is_given:
-        index = data.edge_index if kind is None else data[kind].edge_index
+        index = data.edges[kind].edge_index
     pairs = plain_index(as_tensor("edge_label_index", index))
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"edge_label_index must have shape (2, N), but has {tuple(pairs.shape)}")
@@ -75,18 +75,18 @@ def read_input_edges(data: Any, given: InputEdges, negatives: NegativeSampling |
     return LinkItems(items if kind is None else HeteroItemSet({type_name(kind): items}), kind)
 
 
-def check_ends(data: Any, pairs: torch.Tensor, kind: EdgeType | None) -> None:
+def check_ends(data: Tables, pairs: torch.Tensor, kind: EdgeType | None) -> None:
     """Raise unless edges join nodes of the data."""
     if pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"edge_label_index must be ids, but is {pairs.dtype}")
     for row, name in enumerate(("sources", "destinations")):
-        count = count_nodes(data, None if kind is None else (kind[0], kind[2])[row])
+        count = data.count_nodes(None if kind is None else (kind[0], kind[2])[row])
         low, high = int(pairs[row].min()), int(pairs[row].max())
         if low < 0 or high >= count:
             raise ValueError(f"the {name} of edge_label_index must lie in 0 .. {count - 1}, but hold {low} .. {high}")
 
 
-def split_kind(data: Any, given: Any) -> tuple[EdgeType, Any]:
+def split_kind(data: Tables, given: Any) -> tuple[EdgeType, Any]:
     """Return the edge type and the edges."""
     if isinstance(given, (tuple, list)) and given and all(isinstance(part, str) for part in given):
         kind, index = given, None
@@ -94,10 +94,10 @@ def split_kind(data: Any, given: Any) -> tuple[EdgeType, Any]:
         kind, index = given
     else:
         raise ValueError(
-            f"edge_label_index must name an edge type, for data has {list(data.edge_types)}, but is {brief(given)}; "
+            f"edge_label_index must name an edge type, for data has {list(data.edges)}, but is {brief(given)}; "
             "give a type or (type, edges)"
         )
-    known = edge_type_of(data, kind)
+    known = data.edge_type(kind)
     if known is None:
-        raise ValueError(f"edge_label_index has the edge type {kind}, but data has {list(data.edge_types)}")
+        raise ValueError(f"edge_label_index has the edge type {kind}, but data has {list(data.edges)}")
     return known, index

@@ -7,8 +7,7 @@ import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.sampling.time_order import as_times
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import count_nodes, is_typed
+from graphfeed.pyg.data.tables import tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 
@@ -46,11 +45,11 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         TypeError: Seeds that are no ids, or times that are no whole numbers where they are compared.
         ValueError: Seeds without a type for data with types, or no seeds, or seeds without the times that they need.
     """
-    data = as_data(data) if isinstance(data, (tuple, list)) else data
-    if not is_typed(data):
+    data = tables_of(data)
+    if not data.typed:
         if isinstance(given.nodes, (str, Mapping)):
             raise ValueError(f"input_nodes is {brief(given.nodes)}, but data has no types; give ids or a mask")
-        return Seeds(make_items(given, count_nodes(data), "input_nodes"), None)
+        return Seeds(make_items(given, data.count_nodes(), "input_nodes"), None)
     by_type = given.nodes
     if isinstance(by_type, str):
         by_type = {by_type: None}
@@ -58,12 +57,12 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
         by_type = {by_type[0]: by_type[1]}
     if not isinstance(by_type, Mapping) or not by_type:
         raise ValueError(
-            f"input_nodes must name a node type, for data has {list(data.node_types)}, but is {brief(given.nodes)}; "
+            f"input_nodes must name a node type, for data has {list(data.nodes)}, but is {brief(given.nodes)}; "
             "give a type, (type, ids) or {type: ids}"
         )
-    unknown = [kind for kind in by_type if kind not in data.node_types]
+    unknown = [kind for kind in by_type if kind not in data.nodes]
     if unknown:
-        raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.node_types)}")
+        raise ValueError(f"input_nodes has the node type {unknown[0]!r}, but data has {list(data.nodes)}")
     items = {}
     for kind, nodes in by_type.items():
         if isinstance(given.window, Mapping) and kind not in given.window:
@@ -73,7 +72,7 @@ def read_input_nodes(data: Any, given: InputNodes) -> Seeds:
             for values in (given.times, given.ids, given.node_times, given.window)
         )
         own = InputNodes(nodes, times, ids, node_times, given.time_attr, window)
-        items[kind] = make_items(own, count_nodes(data, kind), f"input_nodes of {kind!r}")
+        items[kind] = make_items(own, data.count_nodes(kind), f"input_nodes of {kind!r}")
     return Seeds(HeteroItemSet(items), next(iter(items)) if len(items) == 1 else None)
 
 

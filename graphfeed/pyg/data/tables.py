@@ -1,13 +1,15 @@
-"""PyG's data taken apart by type: the one place that knows how PyG stores them, by its public names only."""
+"""PyG's data by type: the one place that knows how PyG stores them, by its public names only."""
 
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
+from graphfeed.ops.arguments import brief
 from graphfeed.ops.optional import import_optional
+from graphfeed.pyg.data.store_data import EdgeType, StorePair
 
-EdgeType: TypeAlias = tuple[str, str, str]
 
-
-class Tables(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Tables:
     """What PyG calls stores: mappings from names to values, of nodes and of edges, by type.
 
     Data without types have one table for both, under None.
@@ -15,11 +17,36 @@ class Tables(NamedTuple):
 
     nodes: dict[str | None, Any]
     edges: dict[EdgeType | None, Any]
+    owner: Any = None
+    """The data, which their tables refer to but don't keep alive."""
+
+    @property
+    def typed(self) -> bool:
+        """Whether there are types."""
+        return None not in self.nodes
 
     @property
     def by_type(self) -> dict[Any, Any]:
-        """Both; without types, the one table."""
+        """All tables; without types, the one table."""
         return {**self.nodes, **self.edges}
+
+    def count_nodes(self, kind: str | None = None) -> int:
+        """Return the number of nodes, of a type if there are types."""
+        found = self.nodes[kind].num_nodes
+        if found is None:
+            name, place = ("data", "data") if kind is None else (f"node type {kind!r}", f"data[{kind!r}]")
+            raise ValueError(f"{name} has no num_nodes; set {place}.num_nodes")
+        return int(found)
+
+    def edge_type(self, given: Any) -> EdgeType | None:
+        """Return the edge type that is given in full, as (source, destination) or as (relation,); None if unclear.
+
+        As in PyG, (source, destination) means the relation "to" where there are several.
+        """
+        given = tuple(given)
+        found = [kind for kind in self.edges if kind is not None and given in (kind, kind[::2], kind[1:2])]
+        default = (given[0], "to", given[-1])
+        return found[0] if len(found) == 1 else default if default in found else None
 
 
 def import_pyg(module: str, purpose: str) -> Any:
@@ -27,47 +54,55 @@ def import_pyg(module: str, purpose: str) -> Any:
     return import_optional(module, purpose, "pip install 'graphfeed[pyg]'")
 
 
-def is_typed(data: Any) -> bool:
-    """Tell whether data have node types and edge types, as a `HeteroData` has."""
-    return hasattr(type(data), "node_types")  # of the class: an instance may have any attribute
+def as_data(data: Any) -> Any:
+    """Return data of PyG's as they are, and a tuple of stores as a `StorePair`.
+
+    Raises:
+        TypeError: `data` is neither.
+        ValueError: The stores have no edges, or types for some of them only, or features of other types.
+    """
+    if isinstance(data, StorePair) or is_data(data):
+        return data
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        features, graph = data
+        if hasattr(features, "get_all_tensor_attrs") and hasattr(graph, "get_all_edge_attrs"):
+            return StorePair(features, graph)
+    raise TypeError(
+        "data must be a Data or HeteroData of PyG, or a pair (FeatureStore, GraphStore), but is a "
+        f"{type(data).__name__}{' of ' + brief(data) if isinstance(data, (tuple, list)) else ''}"
+    )
 
 
 def tables_of(data: Any) -> Tables:
-    """Return the tables of a `Data`, a `HeteroData` or a pair of stores (`as_data`)."""
-    if is_typed(data):
-        return Tables({kind: data[kind] for kind in data.node_types}, {kind: data[kind] for kind in data.edge_types})
-    (table,) = data.node_stores
-    return Tables({None: table}, {None: table})
-
-
-def edge_type_of(data: Any, given: Any) -> EdgeType | None:
-    """Return the edge type of data that is given in full, as (source, destination) or as (relation,); None if unclear.
-
-    As in PyG, (source, destination) means the relation "to" where there are several.
-    """
-    given = tuple(given)
-    found = [kind for kind in data.edge_types if given in (kind, kind[::2], kind[1:2])]
-    default = (given[0], "to", given[-1])
-    return found[0] if len(found) == 1 else default if default in found else None
-
-
-def count_nodes(data: Any, kind: str | None = None) -> int:
-    """Return the number of nodes, of a type if there are types."""
-    found = (data if kind is None else data[kind]).num_nodes
-    if found is None:
-        name = "data" if kind is None else f"node type {kind!r}"
-        raise ValueError(f"{name} has no num_nodes; set {'data' if kind is None else f'data[{kind!r}]'}.num_nodes")
-    return int(found)
-
-
-def check_data(data: Any, loader: str | None = None) -> None:
-    """Raise unless data are a `Data` or a `HeteroData`; with the name of a loader, unless they have no types.
+    """Return the tables of a `Data`, a `HeteroData` or a pair of stores; tables as they are.
 
     Raises:
-        TypeError: They are something else, such as a pair of stores, which has no attributes to go through.
-        ValueError: They have types.
+        TypeError: `data` is none of these.
+        ValueError: See `as_data`.
     """
-    if not hasattr(data, "node_stores") or not hasattr(data, "edge_stores"):
+    if isinstance(data, Tables):
+        return data
+    data = as_data(data)
+    if isinstance(data, StorePair):
+        return Tables(data.nodes, data.edges)
+    if hasattr(type(data), "node_types"):  # of the class: an instance may have any attribute
+        return Tables(dict(data.node_items()), dict(data.edge_items()), data)
+    (table,) = data.node_stores
+    return Tables({None: table}, {None: table}, data)
+
+
+def is_data(data: Any) -> bool:
+    """Tell whether data are a `Data` or a `HeteroData`."""
+    return hasattr(data, "node_stores") and hasattr(data, "edge_stores")
+
+
+def check_data(data: Any) -> None:
+    """Raise unless data are a `Data` or a `HeteroData`: a pair of stores has no attributes to go through."""
+    if not is_data(data):
         raise TypeError(f"data must be a Data or HeteroData of PyG, but is a {type(data).__name__}")
-    if loader is not None and is_typed(data):
+
+
+def check_untyped(data: Any, loader: str) -> None:
+    """Raise if data have types, which a loader does not take."""
+    if tables_of(data).typed:
         raise ValueError(f"data has types, but {loader} needs a Data without; give data.to_homogeneous()")

@@ -13,7 +13,7 @@ from graphfeed.ops import coo_to_csc, expand_indptr
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
-from graphfeed.pyg.data.tables import check_data, count_nodes, import_pyg, tables_of
+from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.storage.datasets.torch_files import read_tensors
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
@@ -76,7 +76,8 @@ class ClusterData(Dataset[Any]):
     ) -> None:
         del log
         import_pyg("torch_geometric.data", type(self).__name__)
-        check_data(data, type(self).__name__)
+        check_data(data)
+        check_untyped(data, type(self).__name__)
         check_count("num_parts", num_parts, 1)
         if sparse_format not in ("csr", "csc"):
             raise ValueError(f"sparse_format must be 'csr' or 'csc', but is {brief(sparse_format)}")
@@ -177,17 +178,18 @@ def read_partition(path: Path, data: Any, num_parts: int) -> Partition:
     """Return the partition in a file, or raise if it is none of this graph. Nothing is unpickled but tensors."""
     found = read_tensors(path, [import_pyg("torch_geometric.loader.cluster", "ClusterData").Partition])
     fields = found if isinstance(found, dict) else getattr(found, "__dict__", {})
+    count, num_edges = tables_of(data).count_nodes(), data.num_edges
     sizes = {
-        "indptr": count_nodes(data) + 1,
-        "index": data.num_edges,
+        "indptr": count + 1,
+        "index": num_edges,
         "partptr": num_parts + 1,
-        "node_perm": count_nodes(data),
-        "edge_perm": data.num_edges,
+        "node_perm": count,
+        "edge_perm": num_edges,
     }
     right = set(fields) == set(Partition.__dataclass_fields__) and fields["sparse_format"] in ("csr", "csc")
     if not right or any(not is_row(fields[name], size) for name, size in sizes.items()) or not is_right(fields):
         raise ValueError(
-            f"{path} must hold {num_parts} clusters of {count_nodes(data)} nodes and {data.num_edges} edges, but is of "
+            f"{path} must hold {num_parts} clusters of {count} nodes and {num_edges} edges, but is of "
             "another graph; remove it or give another filename"
         )
     return Partition(**fields)

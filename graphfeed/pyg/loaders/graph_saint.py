@@ -16,7 +16,7 @@ from graphfeed.ops.checks import check_count
 from graphfeed.ops.progress import progress_bar
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
-from graphfeed.pyg.data.tables import check_data, import_pyg
+from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
@@ -75,7 +75,8 @@ class GraphSAINTSampler(PyGLoader):
     ) -> None:
         name = type(self).__name__
         import_pyg("torch_geometric.data", name)
-        check_data(data, name)
+        check_data(data)
+        check_untyped(data, name)
         for norm in ("node_norm", "edge_norm"):
             if norm in data:
                 raise ValueError(f"data has {norm!r}, which the mini-batches are to have; rename it")

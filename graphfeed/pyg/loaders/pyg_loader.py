@@ -12,7 +12,6 @@ from graphfeed.datapipes.pipeline.traverse import find
 from graphfeed.loader import DataLoader
 from graphfeed.loader.plan import make_plan
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
-from graphfeed.pyg.data.store_data import as_data
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.call_stages import call_stages
 from graphfeed.pyg.stages.fill_data import FillData, fetch_and_fill, fill_anew
@@ -51,7 +50,7 @@ class PyGLoader(DataLoader):
             datapipe, kwargs = options.end(datapipe), {**options.loader(), **kwargs}
         super().__init__(datapipe, **kwargs)
         self.data: Any = data
-        self._contents: dict[Any, Any] | None = None if data is None else contents_of(as_data(data))
+        self._contents: dict[Any, Any] | None = None if data is None else contents_of(data)
 
     def _fill(self, pipe: Datapipe, features: DataFeatures, as_edge_index: bool = False) -> Datapipe:
         """Return a pipeline that gives PyG's data, for one that samples, by the arguments that all loaders have."""
@@ -67,7 +66,7 @@ class PyGLoader(DataLoader):
 
     def _read_changes(self) -> None:
         """Plan again if `data` got other attributes, as PyG's loaders would give them."""
-        if self._contents is None or (now := contents_of(as_data(self.data))) == self._contents:
+        if self._contents is None or (now := contents_of(self.data)) == self._contents:
             return
         self.plan = make_plan(fill_anew(self.pipeline, self._read_features()), self._options)
         self._contents = now

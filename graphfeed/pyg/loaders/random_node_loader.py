@@ -4,8 +4,7 @@ from typing import Any
 
 from graphfeed.ops.checks import check_count
 from graphfeed.pyg import samplers
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import is_typed
+from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.node_loader import NodeLoader
 
 
@@ -30,10 +29,10 @@ class RandomNodeLoader(NodeLoader):
     is_subgraph = True
 
     def __init__(self, data: Any, num_parts: int, **kwargs: Any) -> None:
-        source = as_data(data)
+        tables = tables_of(data)
         check_count("num_parts", num_parts, 1)
-        nodes = dict.fromkeys(source.node_types) if is_typed(source) else None
+        nodes = dict.fromkeys(tables.nodes) if tables.typed else None
         sampler = samplers.NeighborSampler(data, [0], "induced")
-        size = max(1, -(-int(source.num_nodes) // num_parts))
+        size = max(1, -(-sum(map(tables.count_nodes, tables.nodes)) // num_parts))
         super().__init__(data, sampler, nodes, batch_size=size, **kwargs)
         self.num_parts = num_parts

@@ -6,8 +6,7 @@ from graphfeed.ops.checks import check_count
 from graphfeed.pyg.data.data_features import read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import check_data, import_pyg
+from graphfeed.pyg.data.tables import check_untyped, import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.induce_trees import InduceTrees
@@ -47,7 +46,7 @@ class ShaDowKHopSampler(PyGLoader):
         **kwargs: Any,
     ) -> None:
         import_pyg("torch_geometric.data", type(self).__name__)
-        check_data(as_data(data), type(self).__name__)
+        check_untyped(data, type(self).__name__)
         check_count("depth", depth, 1)
         options = TorchOptions.of(kwargs, type(self).__name__)
         graph, features = read_graph(data).graph, read_features(data)

@@ -10,8 +10,8 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.ops.arguments import brief
-from graphfeed.pyg.data.store_data import StorePair, as_data
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data.store_data import StorePair
+from graphfeed.pyg.data.tables import as_data, import_pyg
 from graphfeed.pyg.stages.init_worker import InitWorker
 from graphfeed.pyg.stages.ordered_item_sampler import OrderedItemSampler
 from graphfeed.storage import HeteroItemSet, ItemSet
@@ -134,7 +134,6 @@ def read_options(loader: str, data: Any, custom_cls: Any, kwargs: dict[str, Any]
         kwargs: The arguments of torch's `DataLoader`.
     """
     import_pyg("torch_geometric.data", loader)
-    source = as_data(data)
-    if custom_cls is not None and not isinstance(source, StorePair):
+    if custom_cls is not None and not isinstance(as_data(data), StorePair):
         raise ValueError(f"custom_cls must be None, but is {brief(custom_cls)}: mini-batches are of data's class")
     return TorchOptions.of(kwargs, loader)

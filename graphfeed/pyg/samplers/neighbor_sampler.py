@@ -11,7 +11,6 @@ from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.store_data import as_data
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
@@ -65,14 +64,13 @@ class NeighborSampler(BaseSampler):  # type: ignore[misc]
         del is_sorted, share_memory
         if sample_direction not in ("forward", "backward"):
             raise ValueError(f"sample_direction must be 'forward' or 'backward', but is {sample_direction!r}")
-        source = as_data(data)
-        found = read_graph(source, time_attr, weight_attr, reverse=sample_direction == "backward")
+        found = read_graph(data, time_attr, weight_attr, reverse=sample_direction == "backward")
         self.neighborhoods = Neighborhoods(
             found.graph, num_neighbors, replace, subgraph_type if directed else "induced", disjoint,
             temporal_strategy, found.node_time, found.edge_time, found.weight, sample_direction == "backward",
         )  # fmt: skip
         self.graph, self.untimed = found.graph, found.untimed
-        self._timed = {kind for kind, table in tables_of(source).nodes.items() if found.node_time in table}
+        self._timed = {kind for kind, table in tables_of(data).nodes.items() if found.node_time in table}
 
     @property
     def time_attr(self) -> str | None:

@@ -11,8 +11,8 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import EdgeType, edge_type_of, tables_of
+from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
 from graphfeed.storage import Feature, TorchBasedFeature
@@ -75,18 +75,18 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
     Raises:
         ValueError: Something else is given, or a type that does not join the same node types the other way around.
     """
-    source = as_data(data)
+    tables = tables_of(data)
     if given is None or given is False:
         return ()
     wanted = [Excluded(kind)]
     if isinstance(given, str) and given == "reverse" and (kind is None or kind[0] == kind[2]):
         wanted.append(Excluded(kind, flipped=True))
     elif kind is not None and isinstance(given, (tuple, list)):
-        reverse = edge_type_of(source, given)
+        reverse = tables.edge_type(given)
         if reverse is None or (reverse[0], reverse[2]) != (kind[2], kind[0]):
             raise ValueError(
                 f"exclude_seed_edges is {brief(given)}, which is no edge type from {kind[2]!r} to {kind[0]!r}; "
-                f"data has {list(source.edge_types)}"
+                f"data has {list(tables.edges)}"
             )
         wanted.append(Excluded(reverse, flipped=True))
     elif given is not True:
@@ -94,10 +94,9 @@ def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str 
         raise ValueError(f"exclude_seed_edges must be True, 'reverse' or False,{hint} but is {brief(given)}")
     if time_name is None:
         return tuple(wanted)
-    edges = tables_of(source).edges
     return tuple(
-        own._replace(times=TorchBasedFeature(as_time_column(time_name, edges[own.kind][time_name])[:, None]))
-        if time_name in edges[own.kind]
+        own._replace(times=TorchBasedFeature(as_time_column(time_name, tables.edges[own.kind][time_name])[:, None]))
+        if time_name in tables.edges[own.kind]
         else own
         for own in wanted
     )

@@ -14,7 +14,8 @@ from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
-from graphfeed.pyg.data.tables import EdgeType, import_pyg, tables_of
+from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import edge_index_of
@@ -58,7 +59,8 @@ class FillData(Transform):
             module = import_pyg("torch_geometric.data", "FillData")
             given = module.HeteroData() if typed else module.Data()
         data = copy.copy(given)
-        nodes, edges = tables_of(data)
+        tables = tables_of(data)
+        nodes, edges = tables.nodes, tables.edges
         if typed:  # the template need not have all types
             nodes = {kind: data[kind] for kind in dict.fromkeys([*nodes, *output.node])}
             edges = {kind: data[kind] for kind in dict.fromkeys([*edges, *output.row])}

@@ -4,12 +4,9 @@ import pytest
 import torch
 
 from graphfeed.distributed import DistContext, LocalFeatureStore, LocalGraphStore, Peers
-from graphfeed.distributed.pyg.dist_data import DistData, TypedShape, check_place, find_peers
+from graphfeed.distributed.pyg.dist_data import DistData, check_place, find_peers
 from graphfeed.pyg.data.data_features import FLAT
-from graphfeed.pyg.data.tables import edge_type_of
 from tests.distributed.pyg_data import plain_data
-
-LIKES, KNOWS = ("user", "likes", "item"), ("user", "knows", "user")
 
 
 def stores() -> tuple[LocalFeatureStore, LocalGraphStore]:
@@ -39,13 +36,6 @@ def test_edges_get_the_ids_of_the_graph_store() -> None:
     assert data.has_edge_ids
     rows = data.features["edge", None, "weight"].read(ids[:5])
     assert rows.squeeze(1).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_shape_completes_edge_types() -> None:
-    shape = TypedShape({"user": 3, "item": 2}, [LIKES, KNOWS])
-    assert shape["item"].num_nodes == 2
-    assert [edge_type_of(shape, given) for given in (LIKES, ("user", "user"), ["likes"])] == [LIKES, KNOWS, LIKES]
-    assert edge_type_of(shape, ("item", "user")) is None
 
 
 def test_a_rank_holds_its_own_part() -> None:

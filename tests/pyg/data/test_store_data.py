@@ -14,8 +14,7 @@ from graphfeed.pyg import (
     RandomNodeLoader,
     ShaDowKHopSampler,
 )
-from graphfeed.pyg.data.store_data import as_data
-from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
 from tests.pyg.neighborhood import assert_true, values_of
 from tests.pyg.stores import in_stores, sorted_data
 
@@ -133,8 +132,8 @@ def test_sizes_come_from_the_edges_or_else_from_the_features() -> None:
         index = graph.get_edge_index(attr)
         graph.remove_edge_index(attr)
         graph.put_edge_index(index, edge_type=attr.edge_type, layout="coo")
-    found = as_data((features, graph))
-    assert {kind: found[kind].num_nodes for kind in found.node_types} == {"user": 40, "item": 25}
+    found = tables_of((features, graph))
+    assert {kind: found.count_nodes(kind) for kind in found.nodes} == {"user": 40, "item": 25}
     for name in ("x", "time"):
         features.remove_tensor(group_name="item", attr_name=name, index=None)
     with pytest.raises(ValueError, match="node type 'item' has neither a feature nor a size"):
@@ -145,7 +144,7 @@ def test_of_several_layouts_the_columns_are_read() -> None:
     data = sorted_data(False, "csc")
     features, graph = in_stores(data, "csc")
     graph.put_edge_index(tuple(data.edge_index.flip(1)), edge_type=None, layout="coo", size=(60, 60))
-    assert torch.equal(as_data((features, graph)).edge_index, data.edge_index)
+    assert torch.equal(tables_of((features, graph)).edges[None].edge_index, data.edge_index)
 
 
 def test_what_does_not_fit_together_is_named() -> None:
