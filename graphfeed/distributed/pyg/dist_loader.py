@@ -12,7 +12,7 @@ from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders import PyGLoader
 
 
 class DistLoader(PyGLoader):

@@ -13,9 +13,8 @@ from graphfeed.distributed.pyg.dist_loader import DistLoader
 from graphfeed.distributed.pyg.dist_neighbor_sampler import DistNeighborSampler
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
 from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
-from graphfeed.pyg.data.input_nodes import InputNodes, read_input_nodes
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.loaders.torch_options import TorchOptions
+from graphfeed.pyg.data import InputNodes, import_pyg, read_input_nodes
+from graphfeed.pyg.loaders import TorchOptions
 
 
 class DistNeighborLoader(DistLoader):

@@ -21,11 +21,9 @@ from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_count
-from graphfeed.pyg.data.data_graph import ALWAYS
-from graphfeed.pyg.data.negative_sampling import NegativeSampling
-from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.samplers.neighborhoods import STRATEGIES, Neighborhoods
-from graphfeed.pyg.stages.call_stages import call_stages
+from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
+from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
+from graphfeed.pyg.stages import call_stages
 from graphfeed.storage import SamplingRequest, TemporalQuery
 from graphfeed.storage.memory.tensor_tree import move
 

@@ -1,5 +1,11 @@
 """PyG's loaders.
 
 Each takes the arguments of the PyG loader of its name and makes a pipeline of stages. The stages are in
-`graphfeed.pyg.stages`; loaders of several machines are in `graphfeed.distributed.pyg`.
+`graphfeed.pyg.stages`. What loaders share is `PyGLoader` and `TorchOptions`; loaders of several machines use it too, in
+`graphfeed.distributed.pyg`.
 """
+
+from graphfeed.pyg.loaders.pyg_loader import PyGLoader
+from graphfeed.pyg.loaders.torch_options import TorchOptions
+
+__all__ = ["PyGLoader", "TorchOptions"]

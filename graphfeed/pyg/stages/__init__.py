@@ -3,3 +3,7 @@
 They draw seeds, walks and trees, and turn mini-batches into what a PyG program expects. Stages that any program may use
 are in `graphfeed.datapipes`.
 """
+
+from graphfeed.pyg.stages.call_stages import call_stages
+
+__all__ = ["call_stages"]

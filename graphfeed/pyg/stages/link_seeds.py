@@ -1,13 +1,13 @@
 """Edges as seeds, in PyG's form: the nodes to sample around, and what the data hold of the edges."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
+from graphfeed.pyg.data.store_data import EdgeType
+from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, only_type
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
 
@@ -29,42 +29,40 @@ class LinkSeeds(Transform):
 
     def __call__(self, minibatch: MiniBatch) -> SampledMiniBatch:
         """Return the mini-batch with nodes as seeds."""
-        edges = Pairs.of(minibatch)
+        given: Any = minibatch.seeds
+        if isinstance(given, dict) and len(given) != 1:
+            raise ValueError(f"seeds must be edges of one type, but are of {list(given)}")
+        edge_type = etype_str_to_tuple(next(iter(given))) if isinstance(given, dict) else None
+        fields = (given, minibatch.indexes, minibatch.labels, minibatch.timestamp, minibatch.pre_time_window)
+        pairs, indexes, labels, times, windows = map(only_type, fields)
+        if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
+            raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
+        positives = torch.arange(len(pairs)) if indexes is None else indexes
+        count = int(positives.max()) + 1 if len(positives) else 0
         # The sources of negatives are those of their positives in a triplet.
-        sources = edges.sources[: edges.count] if self.triplets else edges.sources
-        ends = (Ends(edges.kinds[0], sources, len(sources)), Ends(edges.kinds[1], edges.destinations, len(edges.pairs)))
-        seeds, places = merge_ends(ends, disjoint=self.disjoint)
-        trees = split_by_kind(ends, [edges.indexes[: end.count] for end in ends])
-        typed = edges.kind is not None
-        times, windows = (
-            None if own is None else split_by_kind(ends, [own[edges.indexes[: end.count]] for end in ends])
-            for own in (edges.times, edges.windows)
-        )
-        metadata = self.metadata(edges, places)
-        kind = None if edges.kind is None else etype_str_to_tuple(edges.kind)
+        ids = [pairs[: count if self.triplets else len(pairs), 0], pairs[:, 1]]
+        of_ends = [positives[: len(part)] for part in ids]
+        ends = None if edge_type is None else (edge_type[0], edge_type[2])
+        seeds, local = merge_ends(ends, ids, disjoint=self.disjoint)
+        metadata: tuple[Any, ...]
+        if self.triplets:
+            negatives = local[1][count:].view(-1, count).t().squeeze(1)
+            metadata = (local[0], local[1][:count], negatives, times)
+        else:
+            metadata = (torch.stack(local), labels, None if times is None else times[positives])
+        metadata = (only_type(getattr(minibatch, "input_id", None)), *metadata)
         return SampledMiniBatch(
-            seeds=seeds if typed else seeds[None],
-            timestamp=times if typed or times is None else times[None],
-            pre_time_window=windows if typed or windows is None else windows[None],
-            trees=(trees if typed else trees[None]) if self.disjoint else None,
-            of_seeds=link_fields(metadata, kind, triplets=self.triplets),
+            seeds=seeds,
+            timestamp=None if times is None else by_end(ends, [times[part] for part in of_ends]),
+            pre_time_window=None if windows is None else by_end(ends, [windows[part] for part in of_ends]),
+            trees=by_end(ends, of_ends) if self.disjoint else None,
+            of_seeds=link_fields(metadata, edge_type, triplets=self.triplets),
             metadata=metadata,
             key=minibatch.key,
         )
 
-    def metadata(self, edges: "Pairs", places: list[torch.Tensor]) -> tuple[Any, ...]:
-        """Return what PyG's samplers say of the seeds."""
-        if not self.triplets:
-            times = None if edges.times is None else edges.times[edges.indexes]
-            return edges.ids, torch.stack(places), edges.labels, times
-        sources, destinations = places
-        negatives = destinations[edges.count :].view(-1, edges.count).t().squeeze(1)
-        return edges.ids, sources, destinations[: edges.count], negatives, edges.times
 
-
-def link_fields(
-    metadata: tuple[Any, ...], kind: tuple[str, str, str] | None, *, triplets: bool
-) -> dict[Any, dict[str, Any]]:
+def link_fields(metadata: tuple[Any, ...], kind: EdgeType | None, *, triplets: bool) -> dict[Any, dict[str, Any]]:
     """Return what the data hold of seeds that are edges, by type; None stands for what they must not hold.
 
     Args:
@@ -86,93 +84,28 @@ def link_fields(
     return fields
 
 
-@dataclass(frozen=True)
-class Ends:
-    """The nodes at one end of the seeds."""
+def by_end(ends: tuple[str, str] | None, values: list[torch.Tensor]) -> Any:
+    """Return values of sources and of destinations by node type, the sources' first; without types, all of them.
 
-    kind: str | None
-    ids: torch.Tensor
-    count: int
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """The seeds of one type."""
-
-    pairs: torch.Tensor
-    """Shape (N, 2): the positives, then the negatives."""
-    count: int
-    """The number of positives."""
-    indexes: torch.Tensor
-    """The positive of each pair."""
-    kind: str | None = None
-    """The edge type."""
-    labels: torch.Tensor | None = None
-    times: torch.Tensor | None = None
-    """Of the positives."""
-    ids: torch.Tensor | None = None
-    windows: torch.Tensor | None = None
-    """How far back from its time each positive may look."""
-
-    @classmethod
-    def of(cls, minibatch: MiniBatch) -> "Pairs":
-        """Return the seeds of a mini-batch."""
-        given: Any = minibatch.seeds
-        kind = None
-        if isinstance(given, dict):
-            if len(given) != 1:
-                raise ValueError(f"seeds must be edges of one type, but are of {list(given)}")
-            kind = next(iter(given))
-
-        def own(values: Any) -> Any:
-            return values.get(kind) if isinstance(values, dict) else values
-
-        pairs = own(given)
-        if pairs is None or pairs.dim() != 2 or pairs.shape[1] != 2:
-            raise ValueError("seeds must be edges, shape (N, 2); name the pairs 'seeds' in the item set")
-        indexes = own(minibatch.indexes)
-        if indexes is None:
-            indexes = torch.arange(len(pairs))
-        count = int(indexes.max()) + 1 if len(indexes) else 0
-        times, ids = own(minibatch.timestamp), own(getattr(minibatch, "input_id", None))
-        windows = own(minibatch.pre_time_window)
-        return cls(pairs, count, indexes, kind, own(minibatch.labels), times, ids, windows)
-
-    @property
-    def kinds(self) -> tuple[str | None, str | None]:
-        """The node types of sources and destinations."""
-        if self.kind is None:
-            return None, None
-        source, _, destination = etype_str_to_tuple(self.kind)
-        return source, destination
-
-    @property
-    def sources(self) -> torch.Tensor:
-        """The sources."""
-        return self.pairs[:, 0]
-
-    @property
-    def destinations(self) -> torch.Tensor:
-        """The destinations."""
-        return self.pairs[:, 1]
+    Args:
+        ends: The node types of sources and destinations; None if there are no types.
+        values: Those of the sources, and those of the destinations.
+    """
+    if ends is None:
+        return torch.cat(values)
+    return {ends[0]: torch.cat(values)} if ends[0] == ends[1] else dict(zip(ends, values, strict=True))
 
 
-def split_by_kind(ends: tuple[Ends, Ends], values: list[torch.Tensor]) -> dict[Any, torch.Tensor]:
-    """Return values of both ends by node type, the sources' first."""
-    if ends[0].kind == ends[1].kind:
-        return {ends[0].kind: torch.cat(values)}
-    return {end.kind: part for end, part in zip(ends, values, strict=True)}
-
-
-def merge_ends(ends: tuple[Ends, Ends], *, disjoint: bool) -> tuple[dict[Any, torch.Tensor], list[torch.Tensor]]:
-    """Return the nodes to sample around by type, and both ends as positions in them."""
-    nodes = split_by_kind(ends, [end.ids for end in ends])
-    same = ends[0].kind == ends[1].kind
+def merge_ends(
+    ends: tuple[str, str] | None, ids: list[torch.Tensor], *, disjoint: bool
+) -> tuple[Any, list[torch.Tensor]]:
+    """Return the nodes to sample around, by type if there are types, and both ends as positions in them."""
+    counts, same = [len(part) for part in ids], ends is None or ends[0] == ends[1]
     if disjoint:
-        starts = [0, ends[0].count if same else 0]
-        return nodes, [torch.arange(start, start + end.count) for start, end in zip(starts, ends, strict=True)]
-    merged = {kind: torch.unique(ids, return_inverse=True) for kind, ids in nodes.items()}
-    local = [merged[end.kind][1] for end in ends]
+        first = counts[0] if same else 0
+        return by_end(ends, ids), [torch.arange(counts[0]), torch.arange(first, first + counts[1])]
     if same:
-        local = list(local[0].split([end.count for end in ends]))
-    return {kind: ids for kind, (ids, _) in merged.items()}, local
+        nodes, positions = torch.unique(torch.cat(ids), return_inverse=True)
+        return nodes if ends is None else {ends[0]: nodes}, list(positions.split(counts))
+    merged = [torch.unique(part, return_inverse=True) for part in ids]
+    return by_end(ends, [nodes for nodes, _ in merged]), [positions for _, positions in merged]
