@@ -1,4 +1,3 @@
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -40,22 +39,6 @@ def test_ids_are_right_where_there_are_as_many_nodes_as_edges() -> None:
     for batch in ClusterLoader(ClusterData(data, PARTS), batch_size=2):
         assert torch.equal(batch.n_id[batch.edge_index], index[:, batch.e_id])
         assert torch.equal(batch.x, data.x[batch.n_id])
-
-
-def make(num_workers: int = 0) -> ClusterLoader:
-    options: dict[str, Any] = {"batch_size": 2, "shuffle": True, "seed": 1, "num_workers": num_workers}
-    return ClusterLoader(ClusterData(homogeneous(), 9), **options)
-
-
-def test_workers_make_no_difference_and_it_goes_on_in_the_middle() -> None:
-    epochs, loader = make(), make()
-    whole, after = ([values_of(batch) for batch in epochs] for _ in range(2))
-    assert whole != after
-    list(islice(loader, 2))
-    with make(2) as other:
-        assert [values_of(batch) for batch in other] == whole
-        other.load_state_dict(loader.state_dict())
-        assert [values_of(batch) for batch in other] == whole[2:]
 
 
 def test_what_is_no_cluster_data_is_refused() -> None:

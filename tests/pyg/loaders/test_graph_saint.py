@@ -1,6 +1,5 @@
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +99,6 @@ def test_norms_are_what_the_mini_batches_that_were_counted_say(kind: Any) -> Non
     # Together, the nodes of a mini-batch stand for all nodes.
     total = torch.stack([batch.node_norm.sum() for _ in range(4) for batch in loader]).mean()
     assert 0.8 < float(total) < 1.2
-
-
-@each_kind
-def test_workers_make_no_difference_and_it_goes_on_in_the_middle(kind: Any) -> None:
-    options = {"num_steps": 5, "sample_coverage": 3}
-    epochs, loader = make(kind, **options), make(kind, **options)
-    whole, after = ([values_of(batch) for batch in epochs] for _ in range(2))
-    assert whole != after
-    list(islice(loader, 2))
-    with make(kind, **options, num_workers=2) as other:
-        assert [values_of(batch) for batch in other] == whole
-        other.load_state_dict(loader.state_dict())
-        assert [values_of(batch) for batch in other] == whole[2:]
 
 
 def test_it_goes_on_in_a_loader_that_was_given_no_seed() -> None:

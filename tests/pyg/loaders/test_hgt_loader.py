@@ -1,11 +1,10 @@
-from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 
 from graphfeed.pyg import HGTLoader
-from tests.pyg.neighborhood import KINDS, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import KINDS, assert_true, heterogeneous, homogeneous
 
 NUMBERS = {"user": [3, 4], "item": [2, 5]}
 
@@ -36,15 +35,6 @@ def test_with_room_for_all_it_is_all_that_is_around_the_seeds() -> None:
 def make(num_workers: int = 0, **options: Any) -> HGTLoader:
     options = {"batch_size": 9, "shuffle": True, "seed": 1, "num_workers": num_workers, **options}
     return HGTLoader(heterogeneous(), NUMBERS, "user", **options)
-
-
-def test_workers_make_no_difference_and_it_goes_on_in_the_middle() -> None:
-    whole, loader = [values_of(batch) for batch in make()], make()
-    list(islice(loader, 2))
-    with make(2) as other:
-        assert [values_of(batch) for batch in other] == whole
-        other.load_state_dict(loader.state_dict())
-        assert [values_of(batch) for batch in other] == whole[2:]
 
 
 def test_a_function_sees_the_samplers_output_before_features_are_fetched() -> None:

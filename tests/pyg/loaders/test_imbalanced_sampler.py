@@ -32,17 +32,6 @@ def test_positions_are_those_among_the_seeds_of_the_loader() -> None:
         assert bool(data.train_mask[batch.n_id[: batch.batch_size]].all())
 
 
-def test_draws_depend_on_the_seed_and_the_epoch_alone() -> None:
-    data, found = homogeneous(), []
-    for num_workers in (0, 2):
-        options: dict[str, Any] = {"batch_size": 8, "seed": 3, "num_workers": num_workers}
-        with NeighborLoader(data, [1], sampler=ImbalancedSampler(data.y // 40), **options) as loader:
-            found.append([[batch.n_id.tolist() for batch in loader] for _ in range(2)])
-        torch.rand(3)
-    assert found[0] == found[1]
-    assert found[0][0] != found[0][1]
-
-
 def test_graphs_of_a_data_set_are_drawn_by_their_labels() -> None:
     graphs = [PYG.Data(y=torch.tensor([label])) for label in (0, 0, 1)]
     assert len(ImbalancedSampler(graphs)) == 3

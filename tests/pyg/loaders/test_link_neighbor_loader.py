@@ -147,18 +147,6 @@ def test_edges_between_nodes_of_one_type() -> None:
     assert store.dst_neg_index.tolist() == list(range(16, 24))
 
 
-@pytest.mark.parametrize(
-    "options", [{"neg_sampling": "binary"}, {"neg_sampling": ("triplet", 2), "disjoint": True}, {"edge_label": None}]
-)
-def test_any_number_of_workers_gives_the_same(options: dict[str, Any]) -> None:
-    data, found = homogeneous(), []
-    for num_workers in (0, 1, 3):
-        options |= {"batch_size": 30, "shuffle": True, "seed": 5, "num_workers": num_workers}
-        with LinkNeighborLoader(data, [2, 2], **options) as loader:
-            found.append([values_of(batch) for batch in loader])
-    assert found[0] == found[1] == found[2]
-
-
 def test_the_options_of_sampling_hold_for_links_too() -> None:
     data = homogeneous()
     again = first(data, [30], replace=True)

@@ -157,48 +157,6 @@ def test_transforms_are_called_before_and_after_fetching() -> None:
     assert batch[1].tolist() == []
 
 
-@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"weight_attr": "weight", "subgraph_type": "induced"}])
-def test_any_number_of_workers_gives_the_same(options: dict[str, Any]) -> None:
-    data, found = homogeneous(), []
-    for num_workers in (0, 1, 3):
-        with NeighborLoader(
-            data, [3, 2], batch_size=20, shuffle=True, seed=5, num_workers=num_workers, **options
-        ) as own:
-            found.append([[values_of(batch) for batch in own] for _ in range(2)])
-    assert found[0] == found[1] == found[2]
-    assert found[0][0] != found[0][1]
-
-
-@pytest.mark.slow
-def test_worker_processes_give_the_same() -> None:
-    data = homogeneous()
-    with NeighborLoader(data, [3, 2], batch_size=20, seed=5, num_workers=2, worker="process", transform=noted) as own:
-        found = [values_of(batch) for batch in own]
-    assert found == [values_of(batch) for batch in NeighborLoader(data, [3, 2], batch_size=20, seed=5, transform=noted)]
-
-
-def noted(data: Any) -> Any:
-    data.noise = torch.rand(3)
-    return data
-
-
-def test_it_stops_and_goes_on() -> None:
-    data = homogeneous()
-
-    def make(**options: Any) -> NeighborLoader:
-        return NeighborLoader(data, [3, 2], batch_size=16, shuffle=True, **options)
-
-    whole = [values_of(batch) for batch in make(seed=3)]
-    loader = make(seed=3)
-    half = iter(loader)
-    begun = [values_of(next(half)) for _ in range(2)]
-    state = loader.state_dict()
-    other = make(num_workers=2)
-    other.load_state_dict(state)
-    assert begun + [values_of(batch) for batch in other] == whole
-    assert len(other) == len(whole) == 4
-
-
 def test_it_shows_its_pipeline_and_its_plan() -> None:
     loader = NeighborLoader(homogeneous(), [3, 2], num_workers=2)
     assert "only_new=True" in str(loader.pipeline)

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.pyg import NeighborLoader, NeighborSampler
 from graphfeed.pyg.data.tables import import_pyg
-from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import around, assert_is, assert_true, heterogeneous, homogeneous
 
 SEEDS = torch.tensor([7, 3, 50, 12])
 TIMES = torch.tensor([30, 25, 49, 10])
@@ -104,17 +104,6 @@ def test_with_types_those_without_times_are_always_there() -> None:
         own = zip(batch[kind].batch.tolist(), batch[kind].n_id.tolist(), strict=True)
         assert sorted(own) == sorted(zip(found.trees[kind], found.nodes[kind], strict=True))
     assert batch["user"].seed_time.tolist() == [20] * 6
-
-
-@pytest.mark.parametrize("attribute", ["time", "edge_time"])
-def test_any_number_of_workers_gives_the_same(attribute: str) -> None:
-    data, found = homogeneous(), []
-    times = torch.arange(60)
-    for num_workers in (0, 1, 3):
-        options: dict[str, Any] = {"time_attr": attribute, "seed": 5, "num_workers": num_workers, "shuffle": True}
-        with NeighborLoader(data, [2, 2], None, times, batch_size=20, **options) as loader:
-            found.append([values_of(batch) for batch in loader])
-    assert found[0] == found[1] == found[2]
 
 
 def test_seeds_of_a_type_without_times_need_some() -> None:

@@ -1,12 +1,10 @@
 """`NeighborLoader` on data with types."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from graphfeed.pyg import NeighborLoader, NumNeighbors
-from tests.pyg.neighborhood import KINDS, SIZES, around, assert_is, assert_true, heterogeneous, values_of
+from tests.pyg.neighborhood import KINDS, SIZES, around, assert_is, assert_true, heterogeneous
 
 
 @pytest.mark.parametrize("disjoint", [False, True])
@@ -73,14 +71,3 @@ def test_induced_has_all_edges_between_the_nodes() -> None:
         ends = [torch.isin(row, batch[own].n_id) for row, own in zip(data[kind].edge_index, kind[::2], strict=True)]
         assert sorted(batch[kind].e_id.tolist()) == torch.stack(ends).all(0).nonzero().squeeze(1).tolist()
     assert_true(data, batch)
-
-
-@pytest.mark.parametrize("options", [{}, {"disjoint": True}, {"subgraph_type": "induced"}, {"time_attr": "time"}])
-def test_any_number_of_workers_gives_the_same(options: dict[str, Any]) -> None:
-    data, found = heterogeneous(), []
-    for num_workers in (0, 1, 3):
-        with NeighborLoader(
-            data, [2, 2], "user", batch_size=10, shuffle=True, seed=5, num_workers=num_workers, **options
-        ) as loader:
-            found.append([values_of(batch) for batch in loader])
-    assert found[0] == found[1] == found[2]

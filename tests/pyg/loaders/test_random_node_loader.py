@@ -1,12 +1,9 @@
-from itertools import islice
-from typing import Any
-
 import pytest
 import torch
 
 from graphfeed.pyg import RandomNodeLoader
 from graphfeed.pyg.data.tables import import_pyg
-from tests.pyg.neighborhood import KINDS, SIZES, assert_true, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import KINDS, SIZES, assert_true, heterogeneous, homogeneous
 
 
 def test_parts_are_those_of_pyg_in_order() -> None:
@@ -45,19 +42,6 @@ def test_shuffled_parts_have_each_node_once_and_all_edges_inside(num_workers: in
             found += batch.n_id.tolist()
     assert found != sorted(found)
     assert sorted(found) == list(range(60))
-
-
-def test_workers_make_no_difference_and_it_goes_on_in_the_middle() -> None:
-    def make(num_workers: int) -> RandomNodeLoader:
-        return RandomNodeLoader(heterogeneous(), 5, shuffle=True, seed=1, num_workers=num_workers)
-
-    whole: list[Any] = [values_of(batch) for batch in make(0)]
-    loader = make(0)
-    list(islice(loader, 2))
-    with make(2) as other:
-        assert [values_of(batch) for batch in other] == whole
-        other.load_state_dict(loader.state_dict())
-        assert [values_of(batch) for batch in other] == whole[2:]
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -1,11 +1,10 @@
-from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 
 from graphfeed.pyg import ShaDowKHopSampler
-from tests.pyg.neighborhood import around, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import around, heterogeneous, homogeneous
 
 ROOTS = torch.tensor([9, 4, 9, 7])
 
@@ -68,26 +67,6 @@ def test_labels_that_are_not_those_of_nodes_stay() -> None:
     data = homogeneous()
     data.y = torch.tensor([5.0, 6.0])
     assert next(iter(ShaDowKHopSampler(data, 1, 1))).y.tolist() == [5, 6]
-
-
-def test_workers_make_no_difference() -> None:
-    found = []
-    for num_workers in (0, 2):
-        options: dict[str, Any] = {"batch_size": 9, "shuffle": True, "seed": 1, "num_workers": num_workers}
-        with ShaDowKHopSampler(homogeneous(), 2, 2, **options) as loader:
-            found.append([[values_of(batch) for batch in loader] for _ in range(2)])
-    assert found[0] == found[1]
-    assert found[0][0] != found[0][1]
-
-
-def test_it_goes_on_in_the_middle() -> None:
-    def make() -> ShaDowKHopSampler:
-        return ShaDowKHopSampler(homogeneous(), 2, 2, batch_size=9, shuffle=True, seed=1)
-
-    whole, loader, other = [values_of(batch) for batch in make()], make(), make()
-    list(islice(loader, 3))
-    other.load_state_dict(loader.state_dict())
-    assert [values_of(batch) for batch in other] == whole[3:]
 
 
 def test_wrong_arguments_are_refused() -> None:

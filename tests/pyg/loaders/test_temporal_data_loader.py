@@ -1,4 +1,3 @@
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -39,40 +38,11 @@ def test_what_does_not_belong_to_events_stays() -> None:
     assert next(iter(TemporalDataLoader(events(), batch_size=7))).scale == 2
 
 
-def test_negatives_depend_on_the_seed_the_epoch_and_the_mini_batch_alone() -> None:
-    found = []
-    for options in ({"num_workers": 0}, {"num_workers": 2}):
-        with TemporalDataLoader(events(), 7, 1.0, seed=1, **options) as loader:
-            found.append([[values_of(batch) for batch in loader] for _ in range(2)])
-    assert found[0] == found[1]
-    negatives = [batch["neg_dst"] for batch in found[0][0]]
-    assert negatives[0] != negatives[1]
-    assert negatives != [batch["neg_dst"] for batch in found[0][1]]
-
-
-def test_it_goes_on_in_the_middle() -> None:
-    whole = [values_of(batch) for batch in TemporalDataLoader(events(), 7, 1.0, seed=1)]
-    loader = TemporalDataLoader(events(), 7, 1.0, seed=1)
-    list(islice(loader, 3))
-    other = TemporalDataLoader(events(), 7, 1.0, seed=1, num_workers=2)
-    other.load_state_dict(loader.state_dict())
-    assert [values_of(batch) for batch in other] == whole[3:]
-
-
 def test_changing_a_batch_leaves_the_data_alone() -> None:
     data = events()
     for batch in TemporalDataLoader(data, 50):
         batch.t.zero_()
     assert torch.equal(data.t, events().t)
-
-
-@pytest.mark.slow
-def test_processes_give_the_same() -> None:
-    found = []
-    for options in ({"num_workers": 0}, {"num_workers": 1, "worker": "process"}):
-        with TemporalDataLoader(events(), 7, 1.0, seed=1, **options) as loader:
-            found.append([values_of(batch) for batch in loader])
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -6,7 +5,7 @@ import torch
 
 from graphfeed.pyg import LinkNeighborLoader, NeighborLoader, TemporalDataLoader, ZipLoader
 from tests.pyg.loaders.test_temporal_data_loader import events
-from tests.pyg.neighborhood import around, assert_is, heterogeneous, homogeneous, values_of
+from tests.pyg.neighborhood import around, assert_is, heterogeneous, homogeneous
 
 SEEDS = torch.tensor([9, 4, 7, 30, 31, 32, 50])
 
@@ -15,10 +14,6 @@ def make(**options: Any) -> ZipLoader:
     data = homogeneous()
     loaders = [NeighborLoader(data, [2, 2]), NeighborLoader(data, [2, 2]), LinkNeighborLoader(data, [2])]
     return ZipLoader(loaders, batch_size=16, **{"shuffle": True, "seed": 5, **options})
-
-
-def epoch(loader: Any) -> list[Any]:
-    return [tuple(values_of(batch) for batch in batches) for batches in loader]
 
 
 def test_each_tuple_has_what_the_loaders_give_for_the_same_positions() -> None:
@@ -56,23 +51,6 @@ def test_a_sampler_with_a_generator_of_its_own_is_read_once_an_epoch(num_workers
 def test_loaders_that_are_alike_draw_apart() -> None:
     first, second, _ = next(iter(make()))
     assert first.e_id.tolist() != second.e_id.tolist()
-
-
-def test_workers_make_no_difference() -> None:
-    found = []
-    for num_workers in (0, 2):
-        with make(num_workers=num_workers) as loader:
-            found.append([epoch(loader) for _ in range(2)])
-    assert found[0] == found[1]
-    assert found[0][0] != found[0][1]
-
-
-def test_it_goes_on_in_the_middle() -> None:
-    whole, loader = epoch(make()), make()
-    list(islice(loader, 2))
-    with make(num_workers=2) as other:
-        other.load_state_dict(loader.state_dict())
-        assert epoch(other) == whole[2:]
 
 
 def test_the_options_of_the_loaders_have_no_effect() -> None:
