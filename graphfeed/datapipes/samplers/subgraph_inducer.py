@@ -11,8 +11,8 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import expand_indptr
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import ONLY, by_type, merge_sources
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
+from graphfeed.storage.graph.type_names import as_by_type, ends_of, from_by_type
 
 
 class SubgraphInducer(Transform, name="induce_subgraph"):
@@ -57,21 +57,12 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
     sampled: Any = whole.sampled_csc
     columns: Any = whole.original_column_node_ids
     cscs, rows = by_type(sampled, columns)
-    typed, ids = isinstance(sampled, dict), whole.original_edge_ids
-    sizes = graph.num_nodes if not isinstance(graph.num_nodes, int) else {ONLY: graph.num_nodes}
-    _, local = merge_sources(cscs, rows, sizes)
-    inside = {name: csc.indices < len(rows[etype_str_to_tuple(name)[0]]) for name, csc in local.items()}
+    ids = None if whole.original_edge_ids is None else as_by_type(whole.original_edge_ids)
+    _, local = merge_sources(cscs, rows, as_by_type(graph.num_nodes))
+    inside = {name: csc.indices < len(rows[ends_of(name)[0]]) for name, csc in local.items()}
     kept: Any = {name: keep(csc, inside[name]) for name, csc in local.items()}
-    edges: Any = {name: ids_of_type(ids, name)[mask] for name, mask in inside.items()} if ids is not None else None
-    if not typed:
-        kept, edges = next(iter(kept.values())), None if edges is None else next(iter(edges.values()))
-    return SampledSubgraph(kept, columns, columns, edges)
-
-
-def ids_of_type(ids: Any, name: str) -> torch.Tensor:
-    """Return the ids of a type's edges."""
-    own: torch.Tensor = ids[name] if isinstance(ids, dict) else ids
-    return own
+    edges: Any = {name: ids[name][mask] for name, mask in inside.items()} if ids is not None else None
+    return SampledSubgraph(from_by_type(kept), columns, columns, None if edges is None else from_by_type(edges))
 
 
 def keep(csc: CSCFormatBase, mask: torch.Tensor) -> CSCFormatBase:

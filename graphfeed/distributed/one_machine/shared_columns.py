@@ -24,7 +24,7 @@ from graphfeed.storage.features.feature import dtype_and_shape
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.memory.available_memory import available_memory
+from graphfeed.storage.memory.memory_limits import available_memory
 from graphfeed.storage.memory.shared import SharedBlock
 
 SHARE_OF_MEMORY = 0.8

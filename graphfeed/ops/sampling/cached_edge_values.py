@@ -1,14 +1,14 @@
 """Values of edges, some of whose columns a GPU has cached."""
 
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.sampling.hops.hop_recipe import Drawing
+from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_fanouts, pick_on_gpu
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
 NOT_CACHED = -(1 << 62)
@@ -16,11 +16,7 @@ NOT_CACHED = -(1 << 62)
 
 
 class CachedEdgeValues(NamedTuple):
-    """A value per edge of a graph, and for one hop the cached copies of some of its columns.
-
-    Ops of one hop take it in place of the values. On a GPU they read the copies where there are any; on the CPU they
-    read the values.
-    """
+    """A value per edge of a graph, and for one hop the cached copies of some of its columns."""
 
     values: torch.Tensor
     """Of an integer dtype, in the order of the graph's edges."""
@@ -33,18 +29,15 @@ class CachedEdgeValues(NamedTuple):
         """Return the same in one piece each."""
         return type(self)(*(part.contiguous() for part in self))
 
-    def numpy(self) -> NDArray[np.generic]:
-        """Return the values."""
-        array: NDArray[np.generic] = self.values.numpy()
-        return array
 
+class CachedColumns(NamedTuple):
+    """What one hop reads of a graph's edges on a GPU, each with copies of the same columns."""
 
-EdgeValues = torch.Tensor | CachedEdgeValues
-
-
-def values_of(edges: EdgeValues) -> torch.Tensor:
-    """Return the values of all edges of the graph."""
-    return edges.values if isinstance(edges, CachedEdgeValues) else edges
+    indices: CachedEdgeValues
+    types: CachedEdgeValues | None = None
+    weights: CachedEdgeValues | None = None
+    """Fixed-point running sums."""
+    edge_ids: CachedEdgeValues | None = None
 
 
 def check_positions(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.Tensor) -> None:
@@ -96,3 +89,23 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     out = buffers.empty(positions.numel(), values.dtype, positions.device)
     module.read_edges(*(part.contiguous() for part in (values, cached, offsets, positions, cache_offsets)), out)
     return out
+
+
+def sample_cached_columns(
+    indptr: torch.Tensor,
+    edges: CachedColumns,
+    seeds: torch.Tensor,
+    fanouts: torch.Tensor,
+    keys: tuple[int, int],
+    drawing: Drawing,
+    num_types: int,
+) -> Picks:
+    """Choose what `sample_neighbors` or, by LABOR, `labor_sample_neighbors` chooses, on a GPU, by the cached columns.
+
+    The arrays are those of a graph, in memory that the GPU can read, and the seeds are in it: neither is checked.
+    """
+    parts: Any = edges  # the kernels take a tensor, or one with copies of its columns
+    check_fanouts(fanouts, num_types, parts.types, drawing.replace)
+    kernels("sampling.sample_neighbors", seeds, indptr=indptr, indices=edges.indices.values)
+    graph = StaticGraph(indptr, parts.indices, parts.weights, parts.types, num_types)
+    return pick_on_gpu(graph, OneHop(seeds, fanouts, keys, drawing))

@@ -7,7 +7,6 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_types, kernels
 from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
-from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 from graphfeed.ops.sampling.hops.one_hop import Picks
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 
@@ -27,7 +26,7 @@ class TypedPicks(NamedTuple):
 
 def group_by_type(
     picks: Picks,
-    types: EdgeValues,
+    types: torch.Tensor,
     column_starts: torch.Tensor,
     destinations: torch.Tensor,
     dtype: torch.dtype,
@@ -36,7 +35,7 @@ def group_by_type(
 
     Args:
         picks: What was sampled. Its positions are sorted in place within each column.
-        types: Edge type of each edge of the graph, perhaps with copies of some columns.
+        types: Edge type of each edge of the graph.
         column_starts: int64: where the seeds of each node type start, one longer than there are node types; on the
             CPU.
         destinations: int64: destination node type of each edge type; on the CPU.
@@ -47,7 +46,7 @@ def group_by_type(
         ValueError: The arrays don't fit together.
     """
     if picks.positions.is_cpu:
-        check_groups(picks, values_of(types), column_starts, destinations)
+        check_groups(picks, types, column_starts, destinations)
     return split_by_type(picks, types, column_starts, destinations, dtype)
 
 
@@ -78,7 +77,7 @@ def check_groups(picks: Picks, types: torch.Tensor, column_starts: torch.Tensor,
 
 def split_by_type(
     picks: Picks,
-    types: EdgeValues,
+    types: torch.Tensor,
     column_starts: torch.Tensor,
     destinations: torch.Tensor,
     dtype: torch.dtype,
@@ -94,8 +93,8 @@ def split_by_type(
     device = picks.positions.device
     indptr = buffers.empty(int(bounds[-1]), dtype, device)
     grouped = buffers.empty(picks.positions.numel(), torch.int64, device)
-    module = kernels("sampling.group_by_type", picks.positions, types=values_of(types))
-    own = as_types(values_of(types), picks.positions) if picks.positions.is_cpu else types.contiguous()
+    module = kernels("sampling.group_by_type", picks.positions, types=types)
+    own = as_types(types, picks.positions) if picks.positions.is_cpu else types.contiguous()
     arrays = own, picks.positions, picks.offsets, column_starts.contiguous(), destinations.contiguous(), bounds
     module.group_by_type(*arrays, indptr, grouped)
     counts = indptr[(bounds[1:] - 1).to(device, non_blocking=True)].to("cpu", torch.int64)

@@ -6,7 +6,6 @@ as the sequential Poisson sampling of its appendix A.3: the columns of a hop cho
 
 import torch
 
-from graphfeed.ops.sampling.cached_edge_values import EdgeValues, values_of
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_hop, pick_edges
 from graphfeed.ops.sampling.weights import ensure_cumulative
@@ -20,8 +19,8 @@ def sample_neighbors(
     key: int,
     *,
     replace: bool = False,
-    cumulative: EdgeValues | None = None,
-    types: EdgeValues | None = None,
+    cumulative: torch.Tensor | None = None,
+    types: torch.Tensor | None = None,
     num_types: int = 1,
     checked: bool = False,
 ) -> Picks:
@@ -38,8 +37,7 @@ def sample_neighbors(
         fanouts: One number, or one per edge type.
         key: Key of this hop (`Key.at`).
         replace: Whether an edge may be chosen more than once.
-        cumulative: Fixed-point weights, as `cumulate_weights` returns them. These and the types may be
-            `CachedEdgeValues` of the seeds' columns.
+        cumulative: Fixed-point weights, as `cumulate_weights` returns them.
         types: Edge types, ascending inside each column; needed where `fanouts` has more than one number.
         num_types: How many edge types there are.
         checked: Whether the seeds are known to be in the graph. On a GPU, which would have to be waited for, they are
@@ -56,15 +54,15 @@ def sample_neighbors(
 
 def labor_sample_neighbors(
     indptr: torch.Tensor,
-    indices: EdgeValues,
+    indices: torch.Tensor,
     seeds: torch.Tensor,
     fanouts: torch.Tensor,
     keys: tuple[int, int],
     *,
     switch_threshold: int = 0,
     replace: bool = False,
-    cumulative: EdgeValues | None = None,
-    types: EdgeValues | None = None,
+    cumulative: torch.Tensor | None = None,
+    types: torch.Tensor | None = None,
     num_types: int = 1,
     checked: bool = False,
 ) -> Picks:
@@ -79,7 +77,7 @@ def labor_sample_neighbors(
 
     Args:
         indptr: Column starts; this and the other arguments that have no more to say are those of `sample_neighbors`.
-        indices: Source of each edge, int32 or int64, perhaps as `CachedEdgeValues`.
+        indices: Source of each edge, int32 or int64.
         seeds: Node ids.
         fanouts: One number, or one per edge type.
         keys: Key of this hop (`Key.at`), and the one that follows it.
@@ -96,7 +94,7 @@ def labor_sample_neighbors(
     """
     graph = StaticGraph(indptr, indices, cumulative, types, num_types)
     ensure_columns("indptr", indptr)
-    ensure_length("indices", values_of(indices), indptr)
+    ensure_length("indices", indices, indptr)
     return check_and_pick(graph, OneHop(seeds, fanouts, keys, Drawing("labor", replace, switch_threshold)), checked)
 
 
@@ -104,8 +102,8 @@ def check_and_pick(graph: StaticGraph, hop: OneHop, checked: bool) -> Picks:
     """Choose in-edges of each seed, or raise unless all arguments fit together."""
     ensure_columns("indptr", graph.indptr)
     if graph.cumulative is not None:
-        ensure_cumulative(graph.indptr, values_of(graph.cumulative))
+        ensure_cumulative(graph.indptr, graph.cumulative)
     if graph.types is not None:
-        ensure_edge_types(graph.indptr, values_of(graph.types), graph.num_types)
+        ensure_edge_types(graph.indptr, graph.types, graph.num_types)
     check_hop(graph, hop, checked=checked)
     return pick_edges(graph, hop)

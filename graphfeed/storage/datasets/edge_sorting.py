@@ -16,7 +16,7 @@ from graphfeed import ops
 from graphfeed.ops.checks import check_ids
 from graphfeed.ops.progress import ProgressBar
 from graphfeed.storage.datasets.array_files import ArrayWriter
-from graphfeed.storage.memory.available_memory import memory_limit
+from graphfeed.storage.memory.memory_limits import memory_limit
 
 PART_EDGES = 1 << 20
 """How many edges are read at a time."""

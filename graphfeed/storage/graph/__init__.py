@@ -1,5 +1,125 @@
 """Sampling graphs, the subgraphs that are sampled from them, and how graphs are built, saved and shared.
 
-`sampling_graph.py` says what a sampler asks of a graph; a graph of another kind implements that and lives here. Reading
-the source files of a data set is in `graphfeed.storage.datasets`, converting DGL's graphs in `graphfeed.interop`.
+`SamplingGraph` says what a sampler asks of a graph; a graph of another kind implements that and lives here.
+`FusedCSCSamplingGraph` is the one in memory. Folders: `build` makes graphs of edges and edges of graphs, `files` has
+graphs in files and in named shared memory, `sampling` is the work behind the methods of a graph in memory, `assignment`
+says which part each node goes to. Source files of data sets are read in `graphfeed.storage.datasets`, and DGL's graphs
+are converted in `graphfeed.interop`.
 """
+
+from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes, stacked_assignment
+from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg, ldg_memory
+from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
+from graphfeed.storage.graph.attributes import check_attributes
+from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
+from graphfeed.storage.graph.build.to_coo import edge_lists, to_coo
+from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
+from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampling.compaction import (
+    by_type,
+    compact_csc_format,
+    compact_hop,
+    merge_sources,
+    unique_and_compact_csc_formats,
+)
+from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
+from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights, sample_negative_pairs
+from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
+from graphfeed.storage.graph.sampling.one_hop import (
+    ORIGINAL_EDGE_ID,
+    Draws,
+    EdgeArrays,
+    check_seeds,
+    pick_neighbors,
+    sample_one_hop,
+)
+from graphfeed.storage.graph.sampling.temporal_sampling import (
+    edge_times_of,
+    group_times,
+    pick_in_time,
+    stack_queries,
+    temporal_sample_hop_by_hop,
+)
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
+from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph.temporal_query import HopTime, TemporalQuery
+from graphfeed.storage.graph.type_names import (
+    CANONICAL_ETYPE_DELIMITER,
+    EdgeType,
+    NodeType,
+    as_by_type,
+    by_type_name,
+    convert_to_hetero,
+    ends_of,
+    etype_str_to_tuple,
+    etype_tuple_to_str,
+    from_by_type,
+    revert_to_homo,
+    seed_type_str_to_ntypes,
+    type_name,
+)
+
+__all__ = [
+    "CANONICAL_ETYPE_DELIMITER",
+    "METHODS",
+    "ORIGINAL_EDGE_ID",
+    "ByType",
+    "CSCFormatBase",
+    "Draws",
+    "EdgeArrays",
+    "EdgeType",
+    "FusedCSCSamplingGraph",
+    "GraphArrays",
+    "HopTime",
+    "NegativeQuery",
+    "NodeType",
+    "NodeWeights",
+    "SampledSubgraph",
+    "SamplingGraph",
+    "SamplingRequest",
+    "Strategy",
+    "TemporalQuery",
+    "add_reverse_edges",
+    "as_by_type",
+    "assign_by_ldg",
+    "assign_by_metis",
+    "assign_nodes",
+    "by_type",
+    "by_type_name",
+    "check_attributes",
+    "check_seeds",
+    "compact_csc_format",
+    "compact_hop",
+    "convert_to_hetero",
+    "edge_lists",
+    "edge_times_of",
+    "ends_of",
+    "etype_str_to_tuple",
+    "etype_tuple_to_str",
+    "from_by_type",
+    "from_coo",
+    "fused_csc_sampling_graph",
+    "group_times",
+    "kernel_columns",
+    "ldg_memory",
+    "load_from_shared_memory",
+    "load_graph",
+    "merge_sources",
+    "parse_seeds",
+    "pick_in_time",
+    "pick_neighbors",
+    "revert_to_homo",
+    "sample_negative_pairs",
+    "sample_one_hop",
+    "seed_type_str_to_ntypes",
+    "stack_queries",
+    "stacked_assignment",
+    "temporal_sample_hop_by_hop",
+    "to_coo",
+    "trees_of_rows",
+    "type_name",
+    "unique_and_compact_csc_formats",
+]

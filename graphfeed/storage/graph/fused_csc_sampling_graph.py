@@ -11,7 +11,7 @@ from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling import temporal_hops, temporal_sampling, typed_sampling
 from graphfeed.storage.graph.sampling.edge_weights import weights_for
-from graphfeed.storage.graph.sampling.gpu_graph_cache import gpu_cache_for
+from graphfeed.storage.graph.sampling.gpu_graph_cache import cached_graph_for
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
 from graphfeed.storage.graph.sampling.one_hop import (
     Draws,
@@ -266,6 +266,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
 
     def sample_hops(self, seeds: ByType, request: SamplingRequest, keys: Sequence[int]) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
+        if (cached := cached_graph_for(self, seeds, request)) is not None:
+            return cached.sample_hops(seeds, request, keys)
         if self._has_kernel_for(seeds, request):
             layers = ops.sample_hops(
                 hop_graph(self, weights_for(self, request)),
@@ -295,6 +297,8 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         seed2_contribution: float = 0.0,
     ) -> list[SampledSubgraph]:
         """Sample all hops, on the CPU in one call that releases the GIL (see `SamplingGraph`)."""
+        if (cached := cached_graph_for(self, seeds, request)) is not None:
+            return cached.labor_sample_hops(seeds, request, random_seeds, seed2_contribution)
         draws = [parse_seeds(pair, seed2_contribution) for pair in random_seeds]
         if self._has_kernel_for(seeds, request):
             ids = check_seeds(self, seeds)
@@ -338,17 +342,15 @@ class FusedCSCSamplingGraph(GraphArrays, SamplingGraph):
         """Tell whether one call can sample all hops: it reads the graph's own arrays, and merges nodes of one type."""
         one_type = self.node_type_to_id is None and all(fanout.numel() == 1 for fanout in request.fanouts)
         on_cpu = isinstance(seeds, torch.Tensor) and seeds.is_cpu and request.strategy == "uniform"
-        merged = request.deduplicate and not request.disjoint and (on_cpu or not request.only_new)
-        return one_type and merged and gpu_cache_for(self, seeds, request) is None
+        return one_type and request.deduplicate and not request.disjoint and (on_cpu or not request.only_new)
 
     def _sample_hop(
         self, seeds: ByType, fanouts: torch.Tensor, request: SamplingRequest, draws: Draws
     ) -> SampledSubgraph:
         """Sample one hop."""
         arrays = EdgeArrays.of(self, request.probs_name)
-        cache = gpu_cache_for(self, seeds, request)
         pick = pick_neighbors(self, fanouts, request, draws)
-        return sample_one_hop(self, seeds, pick, (lambda _: arrays) if cache is None else cache.look_up)[0]
+        return sample_one_hop(self, seeds, pick, lambda _: arrays)[0]
 
 
 def fused_csc_sampling_graph(

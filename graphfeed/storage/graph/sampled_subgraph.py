@@ -9,7 +9,7 @@ import torch
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
 from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.storage.graph.layer_data import make_layer_data
-from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.storage.graph.type_names import as_by_type, by_type_name, ends_of, from_by_type
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
@@ -156,32 +156,21 @@ class SampledSubgraph:
         if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
-        result = self._without_typed(edges) if isinstance(edges, Mapping) else self._without(as_ids("edges", edges))
+        result = self._without(as_by_type(edges))
         return CompletedFuture(result) if async_op else result
 
-    def _without(self, edges: torch.Tensor) -> Self:
-        assert isinstance(self.sampled_csc, CSCFormatBase)
-        rows, columns = self.original_row_node_ids, self.original_column_node_ids
-        assert not isinstance(rows, dict)
-        assert not isinstance(columns, dict)
-        csc, gone = without(self.sampled_csc, rows, columns, edges)
-        ids = self.original_edge_ids
-        kept = delete_rows(ids, gone) if isinstance(ids, torch.Tensor) else ids
-        return replace(self, sampled_csc=csc, original_edge_ids=kept)
-
-    def _without_typed(self, edges: Mapping[str, torch.Tensor]) -> Self:
-        assert isinstance(self.sampled_csc, dict)
-        parts, ids = dict(self.sampled_csc), self.original_edge_ids
-        ids = dict(ids) if isinstance(ids, dict) else None
-        named = by_type_name(edges)
+    def _without(self, edges: Mapping[Any, Any]) -> Self:
+        """Return the subgraph without some edges, which are given by type."""
+        parts, named = as_by_type(self.sampled_csc), by_type_name(edges)
+        ids = as_by_type(self.original_edge_ids)
+        rows, columns = as_by_type(self.original_row_node_ids), as_by_type(self.original_column_node_ids)
         for edge_type in parts.keys() & named.keys():
-            source, _, destination = edge_type.split(":")
-            rows, columns = pick(self.original_row_node_ids, source), pick(self.original_column_node_ids, destination)
-            own = as_ids(f"edges[{edge_type!r}]", named[edge_type])
-            parts[edge_type], gone = without(parts[edge_type], rows, columns, own)
-            if ids is not None and edge_type in ids:
+            source, destination = ends_of(edge_type)
+            own = as_ids("edges" if edge_type is None else f"edges[{edge_type!r}]", named[edge_type])
+            parts[edge_type], gone = without(parts[edge_type], rows.get(source), columns.get(destination), own)
+            if ids.get(edge_type) is not None:
                 ids[edge_type] = delete_rows(ids[edge_type], gone)
-        return replace(self, sampled_csc=parts, original_edge_ids=ids)
+        return replace(self, sampled_csc=from_by_type(parts), original_edge_ids=from_by_type(ids))
 
     def to_pyg(self, x: ByType) -> Any:
         """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.
@@ -219,11 +208,6 @@ def count_text(values: ByType) -> str:
     counts = [f"{kind!r}: {len(own)}" for kind, own in values.items() if len(own)]
     more = [f"... {len(counts) - MOST_TYPES} more"] if len(counts) > MOST_TYPES else []
     return f"{{{', '.join(counts[:MOST_TYPES] + more)}}}"
-
-
-def pick(ids: ByType | None, kind: str) -> torch.Tensor | None:
-    """Return the ids of one type, if there are any."""
-    return ids.get(kind) if isinstance(ids, dict) else None
 
 
 def without(

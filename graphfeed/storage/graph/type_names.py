@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
 
@@ -13,7 +13,11 @@ Value = TypeVar("Value")
 CANONICAL_ETYPE_DELIMITER = ":"
 """Separates the parts of an edge type, 'source:relation:destination'."""
 ONLY_NODE_TYPE = "_N"
-"""The node type of a graph without types, wherever a dict by type is needed."""
+"""The node type that `convert_to_hetero` gives to what has none, as GraphBolt does."""
+NodeType: TypeAlias = str | None
+"""The name of a node type. In dicts by type, None is the only type of a graph without types."""
+EdgeType: TypeAlias = str | None
+"""The name of an edge type, "source:relation:destination"; None as a node type's."""
 
 
 def etype_str_to_tuple(c_etype: str | tuple[str, str, str]) -> tuple[str, str, str]:
@@ -61,6 +65,39 @@ def type_name(kind: Any) -> Any:
         ('user:likes:item', 'user')
     """
     return etype_tuple_to_str(kind) if isinstance(kind, tuple) else kind
+
+
+def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
+    """Return the node types that an edge type joins, source and destination; both None for a graph without types.
+
+    Example:
+        >>> ends_of("user:likes:item"), ends_of(None)
+        (('user', 'item'), (None, None))
+    """
+    if edge_type is None:
+        return None, None
+    source, _, destination = etype_str_to_tuple(edge_type)
+    return source, destination
+
+
+def as_by_type(values: Any) -> dict[Any, Any]:
+    """Return values as a dict by type; those of a graph without types, which are none, get the key None.
+
+    Example:
+        >>> as_by_type(3), as_by_type({"user": 3})
+        ({None: 3}, {'user': 3})
+    """
+    return dict(values) if isinstance(values, Mapping) else {None: values}
+
+
+def from_by_type(values: Any) -> Any:
+    """Return what `as_by_type` made a dict of: without types, the value of the key None.
+
+    Example:
+        >>> from_by_type({None: 3}), from_by_type({"user": 3})
+        (3, {'user': 3})
+    """
+    return values.get(None, values)
 
 
 def by_type_name(values: Mapping[Any, Value]) -> dict[str, Value]:

@@ -1,9 +1,17 @@
 """Memory that processes or CUDA streams share, trees of tensors, and the codec of tensors to bytes.
 
-Everything here works on tensors alone. What a graph or a feature puts into such memory is its own affair, in
-`graphfeed.storage.graph` and `graphfeed.storage.features`.
+Everything here works on tensors alone. `Shareable` is an object whose tensors other processes map, `SharedBlock` is
+tensors side by side in shared memory, `find_places` says where others find a tensor that lies there or in a file.
+`move` takes a tree of tensors to a device or to pinned memory. What a graph or a feature puts into such memory is its
+own affair, in `graphfeed.storage.graph` and `graphfeed.storage.features`; memory is allocated in `graphfeed.ops`.
 """
 
+from graphfeed.storage.memory.cache_use import Cache, HasCaches
+from graphfeed.storage.memory.mapped_file import FilePlace, FileState, find_places
+from graphfeed.storage.memory.memory_limits import available_memory, memory_limit
+from graphfeed.storage.memory.npy_file import read_npy
+from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.memory.shared import Handle, Place, SharedBlock, from_bytes, to_bytes
 from graphfeed.storage.memory.tensor_codec import (
     DTYPE_NAMES,
     DTYPES,
@@ -16,8 +24,39 @@ from graphfeed.storage.memory.tensor_codec import (
     read_frame,
     read_specs,
 )
+from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
+from graphfeed.storage.memory.tensor_tree import all_pinned, map_leaves, move, parts_of, tensors_in
 
 __all__ = [
-    "DTYPES", "DTYPE_NAMES", "Frame", "TensorSpec", "decode_tensors", "describe_tensors", "encode_tensors", "lay_out",
-    "read_frame", "read_specs",
-]  # fmt: skip
+    "DTYPES",
+    "DTYPE_NAMES",
+    "Cache",
+    "FilePlace",
+    "FileState",
+    "Frame",
+    "Handle",
+    "HasCaches",
+    "Place",
+    "Shareable",
+    "SharedBlock",
+    "TensorSpec",
+    "all_pinned",
+    "available_memory",
+    "decode_tensors",
+    "describe_tensors",
+    "encode_tensors",
+    "find_places",
+    "from_bytes",
+    "lay_out",
+    "map_leaves",
+    "memory_limit",
+    "move",
+    "parts_of",
+    "read_frame",
+    "read_npy",
+    "read_specs",
+    "shapes_repr",
+    "tensor_repr",
+    "tensors_in",
+    "to_bytes",
+]

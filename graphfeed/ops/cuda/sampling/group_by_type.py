@@ -3,14 +3,13 @@
 import torch
 
 from graphfeed.ops.cuda.launch import launch, upload
-from graphfeed.ops.cuda.sampling.cached_edge_values import _cache_offsets, _typed
 
 
 def group_by_type(types, positions, offsets, column_starts, destinations, bounds, indptr, grouped):
     """Sort sampled edges by edge type, inside a type by column and position; write each type's own indptr.
 
     Args:
-        types: Edge type of each edge of the graph, perhaps with cached columns.
+        types: Edge type of each edge of the graph.
         positions: Sampled edges, column by column.
         offsets: Where each column's edges start in `positions`.
         column_starts: Where the columns of each node type start; on the CPU.
@@ -23,7 +22,7 @@ def group_by_type(types, positions, offsets, column_starts, destinations, bounds
     columns, device = offsets.numel() - 1, offsets.device
     starts, parts = upload(column_starts, device), upload(bounds, device)
     counts = torch.zeros(indptr.numel(), dtype=torch.int64, device=device)
-    given = (*_typed(types), _cache_offsets(types), positions, offsets)
+    given = (types, types.itemsize, positions, offsets)
     picks = (*given, columns, starts, starts.numel() - 1, parts, positions.numel())
     launch("sort_columns", columns, positions, offsets, columns)
     launch("count_types", positions.numel(), *picks, counts)

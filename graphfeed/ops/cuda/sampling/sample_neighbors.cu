@@ -114,10 +114,9 @@ struct PickTypes {
 };
 
 __device__ inline TypedPick find_pick(
-    const void *types, i64 width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
-    const i64 *offsets, i64 columns, i64 place) {
+    Ints types, const i64 *positions, const i64 *offsets, i64 columns, i64 place) {
     i64 column = part_of(offsets, columns, place);
-    PickTypes kinds = {{column_values(types, cached_types, cache_offsets, column, width), width}, positions};
+    PickTypes kinds = {types, positions};
     i64 type = kinds[place];
     bool is_last = place + 1 == offsets[column + 1] || kinds[place + 1] != type;
     return {column, type, first_above(kinds, offsets[column], place, type - 1), is_last};
@@ -125,10 +124,10 @@ __device__ inline TypedPick find_pick(
 
 // One thread per pick. A count is written after the place of its column in its type's part, for a running sum.
 extern "C" __global__ void count_types(
-    const void *types, i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
-    const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, i64 *counts) {
+    const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
+    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, i64 *counts) {
     EACH(place, edges) {
-        TypedPick own = find_pick(types, types_width, cached_types, cache_offsets, positions, offsets, columns, place);
+        TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         if (own.is_last) counts[bounds[own.type] + local + 1] = place + 1 - own.first;
     }
@@ -136,11 +135,10 @@ extern "C" __global__ void count_types(
 
 // `before` holds the running sum of the counts over all parts.
 extern "C" __global__ void fill_types(
-    const void *types, i64 types_width, const void *cached_types, const i64 *cache_offsets, const i64 *positions,
-    const i64 *offsets, i64 columns, const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges,
-    const i64 *before, i64 *grouped) {
+    const void *types, i64 types_width, const i64 *positions, const i64 *offsets, i64 columns,
+    const i64 *column_starts, i64 kinds, const i64 *bounds, i64 edges, const i64 *before, i64 *grouped) {
     EACH(place, edges) {
-        TypedPick own = find_pick(types, types_width, cached_types, cache_offsets, positions, offsets, columns, place);
+        TypedPick own = find_pick({types, types_width}, positions, offsets, columns, place);
         i64 local = own.column - column_starts[part_of(column_starts, kinds, own.column)];
         grouped[before[bounds[own.type] + local] + place - own.first] = positions[place];
     }

@@ -9,7 +9,6 @@ from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
 from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.cpu.sampling.passes import state
-from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import NO_GUIDES, NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of
@@ -35,10 +34,10 @@ class StaticGraph(NamedTuple):
     """The arrays of a graph that a hop without times reads."""
 
     indptr: torch.Tensor
-    indices: EdgeValues = NOTHING
+    indices: torch.Tensor = NOTHING
     """Only LABOR reads it."""
-    cumulative: EdgeValues | None = None
-    types: EdgeValues | None = None
+    cumulative: torch.Tensor | None = None
+    types: torch.Tensor | None = None
     num_types: int = 1
 
 
@@ -80,7 +79,7 @@ def check_repeats(largest: int, replace: bool) -> None:
         raise ValueError(f"fanouts must be at most {MOST_REPEATED} with replacement, but hold {largest}")
 
 
-def check_fanouts(fanouts: torch.Tensor, num_types: int, types: EdgeValues | None, replace: bool) -> None:
+def check_fanouts(fanouts: torch.Tensor, num_types: int, types: torch.Tensor | None, replace: bool) -> None:
     """Raise unless the fan-outs of one hop are one number, or one per edge type, each -1 or more."""
     check_vector("fanouts", fanouts)
     if fanouts.numel() not in (1, max(num_types, 1)):
@@ -127,11 +126,7 @@ def pick_edges(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
     """Choose in-edges of each seed; all arguments are checked, but for where they lie."""
     prefix = f"{'temporal_' if hop.moments else ''}{'labor_' if hop.drawing.method == 'labor' else ''}"
     label = "" if hop.moments is None else "graph."
-    fields = {
-        f"{label}{name}": values_of(field)
-        for name, field in graph._asdict().items()
-        if isinstance(field, (torch.Tensor, CachedEdgeValues))
-    }
+    fields = {f"{label}{name}": field for name, field in graph._asdict().items() if isinstance(field, torch.Tensor)}
     if hop.moments is not None:
         fields["times"] = hop.moments.times
     package_for(f"sampling.{prefix}sample_neighbors", hop.seeds, **fields)
@@ -165,10 +160,10 @@ def pick_on_gpu(graph: StaticGraph | TemporalGraph, hop: OneHop) -> Picks:
 
 def one_hop_graph(graph: StaticGraph | TemporalGraph) -> KernelGraph:
     """Return the arrays of a graph as the CPU's kernels of one hop take them."""
-    weights, types = (None if part is None else values_of(part) for part in (graph.cumulative, graph.types))
+    weights, types = graph.cumulative, graph.types
     return KernelGraph(
         as_int64(graph.indptr, graph.indptr),
-        values_of(graph.indices).contiguous(),
+        graph.indices.contiguous(),
         None if types is None else as_types(types, types),
         NOTHING if weights is None else weights.contiguous(),
         NO_GUIDES,

@@ -1,7 +1,5 @@
 """Assigns the nodes of a graph to parts. The result depends on the graph, the number of parts and the seed alone."""
 
-from collections.abc import Mapping
-
 import torch
 
 from graphfeed import ops
@@ -12,6 +10,7 @@ from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph.type_names import as_by_type, from_by_type
 
 METHODS = ("hash", "range", "ldg", "metis")
 """The names of the methods."""
@@ -50,7 +49,7 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
         raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
-    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {"": graph.num_nodes}
+    sizes = as_by_type(graph.num_nodes)
     if method in ("ldg", "metis"):
         parts = assign_by_ldg(graph, num_parts) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
         by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
@@ -59,7 +58,7 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
     else:
         orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
         by_type = {kind: split_evenly(order, len(order), num_parts) for kind, order in zip(sizes, orders, strict=True)}
-    return by_type if graph.node_type_to_id is not None else by_type[""]
+    return from_by_type(by_type)  # type: ignore[no-any-return]
 
 
 def split_evenly(places: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
@@ -75,19 +74,14 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
         TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
         ValueError: The assignment does not have a part for each node, or a part out of range.
     """
-    sizes = graph.num_nodes
-    if isinstance(assignment, Mapping) != isinstance(sizes, dict):
-        wanted = "a dict by node type" if isinstance(sizes, dict) else "a tensor"
+    sizes, given = as_by_type(graph.num_nodes), as_by_type(assignment)
+    if (None in given) != (None in sizes):
+        wanted = "a tensor" if None in sizes else "a dict by node type"
         raise TypeError(f"assignment must be {wanted} for this graph, but is a {type(assignment).__name__}")
-    if isinstance(assignment, torch.Tensor) or isinstance(sizes, int):
-        assert isinstance(assignment, torch.Tensor)
-        assert isinstance(sizes, int)
-        return checked_parts("assignment", assignment, sizes, num_parts)
-    if assignment.keys() != sizes.keys():
-        raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(assignment)}")
-    return torch.cat(
-        [checked_parts(f"assignment[{kind!r}]", assignment[kind], size, num_parts) for kind, size in sizes.items()]
-    )
+    if given.keys() != sizes.keys():
+        raise KeyError(f"assignment must have the node types {list(sizes)}, but has {list(given)}")
+    names = {kind: "assignment" if kind is None else f"assignment[{kind!r}]" for kind in sizes}
+    return torch.cat([checked_parts(names[kind], given[kind], size, num_parts) for kind, size in sizes.items()])
 
 
 def checked_parts(name: str, parts: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 from graphfeed.ops import expand_indptr
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph.type_names import EdgeType, ends_of
 
 
 class EdgeList(NamedTuple):
@@ -20,23 +21,23 @@ class EdgeList(NamedTuple):
     """Where the edges are in the graph, and the rows of its edge attributes, int64, shape (E,)."""
 
 
-def edge_lists(graph: FusedCSCSamplingGraph) -> dict[str | None, EdgeList]:
+def edge_lists(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     """Return the edges of a graph on the CPU by edge type, in the order of the graph; without types, by None."""
     destinations = expand_indptr(graph.csc_indptr, torch.int64)
     if graph.edge_type_to_id is None or graph.type_per_edge is None:
         return {None: EdgeList(graph.indices.long(), destinations, torch.arange(len(destinations)))}
     assert isinstance(graph.num_nodes, dict)
-    first = dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # both in the order of ids
-    found: dict[str | None, EdgeList] = {}
+    first: dict[EdgeType, int] = dict(zip(graph.num_nodes, graph.first_ids(), strict=False))  # both in the order of ids
+    found: dict[EdgeType, EdgeList] = {}
     for edge_type, number in graph.edge_type_to_id.items():
         places = (graph.type_per_edge == number).nonzero().squeeze(1)
-        source, _, destination = edge_type.split(":")
+        source, destination = ends_of(edge_type)
         sources = graph.indices[places].long() - first[source]
         found[edge_type] = EdgeList(sources, destinations[places] - first[destination], places)
     return found
 
 
-def to_coo(graph: FusedCSCSamplingGraph) -> dict[str | None, EdgeList]:
+def to_coo(graph: FusedCSCSamplingGraph) -> dict[EdgeType, EdgeList]:
     """Return the edges of a graph on the CPU by edge type; without types, by None.
 
     Edges are in the order of their ids, which `from_coo` numbers by their rows in the edge list. In a graph without

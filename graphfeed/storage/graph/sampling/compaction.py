@@ -11,14 +11,11 @@ from graphfeed.ops.checks import bounds
 from graphfeed.ops.completed_future import check_one_rank
 from graphfeed.ops.structure.compact import compact_parts
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, as_by_type, ends_of, from_by_type
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
 Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
 CompactedByType: TypeAlias = tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase], dict[str, torch.Tensor]]
-
-ONLY = "_"
-"""The node type and the relation of columns without types."""
 
 
 @overload
@@ -68,7 +65,7 @@ def unique_and_compact_csc_formats(
         csc_formats: Columns with the ids of the graph; by edge type if the graph has types.
         unique_dst_nodes: Ids of the columns; by node type if the graph has types. A type that is missing has none.
         rank: Only 0.
-            world_size: Only 1: ids are not distributed over ranks.
+        world_size: Only 1: ids are not distributed over ranks.
         async_op: Whether to return a future whose `wait()` returns the result; it is computed at once.
 
     Returns:
@@ -88,17 +85,15 @@ def unique_and_compact_csc_formats(
     check_one_rank(rank, world_size)
     rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
     offsets = {kind: torch.tensor([0, len(ids)]) for kind, ids in rows.items()}
-    result: tuple[Any, ...] = (rows, compacted, offsets)
-    if isinstance(csc_formats, CSCFormatBase):
-        result = (rows[ONLY], *compacted.values(), offsets[ONLY])
+    result = tuple(map(from_by_type, (rows, compacted, offsets)))
     return CompletedFuture(result) if async_op else result
 
 
 def merge_sources(
-    cscs: Mapping[str, CSCFormatBase],
-    seeds: Mapping[str, torch.Tensor],
-    num_nodes: Mapping[str, int] | None = None,
-) -> tuple[dict[str, torch.Tensor], dict[str, CSCFormatBase]]:
+    cscs: Mapping[EdgeType, CSCFormatBase],
+    seeds: Mapping[NodeType, torch.Tensor],
+    num_nodes: Mapping[NodeType, int] | None = None,
+) -> tuple[dict[NodeType, torch.Tensor], dict[EdgeType, CSCFormatBase]]:
     """Return the row ids by node type, seeds first, then each new node once; and the columns with positions in them.
 
     Args:
@@ -106,13 +101,13 @@ def merge_sources(
         seeds: The ids of the columns; every node type is present.
         num_nodes: The number of nodes of each type in a graph, which bounds the ids; None if it isn't known.
     """
-    rows: dict[str, torch.Tensor] = {}
-    local: dict[str, torch.Tensor] = {}
+    rows: dict[NodeType, torch.Tensor] = {}
+    local: dict[EdgeType, torch.Tensor] = {}
     met = [name for name, csc in cscs.items() if len(csc.indices) > 0]
     # The ids of a graph fit side by side into one range, so one call does. Others may not, so each type has a call.
     for kinds in [[kind] for kind in seeds] if num_nodes is None else [list(num_nodes)]:
         sizes = list(accumulate(() if num_nodes is None else num_nodes.values(), initial=0))
-        own = {name: kinds.index(source) for name in met if (source := etype_str_to_tuple(name)[0]) in kinds}
+        own = {name: kinds.index(source) for name in met if (source := ends_of(name)[0]) in kinds}
         ids = [shift(seeds[kind], size) for kind, size in zip(kinds, sizes, strict=False)]
         neighbors = [shift(cscs[name].indices, sizes[source]) for name, source in own.items()] or [ids[0][:0]]
         for part in (*ids, *neighbors) if num_nodes is None else ():
@@ -201,7 +196,7 @@ def compact_csc_format(
     row_times = {kind: [own] for kind, own in (times or {}).items()}
     compacted = {}
     for edge_type, csc in cscs.items():
-        source, _, destination = etype_str_to_tuple(edge_type)
+        source, destination = ends_of(edge_type)
         size = len(csc.indices)
         ids = csc.indices
         places = torch.arange(counts[source], counts[source] + size, dtype=ids.dtype, device=ids.device)
@@ -212,10 +207,7 @@ def compact_csc_format(
             row_times[source].append(expand_indptr(csc.indptr, node_ids=times[destination], output_size=size))
     joined = {kind: torch.cat(parts) for kind, parts in rows.items()}
     joined_times = {kind: torch.cat(parts) for kind, parts in row_times.items()}
-    if isinstance(csc_formats, CSCFormatBase):
-        result: tuple[Any, ...] = (joined[ONLY], *compacted.values())
-        return result if times is None else (*result, joined_times[ONLY])
-    return (joined, compacted) if times is None else (joined, compacted, joined_times)
+    return tuple(map(from_by_type, (joined, compacted) if times is None else (joined, compacted, joined_times)))
 
 
 def compact_hop(
@@ -240,23 +232,17 @@ def compact_hop(
         rows, csc = compact_csc_format(cscs, seeds)
         return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
     parts, complete = by_type(cscs, seeds)
-    sizes = {ONLY: num_nodes} if isinstance(num_nodes, int) else num_nodes
+    sizes = None if num_nodes is None else as_by_type(num_nodes)
     if sizes is not None:
         none = next(iter(complete.values()), torch.empty(0, dtype=torch.int64))[:0]
         complete = {kind: complete.get(kind, none) for kind in sizes}
     found, compacted = merge_sources(parts, complete, sizes)
-    only = isinstance(cscs, CSCFormatBase)
-    return SampledSubgraph(
-        next(iter(compacted.values())) if only else compacted,
-        seeds,
-        found[ONLY] if only else found,
-        hop.original_edge_ids,
-    )
+    return SampledSubgraph(from_by_type(compacted), seeds, from_by_type(found), hop.original_edge_ids)
 
 
 def by_type(
     csc_formats: CSCFormatBase | ByEdgeType, seeds: torch.Tensor | Mapping[str, torch.Tensor]
-) -> tuple[dict[str, CSCFormatBase], dict[str, torch.Tensor]]:
+) -> tuple[dict[EdgeType, CSCFormatBase], dict[NodeType, torch.Tensor]]:
     """Return columns and seeds by type, with every node type, or raise if they don't belong together."""
     if isinstance(csc_formats, CSCFormatBase):
         if not isinstance(seeds, torch.Tensor):
@@ -264,38 +250,36 @@ def by_type(
                 "Edge type not supported in homogeneous graph: the columns have no types, but the seeds are a "
                 f"{type(seeds).__name__}; give a tensor"
             )
-        cscs, complete = {f"{ONLY}:{ONLY}:{ONLY}": csc_formats}, {ONLY: seeds}
-    else:
-        if not isinstance(seeds, Mapping):
-            raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
-        cscs, complete = dict(csc_formats), dict(seeds)
-        some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
-        for edge_type in cscs:
-            for kind in etype_str_to_tuple(edge_type)[::2]:
-                complete.setdefault(kind, some[:0])
+    elif not isinstance(seeds, Mapping):
+        raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
+    cscs, complete = as_by_type(csc_formats), as_by_type(seeds)
+    some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
+    for edge_type in cscs:
+        for kind in ends_of(edge_type):
+            complete.setdefault(kind, some[:0])
     if len({ids.dtype for ids in (*complete.values(), *(csc.indices for csc in cscs.values()))}) > 1:
         raise TypeError("ids of seeds and of columns must have one dtype; convert with .to(...)")
     for edge_type, csc in cscs.items():
-        count = len(complete[etype_str_to_tuple(edge_type)[2]])
+        count = len(complete[ends_of(edge_type)[1]])
         if len(csc.indptr) != count + 1:
             raise ValueError(
                 f"The seed nodes should correspond to indptr: there are {count} seeds, but {len(csc.indptr) - 1} "
-                f"columns{'' if isinstance(csc_formats, CSCFormatBase) else f' of {edge_type!r}'}"
+                f"columns{'' if edge_type is None else f' of {edge_type!r}'}"
             )
     return cscs, complete
 
 
 def times_by_type(
-    timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
+    timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[NodeType, torch.Tensor]
+) -> dict[NodeType, torch.Tensor]:
     """Return the times of the seeds by type, with every node type, or raise if they don't fit the seeds."""
-    times = dict(timestamps) if isinstance(timestamps, Mapping) else {ONLY: timestamps}
+    times = as_by_type(timestamps)
     some = next(iter(times.values()), torch.empty(0, dtype=torch.int64))
     complete = {kind: times.get(kind, some[:0]) for kind in seeds}
     for kind, ids in seeds.items():
         if len(complete[kind]) != len(ids):
             raise ValueError(
                 f"dst_timestamps must have {len(ids)} values, one per seed"
-                f"{'' if kind == ONLY else f' of type {kind!r}'}, but has {len(complete[kind])}"
+                f"{'' if kind is None else f' of type {kind!r}'}, but has {len(complete[kind])}"
             )
     return complete

@@ -1,16 +1,20 @@
-"""Copies on a GPU of those columns of a pinned graph that are requested again and again."""
+"""A pinned graph with copies on a GPU of those columns that are requested again and again."""
 
 import threading
 import weakref
+from collections.abc import Sequence
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.backend import on_gpu
+from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.sampling.cached_edge_values import CachedColumns, sample_cached_columns
 from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.one_hop import EdgeArrays
+from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
+from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, sample_one_hop
+from graphfeed.storage.graph.sampling_graph import SamplingGraph, parse_seeds
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
@@ -54,7 +58,7 @@ class GPUGraphCache:
             values is self._edges.get(name) for name, values in edges._asdict().items()
         )
 
-    def look_up(self, ids: torch.Tensor) -> EdgeArrays:
+    def look_up(self, ids: torch.Tensor) -> CachedColumns:
         """Return the edges with the copies of the columns of some nodes; copy the columns that are due first.
 
         Until the cache is full, this waits for the device once, and more often if there are columns to copy.
@@ -66,7 +70,7 @@ class GPUGraphCache:
             if self._used < self._size:
                 self._copy_due_columns(ids)
             offsets = take_rows(self._cache_offsets, ids).clamp_(min=ops.NOT_CACHED)
-        return EdgeArrays(
+        return CachedColumns(
             **{name: ops.CachedEdgeValues(values, self._cached[name], offsets) for name, values in self._edges.items()}
         )
 
@@ -100,27 +104,121 @@ CACHES: "weakref.WeakKeyDictionary[GraphArrays, dict[object, GPUGraphCache]]" = 
 CACHES_LOCK = threading.Lock()
 
 
-def gpu_cache_for(graph: GraphArrays, seeds: ByType, request: SamplingRequest) -> GPUGraphCache | None:
-    """Return the cache that a request asks for on the seeds' GPU; None where no graph is read over the bus.
+class GPUCachedGraph(SamplingGraph):
+    """A pinned graph that a GPU samples, with a cache of columns there. Its hops are those of the graph, bit by bit.
 
-    A cache lasts as long as the graph, and as long as that has the same arrays. Requests for the same number of edges,
-    the same threshold and the same weights share it.
+    A cache lasts as long as the graph, and as long as that has the same arrays. Graphs with the same limits share it.
+
+    Args:
+        graph: The graph.
+        limits: The number of edges that there is room for, and that of requests after which a column is copied.
+        device: The GPU.
+    """
+
+    def __init__(self, graph: GraphArrays, limits: tuple[int, int], device: torch.device) -> None:
+        self.graph = graph
+        self.limits = limits
+        self.device = device
+
+    @property
+    def num_nodes(self) -> int | dict[str, int]:
+        """The number of nodes, as the graph has it."""
+        return self.graph.num_nodes
+
+    @property
+    def num_edges(self) -> int | dict[str, int]:
+        """The number of edges, as the graph has it."""
+        return self.graph.num_edges
+
+    def sample_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        key: int | None = None,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the seeds, as the graph does."""
+        drawn = ops.draw_key() if key is None else key
+        return self._sample(seeds, fanouts, probs_name, ops.Drawing("uniform", replace), (drawn, drawn))
+
+    def sample_layer_neighbors(
+        self,
+        seeds: ByType,
+        fanouts: torch.Tensor,
+        replace: bool = False,
+        probs_name: str | None = None,
+        *,
+        random_seed: torch.Tensor | Sequence[int] | None = None,
+        seed2_contribution: float = 0.0,
+    ) -> SampledSubgraph:
+        """Sample in-edges of the seeds by LABOR, as the graph does."""
+        keys, share = parse_seeds(random_seed, seed2_contribution)
+        return self._sample(seeds, fanouts, probs_name, ops.Drawing("labor", replace, share), keys)
+
+    def cache(self, probs_name: str | None = None) -> GPUGraphCache:
+        """Return the cache for some weights."""
+        edges = EdgeArrays.of(self.graph, probs_name)
+        with CACHES_LOCK:
+            caches = CACHES.setdefault(self.graph, {})
+            key = (self.device, *self.limits, probs_name)
+            if key not in caches or not caches[key].holds(self.graph.csc_indptr, edges):
+                caches[key] = GPUGraphCache(self.graph.csc_indptr, edges, *self.limits, self.device)
+            return caches[key]
+
+    def _sample(
+        self, seeds: ByType, fanouts: torch.Tensor, probs_name: str | None, drawing: ops.Drawing, keys: tuple[int, int]
+    ) -> SampledSubgraph:
+        """Sample one hop: choose edges and read them, so that what is left is to split what was read by type."""
+        graph, cache = self.graph, self.cache(probs_name)
+        found: list[ops.Picks] = []
+
+        def read(ids: torch.Tensor) -> EdgeArrays:
+            if graph.node_type_to_id is None:
+                check_ids("seeds", ids, graph.total_num_nodes)
+            edges = cache.look_up(ids)
+            num_types = len(graph.edge_type_to_id or {}) or 1
+            picks = sample_cached_columns(graph.csc_indptr, edges, ids, fanouts, keys, drawing, num_types)
+            if edges.types is not None:  # types ascend where edges do
+                picks = sort_within_columns(picks)
+            found.append(picks)
+            # Copies are found by column, so all is read before it is split by type.
+            parts = {
+                name: ops.read_edges(values, *picks)
+                for name, values in edges._asdict().items()
+                if values is not None and name != "weights"
+            }
+            return EdgeArrays(**{"edge_ids": picks.positions, **parts})
+
+        def take_all(ids: torch.Tensor, edges: EdgeArrays, num_types: int) -> ops.Picks:  # noqa: ARG001
+            (offsets, positions), device = found[0], edges.indices.device
+            return ops.Picks(offsets, torch.arange(positions.numel(), device=device))
+
+        return sample_one_hop(graph, seeds, take_all, read)[0]
+
+
+def sort_within_columns(picks: ops.Picks) -> ops.Picks:
+    """Return picks whose positions ascend in each column; waits for no device."""
+    offsets, positions = picks
+    columns = torch.arange(offsets.numel() - 1, device=offsets.device)
+    columns = torch.repeat_interleave(columns, offsets.diff(), output_size=positions.numel())
+    order = positions.argsort()
+    order = order[columns[order].argsort(stable=True)]
+    return ops.Picks(offsets, positions[order])
+
+
+def cached_graph_for(graph: GraphArrays, seeds: ByType, request: SamplingRequest) -> GPUCachedGraph | None:
+    """Return the graph with a cache on the seeds' GPU, as a request asks for; None where no graph is read over the bus.
 
     Args:
         graph: The graph; a graph in GPU memory needs no cache.
         seeds: Node ids; on the CPU, they need no cache.
-        request: The size of the cache, its threshold, and the weights.
+        request: The size of the cache, and its threshold.
     """
     if request.num_gpu_cached_edges == 0 or not graph.indices.is_cpu:
         return None
     parts = list(seeds.values()) if isinstance(seeds, dict) else [seeds]
     if not parts or not all(map(on_gpu, parts)):
         return None
-    device, edges = parts[0].device, EdgeArrays.of(graph, request.probs_name)
-    limits = (request.num_gpu_cached_edges, request.gpu_cache_threshold)
-    with CACHES_LOCK:
-        caches = CACHES.setdefault(graph, {})
-        key = (device, *limits, request.probs_name)
-        if key not in caches or not caches[key].holds(graph.csc_indptr, edges):
-            caches[key] = GPUGraphCache(graph.csc_indptr, edges, *limits, device)
-        return caches[key]
+    return GPUCachedGraph(graph, (request.num_gpu_cached_edges, request.gpu_cache_threshold), parts[0].device)

@@ -7,12 +7,12 @@ import torch
 
 from graphfeed.ops import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import ONLY, by_type, merge_sources
+from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, as_by_type, ends_of, from_by_type
 
 Draw = TypeVar("Draw")
-Tensors: TypeAlias = dict[str, torch.Tensor]
+Tensors: TypeAlias = dict[NodeType, torch.Tensor]
 SampleNew: TypeAlias = Callable[[ByType, ByType | None, torch.Tensor, Draw], SampledSubgraph]
 """Samples one hop with the ids of the graph around some nodes, in some trees, by a fan-out and the hop's draw."""
 
@@ -38,8 +38,7 @@ def sample_new_hop_by_hop(
     Returns:
         One subgraph per hop, the outermost first.
     """
-    typed = isinstance(seeds, Mapping)
-    sizes = {ONLY: num_nodes} if isinstance(num_nodes, int) else dict(num_nodes)
+    sizes: dict[NodeType, int] = as_by_type(num_nodes)
     rows = complete(seeds, sizes)
     trees = number_seeds(rows) if request.disjoint else None
     known = dict.fromkeys(sizes, 0)
@@ -47,7 +46,7 @@ def sample_new_hop_by_hop(
     for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
         new = {kind: ids[known[kind] :] for kind, ids in rows.items()}
         own_trees = None if trees is None else {kind: part[known[kind] :] for kind, part in trees.items()}
-        hop = sample(plain(new, typed=typed), plain(own_trees, typed=typed), fanout, draw)
+        hop = sample(from_by_type(new), None if own_trees is None else from_by_type(own_trees), fanout, draw)
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         cscs, found = by_type(sampled, columns)
@@ -57,24 +56,19 @@ def sample_new_hop_by_hop(
             after, local = merge_sources(cscs, rows, sizes)
         else:
             after, trees, local = merge_in_trees(cscs, own_trees, rows, trees, sizes)
-        padded = {name: pad(csc, known[etype_str_to_tuple(name)[2]]) for name, csc in local.items()}
-        csc: Any = padded if typed else next(iter(padded.values()))
+        padded = {name: pad(csc, known[ends_of(name)[1]]) for name, csc in local.items()}
         before, rows = rows, after
-        hops.append(SampledSubgraph(csc, plain(before, typed=typed), plain(rows, typed=typed), hop.original_edge_ids))
+        csc, columns, found = map(from_by_type, (padded, before, rows))
+        hops.append(SampledSubgraph(csc, columns, found, hop.original_edge_ids))
         known = {kind: len(ids) for kind, ids in before.items()}
     return hops[::-1]
 
 
-def complete(seeds: ByType, sizes: Mapping[str, int]) -> Tensors:
+def complete(seeds: ByType, sizes: Mapping[NodeType, int]) -> Tensors:
     """Return the seeds by type, with every node type, in the order of the types."""
-    given = {ONLY: seeds} if isinstance(seeds, torch.Tensor) else seeds
+    given: Tensors = as_by_type(seeds)
     some = next(iter(given.values()), torch.empty(0, dtype=torch.int64))[:0]
     return {kind: given.get(kind, some) for kind in [*sizes, *(kind for kind in given if kind not in sizes)]}
-
-
-def plain(values: Tensors | None, *, typed: bool) -> Any:
-    """Return values as a graph takes them: by type only if it has types."""
-    return values if typed or values is None else values[ONLY]
 
 
 def number_seeds(seeds: Tensors) -> Tensors:
@@ -92,9 +86,13 @@ def pad(csc: CSCFormatBase, count: int) -> CSCFormatBase:
 
 
 def merge_in_trees(
-    cscs: Mapping[str, CSCFormatBase], own_trees: Tensors, rows: Tensors, trees: Tensors, sizes: Mapping[str, int]
-) -> tuple[Tensors, Tensors, dict[str, CSCFormatBase]]:
-    """Do as `merge_sources` inside of each tree; return also the tree of each row.
+    cscs: Mapping[EdgeType, CSCFormatBase],
+    own_trees: Tensors,
+    rows: Tensors,
+    trees: Tensors,
+    sizes: Mapping[NodeType, int],
+) -> tuple[Tensors, Tensors, dict[EdgeType, CSCFormatBase]]:
+    """Return what `merge_sources` does, with nodes merged inside of each tree alone, and the tree of each row.
 
     Args:
         cscs: Columns by edge type, with the ids of the graph.
@@ -107,7 +105,7 @@ def merge_in_trees(
     wide = {kind: trees[kind] * max(sizes[kind], 1) + ids.long() for kind, ids in rows.items()}
     edges = {}
     for name, csc in cscs.items():
-        source, _, destination = etype_str_to_tuple(name)
+        source, destination = ends_of(name)
         of_edges = expand_indptr(csc.indptr, node_ids=own_trees[destination], output_size=len(csc.indices))
         edges[name] = CSCFormatBase(csc.indptr, of_edges * max(sizes[source], 1) + csc.indices.long())
     found, local = merge_sources(edges, wide)
@@ -133,26 +131,25 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
         >>> trees_of_rows([SampledSubgraph(csc, torch.tensor([5, 6]), torch.tensor([5, 6, 7, 7]))])
         tensor([0, 1, 0, 1])
     """
-    typed = isinstance(hops[0].sampled_csc, Mapping)
     seeds: Any = hops[-1].original_column_node_ids
     given: Any = of_seeds
     if of_seeds is None:
-        trees = number_seeds(seeds if typed else {ONLY: seeds})
+        trees = number_seeds(as_by_type(seeds))
     else:
         none = torch.empty(0, dtype=torch.int64)
-        trees = {kind: given.get(kind, none) for kind in seeds} if typed else {ONLY: given}
+        trees = {kind: as_by_type(given).get(kind, none) for kind in as_by_type(seeds)}
     for hop in reversed(hops):
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         ids: Any = hop.original_row_node_ids
         after = {}
-        for kind, rows in ids.items() if typed else [(ONLY, ids)]:
+        for kind, rows in as_by_type(ids).items():
             own = trees[kind]
             after[kind] = torch.cat([own, own.new_empty(len(rows) - len(own))])
         for name, csc in by_type(sampled, columns)[0].items():
-            source, _, destination = etype_str_to_tuple(name)
+            source, destination = ends_of(name)
             edges = expand_indptr(csc.indptr, node_ids=trees[destination], output_size=len(csc.indices))
             # An edge to a row that was there before has the tree of that row, so this writes what is there.
             after[source][csc.indices.long()] = edges
         trees = after
-    return plain(trees, typed=typed)  # type: ignore[no-any-return]
+    return from_by_type(trees)  # type: ignore[no-any-return]

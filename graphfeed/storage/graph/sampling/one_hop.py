@@ -9,7 +9,6 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief
 from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.cached_edge_values import CachedEdgeValues, EdgeValues, values_of
 from graphfeed.ops.sampling.group_by_type import split_by_type
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
@@ -21,13 +20,13 @@ ORIGINAL_EDGE_ID = "_ORIGINAL_EDGE_ID"
 
 
 class EdgeArrays(NamedTuple):
-    """What the kernels of one hop read of a graph's edges; of a cached graph, each with the copies on the GPU."""
+    """What one hop reads of a graph's edges."""
 
-    indices: EdgeValues
-    types: EdgeValues | None = None
-    weights: EdgeValues | None = None
+    indices: torch.Tensor
+    types: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
     """Fixed-point running sums."""
-    edge_ids: EdgeValues | None = None
+    edge_ids: torch.Tensor | None = None
     """None: an edge's id is its position."""
 
     @classmethod
@@ -74,7 +73,7 @@ def sample_one_hop(
     ids = check_seeds(graph, seeds)
     edges = read_from(ids)
     picks = pick(ids, edges, 1)
-    sources, edge_ids = read(edges, picks)
+    sources, edge_ids = read(edges, picks.positions)
     return SampledSubgraph(CSCFormatBase(picks.offsets.to(graph.csc_indptr.dtype), sources), ids, None, edge_ids), picks
 
 
@@ -93,7 +92,7 @@ def sample_one_hop_by_type(
     assert edges.types is not None
     picks = pick(ids, edges, len(kinds))
     typed = split_by_type(picks, edges.types, starts, ends, graph.csc_indptr.dtype)
-    sources, edge_ids = read(edges, picks, typed)
+    sources, edge_ids = read(edges, typed.positions)
     rows, bounds = typed.bounds.tolist(), typed.starts.tolist()
     cscs, original = {}, {}
     for kind, number in graph.edge_type_to_id.items():
@@ -105,22 +104,10 @@ def sample_one_hop_by_type(
     return SampledSubgraph(cscs, seeds, None, original), picks
 
 
-def read(edges: EdgeArrays, picks: ops.Picks, typed: ops.TypedPicks | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sources and the ids of the edges that were picked, in the order of `typed` if that is given."""
-    if isinstance(edges.indices, torch.Tensor):
-        positions = picks.positions if typed is None else typed.positions
-        ids = positions if edges.edge_ids is None else take_rows(values_of(edges.edge_ids), positions)
-        return take_rows(edges.indices, positions), ids
-    # Copies are found by column: they are read in the order of the columns, and grouped by type after that.
-    sources, ids = (
-        ops.read_edges(part, *picks) if isinstance(part, CachedEdgeValues) else picks.positions
-        for part in (edges.indices, edges.edge_ids)
-    )
-    if typed is None:
-        return sources, ids
-    assert isinstance(edges.types, CachedEdgeValues)
-    order = ops.read_edges(edges.types, *picks).argsort(stable=True)
-    return sources[order], ids[order]
+def read(edges: EdgeArrays, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the sources and the ids of the edges at some positions."""
+    ids = positions if edges.edge_ids is None else take_rows(edges.edge_ids, positions)
+    return take_rows(edges.indices, positions), ids
 
 
 def check_seeds(graph: GraphArrays, seeds: ByType, name: str = "seeds") -> torch.Tensor:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import graphfeed as gf
 from graphfeed import ops
 from graphfeed.storage.graph.sampling import gpu_graph_cache
-from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES, GPUGraphCache, gpu_cache_for
+from graphfeed.storage.graph.sampling.gpu_graph_cache import CACHES, GPUGraphCache, cached_graph_for
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 from graphfeed.storage.memory.tensor_tree import tensors_in
@@ -166,9 +166,9 @@ def test_samplers_share_a_cache_of_equal_options_until_the_graph_changes(cuda: C
         seeds = cuda.put(torch.arange(3))
 
         def cache_of(graph: Any, threshold: int = 2, **options: Any) -> GPUGraphCache:
-            cache = gpu_cache_for(graph, seeds, request_of(10, threshold=threshold, **options))
-            assert cache is not None
-            return cache
+            cached = cached_graph_for(graph, seeds, request_of(10, threshold=threshold))
+            assert cached is not None
+            return cached.cache(**options)
 
         first = cache_of(own)
         assert cache_of(own) is first
@@ -193,7 +193,8 @@ def test_threads_that_come_at_once_make_one_cache(cuda: Cuda) -> None:
         def find() -> Any:
             torch.cuda.set_device(0)
             with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
-                return gpu_cache_for(own, seeds, request_of(10))
+                cached = cached_graph_for(own, seeds, request_of(10))
+                return cached and cached.cache()
 
         first, second = by_two_threads(find, gpu_graph_cache, "GPUGraphCache", 0.2)
         assert first is second is not None
@@ -206,8 +207,8 @@ def test_there_is_no_cache_where_there_is_no_bus(cuda: Cuda) -> None:
             (graph(cuda.put), cuda.put(torch.arange(3)), 10),
             (graph(plain), cuda.put(torch.arange(3)), 0),
         ):
-            assert gpu_cache_for(own, seeds, request_of(size)) is None
-    assert gpu_cache_for(typed_graph(plain), {}, request_of(10)) is None
+            assert cached_graph_for(own, seeds, request_of(size)) is None
+    assert cached_graph_for(typed_graph(plain), {}, request_of(10)) is None
 
 
 def test_a_graph_that_is_not_pinned_is_refused(cuda: Cuda) -> None:
