@@ -55,13 +55,16 @@ def continues(region: Region, after: Region) -> bool:
     return same_file and region.start == after.stop and region.offset - after.offset == after.stop - after.start
 
 
-def mapping_around(start: int, end: int, regions: Sequence[Region]) -> tuple[int, int] | None:
-    """Return where the mapping of a file begins and ends that holds some addresses, if one does."""
+def mapping_around(start: int, end: int, regions: Sequence[Region]) -> list[Region]:
+    """Return all pieces of the mapping of a file that holds some addresses, in ascending order; none if none does.
+
+    The system splits a mapping where it is given advice about a part of it.
+    """
     first = last = bisect_right(regions, start, key=lambda region: region.start) - 1
     if first < 0 or start >= regions[first].stop:
-        return None
+        return []
     while first > 0 and continues(regions[first], regions[first - 1]):
         first -= 1
     while last + 1 < len(regions) and continues(regions[last + 1], regions[last]):
         last += 1
-    return (regions[first].start, regions[last].stop) if regions[last].stop >= end else None
+    return list(regions[first : last + 1]) if regions[last].stop >= end else []

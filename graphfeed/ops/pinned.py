@@ -134,9 +134,9 @@ def page_lock(tensors: Sequence[torch.Tensor], owner: object) -> list[torch.Tens
         ValueError: A tensor is not on the CPU.
     """
     check_can_pin("page_lock")
-    away = next((tensor.device for tensor in tensors if not tensor.is_cpu), None)
-    if away is not None:
-        raise ValueError(f"only memory of the CPU can be page-locked, but a tensor is on {away}; move it with .cpu()")
+    device = next((tensor.device for tensor in tensors if not tensor.is_cpu), None)
+    if device is not None:
+        raise ValueError(f"only memory of the CPU can be page-locked, but a tensor is on {device}; move it with .cpu()")
     locked = lock_where_they_lie(tensors, owner)
     return [t if done else locked_copy(t, owner) for t, done in zip(tensors, locked, strict=True)]
 
@@ -246,7 +246,8 @@ def lock_pages_of(runtime: Any, tensor: torch.Tensor, regions: Sequence[Region])
 def pages_of(tensor: torch.Tensor, regions: Sequence[Region]) -> tuple[int, int] | None:
     """Return where the pages of a tensor's storage begin and end if they hold nothing else, as a mapped file's."""
     storage = tensor.untyped_storage()
-    return mapping_around(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), regions)
+    pieces = mapping_around(storage.data_ptr(), storage.data_ptr() + storage.nbytes(), regions)
+    return (pieces[0].start, pieces[-1].stop) if pieces else None
 
 
 def lock(runtime: Any, start: int, size: int) -> None:

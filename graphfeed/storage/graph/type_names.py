@@ -165,7 +165,7 @@ def numbers_of(node_type_to_id: Mapping[str, int], edge_type_to_id: Mapping[str,
 
 @lru_cache(maxsize=64)
 def number_types(nodes: tuple[tuple[str, int], ...], edges: tuple[tuple[str, int], ...]) -> Types:
-    """Do as `numbers_of`."""
+    """Return the numbers of types, given as pairs of a name and its number, which can be hashed."""
     kinds = dict(nodes)
     names = [name.split(CANONICAL_ETYPE_DELIMITER) for name, _ in sorted(edges, key=lambda item: item[1])]
     ends = torch.tensor([[kinds[source], kinds[end]] for source, _, end in names], dtype=torch.int64)

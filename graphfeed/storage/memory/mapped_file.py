@@ -7,14 +7,13 @@ another library. Linux only; elsewhere no tensor is known to lie in a file.
 import mmap
 import os
 import warnings
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from graphfeed.ops.mappings import TABLE, Region, read_regions
+from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.shared_memory import MemoryFile
 from graphfeed.storage.memory.shared import Handle, find_handle
 
@@ -112,19 +111,10 @@ def num_bytes_spanned(tensor: torch.Tensor) -> int:
 
 
 def regions_of(tensor: torch.Tensor, regions: Sequence[Region]) -> list[Region]:
-    """Return the regions that a tensor covers, if they show one part of one file without gaps; otherwise none."""
+    """Return the regions that a tensor covers, if they show one part of one file; otherwise none."""
     start = tensor.data_ptr()
     stop = start + num_bytes_spanned(tensor)
-    first = bisect_right(regions, start, key=lambda region: region.start) - 1
-    covered = [region for region in regions[max(first, 0) :] if region.start < stop] if first >= 0 else []
-    reached = start
-    for region in covered:
-        same_file = region.inode == covered[0].inode and region.path == covered[0].path
-        same_part = region.offset - region.start == covered[0].offset - covered[0].start
-        if not (same_file and same_part and region.start <= reached and region.shared == covered[0].shared):
-            return []
-        reached = region.stop
-    return covered if reached >= stop else []
+    return [region for region in mapping_around(start, stop, regions) if start < region.stop and region.start < stop]
 
 
 def find_place(tensor: torch.Tensor, regions: Sequence[Region]) -> FilePlace | None:

@@ -120,10 +120,10 @@ class Shareable:
     def _pin(self) -> Self:
         """Page-lock the tensors until this object is deleted, in place or as copies; return this object."""
         check_can_pin("pin_memory_")
-        away = next((tensor.device for tensor in tensors_in(vars(self)) if not tensor.is_cpu), None)
-        if away is not None:
+        device = next((tensor.device for tensor in tensors_in(vars(self)) if not tensor.is_cpu), None)
+        if device is not None:
             raise ValueError(
-                f"only memory of the CPU can be pinned, but a tensor is on {away}; move it with .to('cpu')"
+                f"only memory of the CPU can be pinned, but a tensor is on {device}; move it with .to('cpu')"
             )
         with MOVING:
             skeleton, tensors = self._extracted()

@@ -80,7 +80,7 @@ def sample_one_hop(
 def sample_one_hop_by_type(
     graph: GraphArrays, seeds: dict[str, torch.Tensor], pick: Pick, read_from: ReadFrom
 ) -> tuple[SampledSubgraph, ops.Picks]:
-    """Do as `sample_one_hop` in a graph with types."""
+    """Return one hop of a graph with types, and the picks it is made of."""
     assert graph.node_type_to_id is not None
     assert graph.edge_type_to_id is not None
     offsets = dict(zip(seeds, graph.first_ids(), strict=False))

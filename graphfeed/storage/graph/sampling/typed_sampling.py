@@ -29,7 +29,7 @@ def typed_sample_hops(
 def typed_labor_sample_hops(
     graph: GraphArrays, seeds: ByType, request: SamplingRequest, draws: Sequence[Draws]
 ) -> list[SampledSubgraph] | None:
-    """Do so by LABOR, by the draws of each hop."""
+    """Sample all hops by LABOR, by the draws of each hop; None as in `typed_sample_hops`."""
     pairs = [keys for keys, _ in draws]
     return sample_typed(graph, seeds, request, pairs, ops.Drawing("labor", request.replace, draws[0][1]))
 
