@@ -33,7 +33,6 @@ from graphfeed.ops.checks import check_count, check_seconds, check_seed
 from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.keys import draw_unkeyed
-from graphfeed.ops.pinned import check_thread_count
 
 
 class DataLoader:
@@ -145,7 +144,8 @@ class DataLoader:
         self.timeout = timeout
         self.observer = observer
         self.persistent_workers = persistent_workers
-        self.max_uva_threads = check_thread_count(max_uva_threads)
+        check_count("max_uva_threads", max_uva_threads, 1)
+        self.max_uva_threads = max_uva_threads
         self._given_seed = seed
         self._seed = choose_seed(datapipe, seed)
         self._executor = executor

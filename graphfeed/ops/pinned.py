@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.checks import check_can_pin
+from graphfeed.ops.checks import check_can_pin, check_count
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.shared_memory import empty_shared
@@ -48,14 +48,8 @@ def set_max_uva_threads(count: int) -> None:
         >>> max_uva_threads()
         10240
     """
-    LIMIT.threads = check_thread_count(count)
-
-
-def check_thread_count(count: int) -> int:
-    """Return a number of threads, or raise a ValueError if it is below 1."""
-    if count < 1:
-        raise ValueError(f"max_uva_threads must be 1 or more, but is {count}")
-    return count
+    check_count("max_uva_threads", count, 1)
+    LIMIT.threads = count
 
 
 def is_page_locked(tensor: torch.Tensor) -> bool:
@@ -149,15 +143,6 @@ def locked_copy(tensor: torch.Tensor, owner: object) -> torch.Tensor:
     rows = torch.from_numpy(copy).view(tensor.dtype).reshape(tensor.shape).copy_(tensor)
     pin_in_place(rows, owner)
     return rows
-
-
-def page_lock_alike(
-    tensors: tuple[torch.Tensor | None, ...], owner: object, like: torch.Tensor
-) -> tuple[torch.Tensor | None, ...]:
-    """Return tensors as they are or, if another one of their owner is page-locked, as `page_lock` does."""
-    if not is_page_locked(like):
-        return tensors
-    return tuple([None if tensor is None else page_lock([tensor], owner)[0] for tensor in tensors])
 
 
 def page_lock_instead(tensor: torch.Tensor, owner: object) -> torch.Tensor:

@@ -23,30 +23,29 @@ from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureK
 from graphfeed.storage.features.gpu_cached_feature import GPUCachedFeature, gpu_cached_feature
 from graphfeed.storage.features.gpu_feature_cache import GPUFeatureCache
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData, TorchBasedFeatureStore
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.build.reverse_edges import add_reverse_edges
-from graphfeed.storage.graph.files.load_graph import load_from_shared_memory, load_graph
-from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    FusedCSCSamplingGraph,
-    fused_csc_sampling_graph,
-)
-from graphfeed.storage.graph.sampled_subgraph import (
-    CSCFormatBase,
-    SampledSubgraph,
-)
-from graphfeed.storage.graph.sampling.compaction import compact_csc_format, unique_and_compact_csc_formats
-from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.sampling_graph import SamplingGraph
-from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.temporal_query import TemporalQuery
-from graphfeed.storage.graph.type_names import (
+from graphfeed.storage.graph import (
     CANONICAL_ETYPE_DELIMITER,
+    ORIGINAL_EDGE_ID,
+    CSCFormatBase,
+    FusedCSCSamplingGraph,
+    NegativeQuery,
+    NodeWeights,
+    SampledSubgraph,
+    SamplingGraph,
+    SamplingRequest,
+    TemporalQuery,
+    add_reverse_edges,
+    compact_csc_format,
     convert_to_hetero,
     etype_str_to_tuple,
     etype_tuple_to_str,
+    from_coo,
+    fused_csc_sampling_graph,
+    load_from_shared_memory,
+    load_graph,
     revert_to_homo,
     seed_type_str_to_ntypes,
+    unique_and_compact_csc_formats,
 )
 
 __all__ = [

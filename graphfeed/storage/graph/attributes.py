@@ -23,8 +23,11 @@ def look_up(attributes: Mapping[str, torch.Tensor], name: str, domain: str) -> t
 def check_attributes(domain: str, attributes: Mapping[str, torch.Tensor], rows: int) -> None:
     """Raise unless each attribute has one row per node or per edge."""
     for name, values in attributes.items():
-        found = values.shape[0] if values.dim() else "no dimension"
-        if found != rows:
-            raise ValueError(
-                f"{domain}_attributes[{name!r}] must have {rows} rows, one for each {domain}, but has {found}"
-            )
+        check_rows(f"{domain}_attributes[{name!r}]", values, rows)
+
+
+def check_rows(name: str, values: torch.Tensor, rows: int) -> None:
+    """Raise unless an attribute has so many rows; its name begins with "node" or "edge"."""
+    found = values.shape[0] if values.dim() else "no dimension"
+    if found != rows:
+        raise ValueError(f"{name} must have {rows} rows, one for each {name[:4]}, but has {found}")

@@ -4,6 +4,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -14,7 +15,7 @@ from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_vector
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.pinned import page_lock_alike
+from graphfeed.ops.pinned import is_page_locked, page_lock
 from graphfeed.ops.structure.csc import joined_by
 from graphfeed.ops.verified import Tensors, check_once, distrust, trust
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
@@ -149,7 +150,7 @@ class GraphArrays(Shareable):
         """Return an edge attribute, in the order of `indices`; an unknown name raises a KeyError with all names."""
         return look_up(self.edge_attributes, name, "Edge")
 
-    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Tensors:
+    def derived(self, name: str, sources: Tensors, make: Callable[[], Tensors]) -> Any:
         """Return what is computed from some tensors of the graph, once until they are replaced, or `check` is called.
 
         The results are pickled and shared with the graph, and page-locked if it is. On a GPU, streams wait for them.
@@ -163,22 +164,22 @@ class GraphArrays(Shareable):
             self.ensure_checked()
             known = self._derived.get(name)
             if known is None or any(old is not new for old, new in zip(known[0], sources, strict=True)):
-                made = page_lock_alike(make(), self, self.indices)
+                made = make()
+                if is_page_locked(self.indices):
+                    made = tuple(None if part is None else page_lock([part], self)[0] for part in made)
                 known = (sources, made, *Published.on_gpu(made))
                 # A new dict, because another thread may be going through the old one to share the graph.
                 self._derived = {**self._derived, name: known}
-        results: Tensors = known[1]
         for published in known[2:]:
-            published.wait(results)
-        return results
+            published.wait(known[1])
+        return known[1]
 
     def cumulative_weights(self, probs_name: str) -> torch.Tensor:
         """Return an edge attribute as fixed-point running sums, made at the first call (8 bytes per edge)."""
         weights = self.edge_attribute(probs_name)
         name = f"running sums of {probs_name}"
         (sums,) = self.derived(name, (weights,), lambda: (ops.cumulate_weights(kernel_columns(self)[0], weights),))
-        assert sums is not None
-        return sums
+        return sums  # type: ignore[no-any-return]
 
     def guided_sums(self, probs_name: str) -> ops.GuidedSums:
         """Return the running sums of an edge attribute with guides to them, made at the first call.
@@ -190,7 +191,6 @@ class GraphArrays(Shareable):
             return ops.GuidedSums(sums)
         name = f"guides to the running sums of {probs_name}"
         (guides,) = self.derived(name, (weights,), lambda: (ops.guide_sums(kernel_columns(self)[0], sums),))
-        assert guides is not None
         return ops.GuidedSums(sums, guides)
 
     def high_degree_index(self) -> ops.HighDegreeIndex | None:
@@ -202,8 +202,8 @@ class GraphArrays(Shareable):
         if self.indices.device.type != "cpu" or self.node_type_to_id is not None:
             return None
         sources = (kernel_columns(self)[0], self.indices)
-        index: Any = self.derived("high-degree index", sources, lambda: tuple(ops.build_high_degree_index(*sources)))
-        return ops.HighDegreeIndex(*index)
+        make = partial(ops.build_high_degree_index, *sources)
+        return ops.HighDegreeIndex(*self.derived("high-degree index", sources, make))
 
     def fields(self) -> Fields:
         """Return all fields by name, as arguments of the constructor."""

@@ -1,19 +1,18 @@
 """Make a graph from edge lists."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from operator import index
-from typing import Any, SupportsIndex, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.rows.gather import gather_long_lived
-from graphfeed.storage.graph.fused_csc_sampling_graph import (
-    FusedCSCSamplingGraph,
-    fused_csc_sampling_graph,
-)
+from graphfeed.storage.graph.attributes import check_rows
+from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.type_names import by_type_name
 
@@ -80,7 +79,8 @@ def from_coo(
         by_type = by_type_name(cast("Mapping[Any, Edges]", edges))
         return from_typed_coo(by_type, num_nodes, node_attributes, edge_attributes, sort_by)
     assert not isinstance(num_nodes, Mapping)
-    num_nodes = check_count("num_nodes", num_nodes)
+    check_count("num_nodes", num_nodes, 0)
+    num_nodes = index(num_nodes)
     columns = ops.coo_to_csc(*split_edges("edges", edges), num_nodes)
     if sort_by is not None:
         columns = sort_columns(columns, pick_rows(sort_by, edge_attributes[sort_by], columns.order))
@@ -89,15 +89,6 @@ def from_coo(
     return fused_csc_sampling_graph(
         columns.indptr, columns.indices, node_attributes=node_attributes, edge_attributes=attributes
     )
-
-
-def check_count(name: str, count: SupportsIndex) -> int:
-    """Return a number of nodes as an int, or raise if it is not one."""
-    if not hasattr(count, "__index__"):
-        raise TypeError(f"{name} must be an int, but is a {type(count).__name__}")
-    if index(count) < 0:
-        raise ValueError(f"{name} must be 0 or more, but is {index(count)}")
-    return index(count)
 
 
 def check_by(name: str, key: str, values: Any) -> Mapping[Any, Any]:
@@ -118,9 +109,7 @@ def stack(name: str, by_type: Any, rows: Mapping[str, int]) -> torch.Tensor:
 def with_rows(name: str, values: Any, count: int) -> torch.Tensor:
     """Return an attribute as a tensor, or raise unless it has one row per node or per edge."""
     tensor = as_tensor(name, values)
-    found = tensor.shape[0] if tensor.dim() else "no dimension"
-    if found != count:
-        raise ValueError(f"{name} must have {count} rows, one for each {name[:4]}, but has {found}")
+    check_rows(name, tensor, count)
     return tensor
 
 
@@ -149,11 +138,11 @@ def from_typed_coo(
     """Concatenate the edge lists, edge type after edge type, and sort them by destination in a stable way."""
     if not edges:
         raise ValueError("edges is empty; give an edge list for at least one edge type")
-    num_nodes = {kind: check_count(f"num_nodes[{kind!r}]", count) for kind, count in num_nodes.items()}
-    offsets, total = {}, 0
     for kind, count in num_nodes.items():
-        offsets[kind] = total
-        total += count
+        check_count(f"num_nodes[{kind!r}]", count, 0)
+    num_nodes = {kind: index(count) for kind, count in num_nodes.items()}
+    *starts, total = accumulate(num_nodes.values(), initial=0)
+    offsets = dict(zip(num_nodes, starts, strict=True))
     sources: list[torch.Tensor] = []
     destinations: list[torch.Tensor] = []
     for edge_type, pair in edges.items():

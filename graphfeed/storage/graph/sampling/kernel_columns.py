@@ -27,6 +27,4 @@ def kernel_columns(graph: "GraphArrays") -> tuple[torch.Tensor, torch.Tensor | N
         graph.mark_checked(*copies)
         return copies
 
-    widened = graph.derived("columns for kernels", (starts, types), widen)
-    assert widened[0] is not None
-    return widened[0], widened[1]
+    return graph.derived("columns for kernels", (starts, types), widen)  # type: ignore[no-any-return]

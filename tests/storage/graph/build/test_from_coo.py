@@ -183,7 +183,7 @@ def test_what_is_no_graph_is_named(edges: Any, num_nodes: Any, message: str) -> 
     ("edges", "num_nodes", "message"),
     [
         ((SOURCES.float(), DESTINATIONS), 5, "sources must be torch.int32 or torch.int64, but is torch.float32; conv"),
-        ((SOURCES, DESTINATIONS), 5.0, "num_nodes must be an int, but is a float"),
+        ((SOURCES, DESTINATIONS), 5.0, "num_nodes must be a whole number, but is 5.0"),
         ((SOURCES, DESTINATIONS), {"user": 5}, "edges and num_nodes must both be dicts by type, or neither"),
         (TYPED, 5, "edges and num_nodes must both be dicts by type, or neither"),
         ({"user:x:user": (SOURCES.float(), SOURCES)}, {"user": 5}, "edges['user:x:user'] must be torch.int32 or"),
