@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.optional import import_optional
+from graphfeed.storage.graph import to_coo, to_type_dict
 from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.build.to_coo import to_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
@@ -97,7 +97,7 @@ def to_networkx(graph: FusedCSCSamplingGraph) -> Any:
     """
     networkx = import_optional("networkx", "to_networkx()", "pip install networkx")
     found = networkx.MultiDiGraph()
-    sizes = graph.num_nodes if isinstance(graph.num_nodes, dict) else {None: graph.num_nodes}
+    sizes = to_type_dict(graph.num_nodes)
     names = [node_name(kind, number) for kind, count in sizes.items() for number in range(count)]
     found.add_nodes_from(zip(names, rows_of(graph.node_attributes, torch.arange(len(names))), strict=True))
     attributes = {name: values for name, values in graph.edge_attributes.items() if name != ORIGINAL_EDGE_ID}

@@ -9,8 +9,7 @@ import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
+from graphfeed.storage.graph import SamplingRequest, ends_of, seed_type_str_to_ntypes, to_type_dict
 from graphfeed.storage.memory.tensor_tree import tensors_in
 
 Counts: TypeAlias = Mapping[str | None, float]
@@ -46,7 +45,7 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
     if seeds is None:
         return None
     num_bytes = sum({id(tensor): tensor.nbytes for tensor in tensors_in(minibatch)}.values())
-    parts: dict[str | None, torch.Tensor] = {None: seeds} if isinstance(seeds, torch.Tensor) else dict(seeds.items())
+    parts: dict[str | None, torch.Tensor] = to_type_dict(seeds)
     counts: dict[str | None, float] = {}
     for kind, part in parts.items():
         one_each = kind is None or part.dim() == 1
@@ -55,19 +54,6 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
     rows = sum(len(part) for part in parts.values())
     width = max((part.element_size() for part in parts.values()), default=8)
     return BatchSizeEstimate(num_bytes, counts, rows, counts, id_bytes=width)
-
-
-def by_type(counts: int | Mapping[str, int]) -> Counts:
-    """Return the numbers of nodes or edges of a graph."""
-    return {None: counts} if isinstance(counts, int) else dict(counts.items())
-
-
-def ends_of(edge_type: str | None) -> tuple[str | None, str | None]:
-    """Return the types of the source and of the destination."""
-    if edge_type is None:
-        return None, None
-    source, _, destination = edge_type.split(":")
-    return source, destination
 
 
 def estimate_hops(
@@ -85,7 +71,7 @@ def estimate_hops(
         graph: The graph that is sampled.
         request: The fan-outs, and whether edges are replaced and nodes deduplicated.
     """
-    nodes, all_edges = by_type(graph.num_nodes), by_type(graph.num_edges)
+    nodes, all_edges = to_type_dict(graph.num_nodes), to_type_dict(graph.num_edges)
     if before is None or not before.seeds.keys() <= nodes.keys():
         return None
     columns = {kind: float(before.seeds.get(kind, 0)) for kind in nodes}

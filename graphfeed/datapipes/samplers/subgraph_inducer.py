@@ -12,7 +12,7 @@ from graphfeed.ops import expand_indptr
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
-from graphfeed.storage.graph.type_names import as_by_type, ends_of, from_by_type
+from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict
 
 
 class SubgraphInducer(Transform, name="induce_subgraph"):
@@ -57,12 +57,12 @@ def induce(graph: SamplingGraph, nodes: Any) -> SampledSubgraph:
     sampled: Any = whole.sampled_csc
     columns: Any = whole.original_column_node_ids
     cscs, rows = by_type(sampled, columns)
-    ids = None if whole.original_edge_ids is None else as_by_type(whole.original_edge_ids)
-    _, local = merge_sources(cscs, rows, as_by_type(graph.num_nodes))
+    ids = None if whole.original_edge_ids is None else to_type_dict(whole.original_edge_ids)
+    _, local = merge_sources(cscs, rows, to_type_dict(graph.num_nodes))
     inside = {name: csc.indices < len(rows[ends_of(name)[0]]) for name, csc in local.items()}
     kept: Any = {name: keep(csc, inside[name]) for name, csc in local.items()}
     edges: Any = {name: ids[name][mask] for name, mask in inside.items()} if ids is not None else None
-    return SampledSubgraph(from_by_type(kept), columns, columns, None if edges is None else from_by_type(edges))
+    return SampledSubgraph(from_type_dict(kept), columns, columns, None if edges is None else from_type_dict(edges))
 
 
 def keep(csc: CSCFormatBase, mask: torch.Tensor) -> CSCFormatBase:

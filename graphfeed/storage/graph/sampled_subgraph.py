@@ -9,7 +9,7 @@ import torch
 from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
 from graphfeed.ops.arguments import as_ids, brief
 from graphfeed.storage.graph.layer_data import make_layer_data
-from graphfeed.storage.graph.type_names import as_by_type, by_type_name, ends_of, from_by_type
+from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr
 from graphfeed.storage.memory.tensor_tree import all_pinned, move
 
@@ -156,21 +156,21 @@ class SampledSubgraph:
         if isinstance(edges, Mapping) != typed or isinstance(edges, tuple):
             wanted = "a dict by edge type, as the subgraph has types" if typed else "a tensor of shape (N, 2)"
             raise TypeError(f"edges must be {wanted}, but is a {type(edges).__name__}")
-        result = self._without(as_by_type(edges))
+        result = self._without(to_type_dict(edges))
         return CompletedFuture(result) if async_op else result
 
     def _without(self, edges: Mapping[Any, Any]) -> Self:
         """Return the subgraph without some edges, which are given by type."""
-        parts, named = as_by_type(self.sampled_csc), by_type_name(edges)
-        ids = as_by_type(self.original_edge_ids)
-        rows, columns = as_by_type(self.original_row_node_ids), as_by_type(self.original_column_node_ids)
+        parts, named = to_type_dict(self.sampled_csc), by_type_name(edges)
+        ids = to_type_dict(self.original_edge_ids)
+        rows, columns = to_type_dict(self.original_row_node_ids), to_type_dict(self.original_column_node_ids)
         for edge_type in parts.keys() & named.keys():
             source, destination = ends_of(edge_type)
             own = as_ids("edges" if edge_type is None else f"edges[{edge_type!r}]", named[edge_type])
             parts[edge_type], gone = without(parts[edge_type], rows.get(source), columns.get(destination), own)
             if ids.get(edge_type) is not None:
                 ids[edge_type] = delete_rows(ids[edge_type], gone)
-        return replace(self, sampled_csc=from_by_type(parts), original_edge_ids=from_by_type(ids))
+        return replace(self, sampled_csc=from_type_dict(parts), original_edge_ids=from_type_dict(ids))
 
     def to_pyg(self, x: ByType) -> Any:
         """Return the hop in the form that PyG's bipartite convolutions take: a `PyGLayerData`, or `PyGLayerHeteroData`.

@@ -80,21 +80,21 @@ def ends_of(edge_type: EdgeType) -> tuple[NodeType, NodeType]:
     return source, destination
 
 
-def as_by_type(values: Any) -> dict[Any, Any]:
+def to_type_dict(values: Any) -> dict[Any, Any]:
     """Return values as a dict by type; those of a graph without types, which are none, get the key None.
 
     Example:
-        >>> as_by_type(3), as_by_type({"user": 3})
+        >>> to_type_dict(3), to_type_dict({"user": 3})
         ({None: 3}, {'user': 3})
     """
     return dict(values) if isinstance(values, Mapping) else {None: values}
 
 
-def from_by_type(values: Any) -> Any:
-    """Return what `as_by_type` made a dict of: without types, the value of the key None.
+def from_type_dict(values: Any) -> Any:
+    """Return what `to_type_dict` made a dict of: without types, the value of the key None.
 
     Example:
-        >>> from_by_type({None: 3}), from_by_type({"user": 3})
+        >>> from_type_dict({None: 3}), from_type_dict({"user": 3})
         (3, {'user': 3})
     """
     return values.get(None, values)

@@ -10,7 +10,7 @@ from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import as_by_type, from_by_type
+from graphfeed.storage.graph.type_names import from_type_dict, to_type_dict
 
 METHODS = ("hash", "range", "ldg", "metis")
 """The names of the methods."""
@@ -49,7 +49,7 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
         raise ValueError(f"num_parts must be at most {MOST_PARTS}, as parts are int32, but is {brief(num_parts)}")
     if method not in METHODS:
         raise ValueError(f"method must be one of {list(METHODS)}, but is {method!r}")
-    sizes = as_by_type(graph.num_nodes)
+    sizes = to_type_dict(graph.num_nodes)
     if method in ("ldg", "metis"):
         parts = assign_by_ldg(graph, num_parts) if method == "ldg" else assign_by_metis(graph, num_parts, seed)
         by_type = dict(zip(sizes, torch.split(parts, list(sizes.values())), strict=True))
@@ -58,7 +58,7 @@ def assign_nodes(graph: GraphArrays, num_parts: int, method: str = "ldg", seed: 
     else:
         orders = (ops.permute(0, size, size, fold(seed, number)) for number, size in enumerate(sizes.values()))
         by_type = {kind: split_evenly(order, len(order), num_parts) for kind, order in zip(sizes, orders, strict=True)}
-    return from_by_type(by_type)  # type: ignore[no-any-return]
+    return from_type_dict(by_type)  # type: ignore[no-any-return]
 
 
 def split_evenly(places: torch.Tensor, size: int, num_parts: int) -> torch.Tensor:
@@ -74,7 +74,7 @@ def stacked_assignment(graph: GraphArrays, assignment: ByType, num_parts: int) -
         TypeError: The assignment is by type and the graph has no types, or the other way round; or no int tensors.
         ValueError: The assignment does not have a part for each node, or a part out of range.
     """
-    sizes, given = as_by_type(graph.num_nodes), as_by_type(assignment)
+    sizes, given = to_type_dict(graph.num_nodes), to_type_dict(assignment)
     if (None in given) != (None in sizes):
         wanted = "a tensor" if None in sizes else "a dict by node type"
         raise TypeError(f"assignment must be {wanted} for this graph, but is a {type(assignment).__name__}")

@@ -11,7 +11,7 @@ from graphfeed.ops.checks import bounds
 from graphfeed.ops.completed_future import check_one_rank
 from graphfeed.ops.structure.compact import compact_parts
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.type_names import EdgeType, NodeType, as_by_type, ends_of, from_by_type
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict
 
 ByEdgeType: TypeAlias = Mapping[str, CSCFormatBase]
 Compacted: TypeAlias = tuple[torch.Tensor, CSCFormatBase, torch.Tensor]
@@ -85,7 +85,7 @@ def unique_and_compact_csc_formats(
     check_one_rank(rank, world_size)
     rows, compacted = merge_sources(*by_type(csc_formats, unique_dst_nodes))
     offsets = {kind: torch.tensor([0, len(ids)]) for kind, ids in rows.items()}
-    result = tuple(map(from_by_type, (rows, compacted, offsets)))
+    result = tuple(map(from_type_dict, (rows, compacted, offsets)))
     return CompletedFuture(result) if async_op else result
 
 
@@ -207,7 +207,7 @@ def compact_csc_format(
             row_times[source].append(expand_indptr(csc.indptr, node_ids=times[destination], output_size=size))
     joined = {kind: torch.cat(parts) for kind, parts in rows.items()}
     joined_times = {kind: torch.cat(parts) for kind, parts in row_times.items()}
-    return tuple(map(from_by_type, (joined, compacted) if times is None else (joined, compacted, joined_times)))
+    return tuple(map(from_type_dict, (joined, compacted) if times is None else (joined, compacted, joined_times)))
 
 
 def compact_hop(
@@ -232,12 +232,12 @@ def compact_hop(
         rows, csc = compact_csc_format(cscs, seeds)
         return SampledSubgraph(csc, seeds, rows, hop.original_edge_ids)
     parts, complete = by_type(cscs, seeds)
-    sizes = None if num_nodes is None else as_by_type(num_nodes)
+    sizes = None if num_nodes is None else to_type_dict(num_nodes)
     if sizes is not None:
         none = next(iter(complete.values()), torch.empty(0, dtype=torch.int64))[:0]
         complete = {kind: complete.get(kind, none) for kind in sizes}
     found, compacted = merge_sources(parts, complete, sizes)
-    return SampledSubgraph(from_by_type(compacted), seeds, from_by_type(found), hop.original_edge_ids)
+    return SampledSubgraph(from_type_dict(compacted), seeds, from_type_dict(found), hop.original_edge_ids)
 
 
 def by_type(
@@ -252,7 +252,7 @@ def by_type(
             )
     elif not isinstance(seeds, Mapping):
         raise TypeError(f"the columns are by edge type, but the seeds are a {type(seeds).__name__}; give a dict")
-    cscs, complete = as_by_type(csc_formats), as_by_type(seeds)
+    cscs, complete = to_type_dict(csc_formats), to_type_dict(seeds)
     some = next(iter([*complete.values(), *(csc.indices for csc in cscs.values())]), torch.empty(0))
     for edge_type in cscs:
         for kind in ends_of(edge_type):
@@ -273,7 +273,7 @@ def times_by_type(
     timestamps: torch.Tensor | Mapping[str, torch.Tensor], seeds: Mapping[NodeType, torch.Tensor]
 ) -> dict[NodeType, torch.Tensor]:
     """Return the times of the seeds by type, with every node type, or raise if they don't fit the seeds."""
-    times = as_by_type(timestamps)
+    times = to_type_dict(timestamps)
     some = next(iter(times.values()), torch.empty(0, dtype=torch.int64))
     complete = {kind: times.get(kind, some[:0]) for kind in seeds}
     for kind, ids in seeds.items():

@@ -9,7 +9,7 @@ from graphfeed.ops import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
 from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import EdgeType, NodeType, as_by_type, ends_of, from_by_type
+from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict
 
 Draw = TypeVar("Draw")
 Tensors: TypeAlias = dict[NodeType, torch.Tensor]
@@ -38,7 +38,7 @@ def sample_new_hop_by_hop(
     Returns:
         One subgraph per hop, the outermost first.
     """
-    sizes: dict[NodeType, int] = as_by_type(num_nodes)
+    sizes: dict[NodeType, int] = to_type_dict(num_nodes)
     rows = complete(seeds, sizes)
     trees = number_seeds(rows) if request.disjoint else None
     known = dict.fromkeys(sizes, 0)
@@ -46,7 +46,7 @@ def sample_new_hop_by_hop(
     for fanout, draw in zip(reversed(request.fanouts), draws, strict=True):
         new = {kind: ids[known[kind] :] for kind, ids in rows.items()}
         own_trees = None if trees is None else {kind: part[known[kind] :] for kind, part in trees.items()}
-        hop = sample(from_by_type(new), None if own_trees is None else from_by_type(own_trees), fanout, draw)
+        hop = sample(from_type_dict(new), None if own_trees is None else from_type_dict(own_trees), fanout, draw)
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         cscs, found = by_type(sampled, columns)
@@ -58,7 +58,7 @@ def sample_new_hop_by_hop(
             after, trees, local = merge_in_trees(cscs, own_trees, rows, trees, sizes)
         padded = {name: pad(csc, known[ends_of(name)[1]]) for name, csc in local.items()}
         before, rows = rows, after
-        csc, columns, found = map(from_by_type, (padded, before, rows))
+        csc, columns, found = map(from_type_dict, (padded, before, rows))
         hops.append(SampledSubgraph(csc, columns, found, hop.original_edge_ids))
         known = {kind: len(ids) for kind, ids in before.items()}
     return hops[::-1]
@@ -66,7 +66,7 @@ def sample_new_hop_by_hop(
 
 def complete(seeds: ByType, sizes: Mapping[NodeType, int]) -> Tensors:
     """Return the seeds by type, with every node type, in the order of the types."""
-    given: Tensors = as_by_type(seeds)
+    given: Tensors = to_type_dict(seeds)
     some = next(iter(given.values()), torch.empty(0, dtype=torch.int64))[:0]
     return {kind: given.get(kind, some) for kind in [*sizes, *(kind for kind in given if kind not in sizes)]}
 
@@ -134,16 +134,16 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
     seeds: Any = hops[-1].original_column_node_ids
     given: Any = of_seeds
     if of_seeds is None:
-        trees = number_seeds(as_by_type(seeds))
+        trees = number_seeds(to_type_dict(seeds))
     else:
         none = torch.empty(0, dtype=torch.int64)
-        trees = {kind: as_by_type(given).get(kind, none) for kind in as_by_type(seeds)}
+        trees = {kind: to_type_dict(given).get(kind, none) for kind in to_type_dict(seeds)}
     for hop in reversed(hops):
         sampled: Any = hop.sampled_csc
         columns: Any = hop.original_column_node_ids
         ids: Any = hop.original_row_node_ids
         after = {}
-        for kind, rows in as_by_type(ids).items():
+        for kind, rows in to_type_dict(ids).items():
             own = trees[kind]
             after[kind] = torch.cat([own, own.new_empty(len(rows) - len(own))])
         for name, csc in by_type(sampled, columns)[0].items():
@@ -152,4 +152,4 @@ def trees_of_rows(hops: Sequence[SampledSubgraph], of_seeds: ByType | None = Non
             # An edge to a row that was there before has the tree of that row, so this writes what is there.
             after[source][csc.indices.long()] = edges
         trees = after
-    return from_by_type(trees)  # type: ignore[no-any-return]
+    return from_type_dict(trees)  # type: ignore[no-any-return]
