@@ -7,20 +7,16 @@ edges or rows itself: it calls a graph or a feature (`graphfeed.storage`), or an
 
 from graphfeed.datapipes.bufferer import Bufferer
 from graphfeed.datapipes.copy_to import CopyTo
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes.datapipe import Datapipe, Ranked, Shardable, Source, length
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.minibatch_transformer import MiniBatchTransformer
 from graphfeed.datapipes.negatives.negative_sampler import NegativeSampler, with_negatives
-from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler
+from graphfeed.datapipes.negatives.pair_negative_sampler import PairNegativeSampler, check_amount
 from graphfeed.datapipes.negatives.seed_edges_excluder import SeedEdgesExcluder, exclude_seed_edges
 from graphfeed.datapipes.negatives.uniform_negative_sampler import UniformNegativeSampler
-from graphfeed.datapipes.pipeline.pipeline_graph import (
-    PipelineGraph,
-    to_graph,
-)
-from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
+from graphfeed.datapipes.pipeline import Placement, find, replace, traverse
+from graphfeed.datapipes.pipeline.pipeline_graph import PipelineGraph, to_graph
 from graphfeed.datapipes.samplers.budget_sampler import BudgetSampler
 from graphfeed.datapipes.samplers.compact_per_layer import CompactPerLayer
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
@@ -29,24 +25,25 @@ from graphfeed.datapipes.samplers.layer_neighbor_sampler import LayerNeighborSam
 from graphfeed.datapipes.samplers.neighbor_sampler import NeighborSampler
 from graphfeed.datapipes.samplers.sample_per_layer import SamplePerLayer
 from graphfeed.datapipes.samplers.subgraph_inducer import SubgraphInducer
-from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler
+from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.datapipes.samplers.temporal_layer_neighbor_sampler import TemporalLayerNeighborSampler
 from graphfeed.datapipes.samplers.temporal_neighbor_sampler import TemporalNeighborSampler
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
-from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler
+from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.iterable_source import IterableSource
-from graphfeed.datapipes.sources.minibatcher import ItemNameWarning, minibatcher_default
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarning, minibatcher_default
+from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
 
 # fmt: off
 __all__ = [
-    "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler", "FanoutSampler",
-    "FeatureFetcher",
-    "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource", "LayerNeighborSampler", "MiniBatch",
-    "MiniBatchTransformer", "NegativeSampler", "NeighborSampler", "PairNegativeSampler", "PipelineGraph", "Placement",
-    "SamplePerLayer", "SeedEdgesExcluder", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler",
-    "TemporalNeighborSampler", "TemporalSampler", "Transform", "UniformNegativeSampler", "exclude_seed_edges", "find",
-    "minibatcher_default", "replace", "to_graph", "traverse", "with_negatives",
+    "LEGACY_NAMES", "BudgetSampler", "Bufferer", "CompactPerLayer", "CopyTo", "Datapipe", "DistributedItemSampler",
+    "FanoutSampler", "FeatureFetcher", "InSubgraphSampler", "ItemNameWarning", "ItemSampler", "IterableSource",
+    "LayerNeighborSampler", "MiniBatch", "MiniBatchTransformer", "NegativeSampler", "NeighborSampler",
+    "PairNegativeSampler", "PipelineGraph", "Placement", "Ranked", "SamplePerLayer", "SeedEdgesExcluder", "Shardable",
+    "Source", "SubgraphInducer", "SubgraphSampler", "TemporalLayerNeighborSampler", "TemporalNeighborSampler",
+    "TemporalSampler", "Transform", "UniformNegativeSampler", "call", "check_amount", "check_graph", "describe_place",
+    "exclude_seed_edges", "find", "find_rank", "length", "minibatcher_default", "replace", "to_graph", "traverse",
+    "with_negatives", "worker_name",
 ]
 # fmt: on

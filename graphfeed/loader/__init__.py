@@ -4,41 +4,33 @@
 decided here, but in `graphfeed.datapipes`; the only stages here are those that rules insert.
 """
 
-from graphfeed.datapipes.pipeline.observer import Observer
+from graphfeed.datapipes.pipeline import Observer
+from graphfeed.loader.caches import find_caches
 from graphfeed.loader.dataloader import DataLoader
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor
+from graphfeed.loader.explain import bytes_text
+from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
 from graphfeed.loader.plan import RULES, Plan, make_plan
-from graphfeed.loader.rules import LoaderOptions
+from graphfeed.loader.rules import Cooperates, LoaderOptions
 from graphfeed.loader.run import RunContext, current_run
-from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.loader.stages.pin import Pin
-from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.loader.stages.sharder import Sharder
-from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
-from graphfeed.loader.stages.upstream_placeholder import UpstreamPlaceholder
-from graphfeed.loader.stages.with_cuda_event import WithCudaEvent
+from graphfeed.loader.stages import (
+    InThreads,
+    InWorkers,
+    Pin,
+    Prefetch,
+    Sharder,
+    StreamPrefetch,
+    UpstreamPlaceholder,
+    WithCudaEvent,
+)
 from graphfeed.loader.warm_up_command import warm_up
 
+# fmt: off
 __all__ = [
-    "RULES",
-    "DataLoader",
-    "InThreads",
-    "InWorkers",
-    "LoaderOptions",
-    "Observer",
-    "Pin",
-    "Plan",
-    "Prefetch",
-    "ProcessExecutor",
-    "RunContext",
-    "Sharder",
-    "StreamPrefetch",
-    "UpstreamPlaceholder",
-    "WithCudaEvent",
-    "WorkerLostError",
-    "current_run",
-    "make_plan",
-    "warm_up",
+    "RULES", "Cooperates", "DataLoader", "Fingerprint", "InThreads", "InWorkers", "LoaderOptions", "Observer", "Pin",
+    "Plan", "Prefetch", "ProcessExecutor", "RunContext", "Sharder", "StreamPrefetch", "UpstreamPlaceholder",
+    "WithCudaEvent", "WorkerLostError", "bytes_text", "current_run", "find_caches", "find_difference", "make_plan",
+    "take_fingerprint", "warm_up",
 ]
+# fmt: on

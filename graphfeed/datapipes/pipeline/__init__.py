@@ -1,5 +1,23 @@
 """What supports the stages: fluent names and their types, walks over a pipeline, its text, and estimates of size.
 
 Nothing here is a stage, and nothing here runs one. Rewriting a pipeline in order to run it is the task of the rules in
-`graphfeed.loader`.
+`graphfeed.loader`. Other rooms take from here what they need to write stages, rules and executors of their own: walks,
+random streams, observers, estimates.
 """
+
+from graphfeed.datapipes.pipeline.description import describe_stage
+from graphfeed.datapipes.pipeline.fluent import register
+from graphfeed.datapipes.pipeline.iteration import torch_shard
+from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
+from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes.pipeline.seeding import seeded_globals
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure
+from graphfeed.datapipes.pipeline.streams import assign_streams, stream_numbers
+from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
+
+# fmt: off
+__all__ = [
+    "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "describe_stage", "distinct",
+    "find", "measure", "register", "replace", "seeded_globals", "stream_numbers", "torch_shard", "traverse",
+]
+# fmt: on

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import get_worker_info
 
 from graphfeed.datapipes.pipeline.observer import OBSERVER, observe_each
-from graphfeed.datapipes.pipeline.rewriting import stages_of
 from graphfeed.datapipes.pipeline.streams import assign_streams
+from graphfeed.datapipes.pipeline.traverse import traverse
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
@@ -51,7 +51,7 @@ def warn_of_repeats(pipe: "Datapipe", caller: str) -> None:
     worker = get_worker_info()
     if caller != TORCH_LOADER and (worker is None or caller.startswith("graphfeed.")):
         return
-    stages = stages_of(pipe)
+    stages = traverse(pipe)
     draws = any(stage.needs_key or getattr(stage, "shuffle", False) for stage in stages)
     chosen = any(getattr(stage, "epoch_was_chosen", False) for stage in stages)
     if draws and not chosen and (worker is None or worker.id == 0):

@@ -58,17 +58,3 @@ class Rewritable:
             return done[id(stage)]
 
         return visit(self)  # type: ignore[arg-type]
-
-
-def stages_of(pipe: "Datapipe") -> "list[Datapipe]":
-    """Return every stage of a pipeline once, each after those that it reads from; the pipeline itself is the last."""
-    found: dict[int, Datapipe] = {}
-
-    def visit(stage: "Datapipe") -> None:
-        if id(stage) not in found:
-            for source in stage.inputs:
-                visit(source)
-            found[id(stage)] = stage
-
-    visit(pipe)
-    return list(found.values())

@@ -4,7 +4,7 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from graphfeed.datapipes.pipeline.rewriting import stages_of
+from graphfeed.datapipes.pipeline.traverse import traverse
 
 if TYPE_CHECKING:
     from graphfeed.datapipes.datapipe import Datapipe
@@ -41,7 +41,7 @@ class Streams:
 
 def before(stage: Any) -> "list[Datapipe]":
     """Return the stages before a stage."""
-    return stages_of(stage)[:-1]
+    return traverse(stage)[:-1]
 
 
 def assign_streams(pipe: "Datapipe") -> "Datapipe":
@@ -50,7 +50,7 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     In a chain, a stage counts those before it by itself, so a chain is returned as it is. Stages in parallel branches
     would count alike and draw alike. A pipeline that has its streams keeps them.
     """
-    stages = stages_of(pipe)
+    stages = traverse(pipe)
     has_join = any(len(stage.inputs) > 1 for stage in stages)
     if not has_join or not any(streams_without_number(stage) for stage in stages):
         return pipe

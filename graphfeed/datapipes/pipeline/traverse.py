@@ -1,20 +1,31 @@
 """List, find and replace the stages of a pipeline."""
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.rewriting import stages_of
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphfeed.datapipes.datapipe import Datapipe
 
 
-def traverse(pipe: Datapipe) -> list[Datapipe]:
-    """Return every stage of a pipeline once, each after the stages that it reads from."""
-    return stages_of(pipe)
+def traverse(pipe: "Datapipe") -> "list[Datapipe]":
+    """Return every stage of a pipeline once, each after the stages that it reads from; the pipeline is the last."""
+    found: dict[int, Datapipe] = {}
+
+    def visit(stage: "Datapipe") -> None:
+        if id(stage) not in found:
+            for source in stage.inputs:
+                visit(source)
+            found[id(stage)] = stage
+
+    visit(pipe)
+    return list(found.values())
 
 
-def find(pipe: Datapipe, kind: type) -> list[Datapipe]:
+def find(pipe: "Datapipe", kind: type) -> "list[Datapipe]":
     """Return the stages that are instances of a class or a protocol, sources first."""
     return [stage for stage in traverse(pipe) if isinstance(stage, kind)]
 
 
-def replace(pipe: Datapipe, old: Datapipe, new: Datapipe) -> Datapipe:
+def replace(pipe: "Datapipe", old: "Datapipe", new: "Datapipe") -> "Datapipe":
     """Return a copy of a pipeline with one stage replaced; the given pipeline does not change.
 
     Raises:
