@@ -47,7 +47,7 @@ class Ranked(Source, Protocol):
 
 
 def has_own_init(cls: type) -> bool:
-    """Tell whether a class has a hand-written `__init__`."""
+    """Return whether a class has a hand-written `__init__`."""
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
     return "__dataclass_fields__" not in vars(owner) and issubclass(owner, Datapipe) and owner is not Datapipe
 

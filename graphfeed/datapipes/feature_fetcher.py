@@ -30,7 +30,7 @@ def feature_keys(domain: str, names: Names | None) -> list[tuple[str, str | None
             f"{domain}_feature_keys must be a list of names, or a dict of lists by type, but is {brief(names)}"
         )
     if isinstance(names, Mapping):
-        return [(domain, type_name(kind), name) for kind, own in names.items() for name in own or ()]
+        return [(domain, type_name(of_type), name) for of_type, own in names.items() for name in own or ()]
     return [(domain, None, name) for name in names]
 
 
@@ -72,8 +72,8 @@ class FeatureFetcher(Transform, name="fetch_feature"):
             )
         for key in self.wanted_keys():
             if self.is_missing(key):
-                domain, kind, name = key
-                owner = f"{domain} type {kind!r}" if kind else f"{domain}s"
+                domain, of_type, name = key
+                owner = f"{domain} type {of_type!r}" if of_type else f"{domain}s"
                 known = sorted(map(str, self.feature_store.keys()))
                 raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {known}")
 
@@ -82,7 +82,7 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
 
     def is_missing(self, key: tuple[str, str | None, str]) -> bool:
-        """Tell whether the store lacks a feature, although it has others of that type."""
+        """Return whether the store lacks a feature, although it has others of that type."""
         if key in self.feature_store:
             return False
         return key[1] is None or any(tuple(known[:2]) == key[:2] for known in self.feature_store.keys())  # noqa: SIM118
@@ -108,19 +108,21 @@ class FeatureFetcher(Transform, name="fetch_feature"):
     def read(self, domain: str, names: Names, ids: ByType | None) -> dict[Any, torch.Tensor]:
         """Return the features of some nodes, or of a hop's edges."""
         features: dict[Any, torch.Tensor] = {}
-        for _, kind, name in feature_keys(domain, names):
-            if kind is not None and isinstance(ids, torch.Tensor):
+        for _, of_type, name in feature_keys(domain, names):
+            if of_type is not None and isinstance(ids, torch.Tensor):
                 raise TypeError(
                     f"{domain}_feature_keys is a dict by type, but the mini-batch has no types; give a list of names"
                 )
-            own = ids.get(kind) if isinstance(ids, dict) and kind is not None else ids
+            own = ids.get(of_type) if isinstance(ids, dict) and of_type is not None else ids
             if isinstance(own, dict):
                 raise TypeError(
                     f"{domain}_feature_keys is a list, but the mini-batch has types {list(own)}; give a dict by type"
                 )
-            if own is not None and (len(own) or (domain, kind, name) in self.feature_store):
-                rows = self.feature_store.read(domain, kind, name, own)
-                features[name if kind is None else (kind, name)] = rows.to(own.device) if is_gpu(own.device) else rows
+            if own is not None and (len(own) or (domain, of_type, name) in self.feature_store):
+                rows = self.feature_store.read(domain, of_type, name, own)
+                features[name if of_type is None else (of_type, name)] = (
+                    rows.to(own.device) if is_gpu(own.device) else rows
+                )
         return features
 
     def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
@@ -142,9 +144,9 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         return [self.feature_store[key] for key in self.known_keys()]
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether every feature lies in CPU memory, so that worker threads can read it as well as the main one."""
+        """Return whether all features lie in CPU memory, so that worker threads read them as well as the main one."""
         return self.one_to_one and all(feature.lies_in_memory() for feature in self.features())
 
     def may_run_in_processes(self) -> bool:
-        """Tell whether every feature lies in CPU memory that other processes can share, or in a mapped file."""
+        """Return whether every feature lies in CPU memory that other processes can share, or in a mapped file."""
         return self.may_run_in_threads() and all(isinstance(feature, Shareable) for feature in self.features())

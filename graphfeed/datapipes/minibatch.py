@@ -132,7 +132,7 @@ class MiniBatch:
         return self.to("pinned")
 
     def is_pinned(self) -> bool:
-        """Tell whether there are tensors and all of them are in pinned memory."""
+        """Return whether there are tensors and all of them are in pinned memory."""
         return all_pinned(self)
 
     def details(self) -> str:

@@ -114,8 +114,8 @@ def call(stage: Transform, minibatch: Any, observer: Observer | None = None) -> 
 
 def describe_place(stage: Datapipe, key: Key | None) -> str:
     """Name a stage and a mini-batch in it."""
-    place = f"in {type(stage).__name__}, stage {stage.position}"
-    return place if key is None else f"{place}, mini-batch {key.index} of epoch {key.epoch}"
+    text = f"in {type(stage).__name__}, stage {stage.position}"
+    return text if key is None else f"{text}, mini-batch {key.index} of epoch {key.epoch}"
 
 
 def worker_name() -> str:

@@ -212,9 +212,9 @@ class DataLoader:
         progress = self._latest or self._next
         if progress.done or self._is_complete(progress):
             progress = Progress(progress.epoch + 1, 0)
-        place = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
+        position = {"seed": self._seed, "epoch": progress.epoch, "index": progress.index}
         order = {} if progress.order is None else {"order": progress.order}
-        return {**place, "fingerprint": self._fingerprint, **order}
+        return {**position, "fingerprint": self._fingerprint, **order}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Let the next `iter()` continue from a state, with any number and kind of workers.
@@ -231,11 +231,11 @@ class DataLoader:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"state_dict must be a dict, as state_dict() returns it, but is {brief(state_dict)}")
-        place = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
-        if set(place) != {"seed", "epoch", "index"} or not all(type(value) is int for value in place.values()):
-            raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(place)}")
-        check_count("epoch of state_dict", place["epoch"], 0)
-        check_count("index of state_dict", place["index"], 0)
+        position = {name: value for name, value in state_dict.items() if name not in ("fingerprint", "order")}
+        if set(position) != {"seed", "epoch", "index"} or not all(type(value) is int for value in position.values()):
+            raise ValueError(f"state_dict must hold the ints seed, epoch and index, but is {brief(position)}")
+        check_count("epoch of state_dict", position["epoch"], 0)
+        check_count("index of state_dict", position["index"], 0)
         difference = find_difference(state_dict.get("fingerprint", self._fingerprint), self._fingerprint)
         if difference is not None:
             raise ValueError(
@@ -247,10 +247,10 @@ class DataLoader:
                 f"state_dict is of seed {state_dict['seed']}, but this loader was given seed {self._given_seed}; "
                 "leave its seed out, or give it the same"
             )
-        if self._is_complete(Progress(place["epoch"], place["index"] - 1)):
+        if self._is_complete(Progress(position["epoch"], position["index"] - 1)):
             raise ValueError(
-                f"index of state_dict is {place['index']}, but an epoch has {len(self)} mini-batches; the state comes "
-                "from another pipeline"
+                f"index of state_dict is {position['index']}, but an epoch has {len(self)} mini-batches; the state "
+                "comes from another pipeline"
             )
         self._seed = state_dict["seed"]
         self._next = Progress(state_dict["epoch"], state_dict["index"], order=state_dict.get("order"))
@@ -277,7 +277,7 @@ class DataLoader:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:

@@ -26,7 +26,7 @@ UNKNOWN_NOTE = f"{UNKNOWN}: unknown; your own stages may define estimate_size()"
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where stages run."""
 
     where: str
@@ -39,11 +39,11 @@ def describe_plan(running: Datapipe) -> list[str]:
     """Return a table of the stages, the last one first, indented more towards the source."""
     expected = estimate_all(running)
     rows: list[tuple[str, ...]] = []
-    for stage, place, depth in list_stages(running, Place("main", "caller's"), 0):
+    for stage, location, depth in list_stages(running, Location("main", "caller's"), 0):
         device = device_of(stage)
-        on_device = ("cpu", "") if device is None else (str(device), place.stream)
+        on_device = ("cpu", "") if device is None else (str(device), location.stream)
         text = "  " * depth + describe_stage(stage)
-        rows.append((place.where, *on_device, size_text(expected[id(stage)]), text))
+        rows.append((location.where, *on_device, size_text(expected[id(stage)]), text))
     table: list[tuple[str, ...]] = [HEADINGS, *rows]
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
@@ -70,7 +70,7 @@ def describe_rules(applied: Sequence[Callable[..., Datapipe]]) -> list[str]:
 
 def describe_written(written: Datapipe) -> list[str]:
     """Return the stages as they were written, one per line."""
-    return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Place("main", ""), 0)]
+    return ["  " * depth + describe_stage(stage) for stage, _, depth in list_stages(written, Location("main", ""), 0)]
 
 
 def describe_in_line(running: Datapipe) -> str:
@@ -78,19 +78,19 @@ def describe_in_line(running: Datapipe) -> str:
 
     Brackets hold the branches of a join.
     """
-    places = {id(stage): place.where for stage, place, _ in list_stages(running, Place("main", ""), 0)}
-    return outline(running, places)[0]
+    locations = {id(stage): location.where for stage, location, _ in list_stages(running, Location("main", ""), 0)}
+    return outline(running, locations)[0]
 
 
-def outline(stage: Datapipe, places: Mapping[int, str]) -> tuple[str, str]:
+def outline(stage: Datapipe, locations: Mapping[int, str]) -> tuple[str, str]:
     """Return the stages up to this one as text, and where the last one runs that is in it."""
-    before = [outline(source, places) for source in stage.inputs]
+    before = [outline(source, locations) for source in stage.inputs]
     text, where = (
         before[0] if len(before) == 1 else (f"[{', '.join(text for text, _ in before)}]" if before else "", "")
     )
     if stage.inserted:
         return text, where
-    own = places[id(stage)]
+    own = locations[id(stage)]
     name = type(stage).__name__ if where == own else f"{own}: {type(stage).__name__}"
     if not text:
         return name, own
@@ -135,24 +135,28 @@ def bytes_text(size: float) -> str:
     return f"{size:.0f} {UNITS[unit]}" if unit == 0 or size >= 9.95 else f"{size:.1f} {UNITS[unit]}"
 
 
-def list_stages(stage: Datapipe, place: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
+def list_stages(stage: Datapipe, location: Location, depth: int) -> Iterator[tuple[Datapipe, Location, int]]:
     """Yield each stage, where it runs, and its distance from the last stage."""
-    yield stage, place, depth
+    yield stage, location, depth
     if isinstance(stage, InWorkers):
-        yield from list_region(stage.datapipe, Place("server" if stage.servers else "worker", ""), place, depth + 1)
+        yield from list_region(
+            stage.datapipe, Location("server" if stage.servers else "worker", ""), location, depth + 1
+        )
         return
     if isinstance(stage, InThreads):
-        yield from list_region(stage.datapipe, Place("thread", place.stream), place, depth + 1)
+        yield from list_region(stage.datapipe, Location("thread", location.stream), location, depth + 1)
         return
     if isinstance(stage, StreamPrefetch):
-        place = Place("prefetch", stage.stream)
+        location = Location("prefetch", stage.stream)
     elif isinstance(stage, Prefetch):
-        place = Place("prefetch", place.stream)
+        location = Location("prefetch", location.stream)
     for source in stage.inputs:
-        yield from list_stages(source, place, depth + 1)
+        yield from list_stages(source, location, depth + 1)
 
 
-def list_region(stage: Datapipe, inside: Place, outside: Place, depth: int) -> Iterator[tuple[Datapipe, Place, int]]:
+def list_region(
+    stage: Datapipe, inside: Location, outside: Location, depth: int
+) -> Iterator[tuple[Datapipe, Location, int]]:
     """Yield the stages that workers run; a source that cannot be sharded runs outside of them."""
     while isinstance(stage, Transform):
         yield stage, inside, depth

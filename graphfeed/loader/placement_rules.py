@@ -25,7 +25,7 @@ class ReadsSharedFeatures(ReadsFeatures, Protocol):
     """A stage that reads features, and can also tell whether other processes may read them."""
 
     def may_run_in_processes(self) -> bool:
-        """Tell whether worker processes can read them where they lie."""
+        """Return whether worker processes can read them where they lie."""
 
 
 def placement_of(stage: Transform) -> Placement:
@@ -42,7 +42,7 @@ def placement_of(stage: Transform) -> Placement:
 
 
 def runs_before_cut(stage: Datapipe) -> bool:
-    """Tell whether a stage and all transforms before it may run in workers."""
+    """Return whether a stage and all transforms before it may run in workers."""
     chain = list(chain_of(stage))
     return bool(chain) and all(placement_of(before) is Placement.WORKER for before in chain)
 
@@ -68,7 +68,7 @@ def in_worker(stage: Transform) -> Transform:
 
 
 def decides_itself(stage: Datapipe) -> bool:
-    """Tell whether a stage reads features in CPU memory, and leaves it to the loader where it runs."""
+    """Return whether a stage reads features in CPU memory, and leaves it to the loader where it runs."""
     asks = isinstance(stage, Transform) and isinstance(stage, ReadsFeatures)
     return asks and stage.runs_in is Placement.AUTO and device_of(stage) is None
 

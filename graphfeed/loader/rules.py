@@ -49,7 +49,7 @@ class ReadsFeatures(Protocol):
     """A stage that reads features, and can tell who may read them. Any process may if it says so, and else none may."""
 
     def may_run_in_threads(self) -> bool:
-        """Tell whether worker threads can read them as well as the main thread."""
+        """Return whether worker threads can read them as well as the main thread."""
 
 
 @runtime_checkable
@@ -75,7 +75,7 @@ class OverlapsFetch(Protocol):
 
 
 def runs_ahead(stage: Datapipe, given: bool | None, default: bool) -> bool:
-    """Tell whether a stage runs ahead on a device: as the loader was told, or as the stage says."""
+    """Return whether a stage runs ahead on a device: as the loader was told, or as the stage says."""
     if given is not None:
         return given
     return stage.overlap_fetch if isinstance(stage, OverlapsFetch) else default
@@ -89,7 +89,7 @@ def device_of(pipe: Datapipe) -> torch.device | str | None:
 
 
 def moves(stage: Datapipe) -> bool:
-    """Tell whether a stage copies to another device than the one on which its mini-batches lie."""
+    """Return whether a stage copies to another device than the one on which its mini-batches lie."""
     if not isinstance(stage, CopiesToDevice):
         return False
     return torch.device(stage.device).type != "cpu" or any(device_of(source) is not None for source in stage.inputs)

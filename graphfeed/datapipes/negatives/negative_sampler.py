@@ -60,7 +60,7 @@ class NegativeSampler(Transform, name="sample_negative"):
         if before is None:
             return None
         times = 1 + self.negative_ratio
-        seeds = {kind: times * count for kind, count in before.seeds.items()}
+        seeds = {seed_type: times * count for seed_type, count in before.seeds.items()}
         more = before.id_bytes * (sum(seeds.values()) - sum(before.seeds.values()))
         more += (LABEL_BYTES + INDEX_BYTES) * times * before.seed_rows
         return replace(before.plus(more), seeds=seeds, nodes=seeds, seed_rows=times * before.seed_rows)
@@ -78,9 +78,11 @@ class NegativeSampler(Transform, name="sample_negative"):
             if isinstance(seeds, torch.Tensor):
                 result.seeds, result.labels, result.indexes = self._sample_with_etype(seeds)
                 return result
-            sampled: dict[str, Any] = {kind: self._sample_with_etype(part, kind) for kind, part in seeds.items()}
+            sampled: dict[str, Any] = {
+                seed_type: self._sample_with_etype(part, seed_type) for seed_type, part in seeds.items()
+            }
         result.seeds, result.labels, result.indexes = (
-            {kind: parts[place] for kind, parts in sampled.items()} for place in range(3)
+            {seed_type: parts[number] for seed_type, parts in sampled.items()} for number in range(3)
         )
         return result
 

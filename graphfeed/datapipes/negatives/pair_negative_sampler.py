@@ -23,8 +23,8 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
     In the mode "binary", both nodes of a negative are drawn: for N edges there are `ceil(N * amount)` negatives. In the
     mode "triplet", each edge gets `amount` destinations for its own source. The negatives come in blocks: one for each
     edge, then a second one for each, and so on. `labels` are those of the edges, or ones, and zeros for the negatives.
-    `indexes` say to which edge each belongs. The draws depend on the mini-batch's key, the edge type and the place in
-    the mini-batch.
+    `indexes` say to which edge each belongs. The draws depend on the mini-batch's key, the edge type and the position
+    in the mini-batch.
 
     Raises:
         TypeError: `graph` is not a graph; when it runs: `strict` or times, for a graph that is not in memory.
@@ -70,14 +70,17 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
             labels, times = minibatch.labels or {}, minibatch.timestamp or {}
             assert isinstance(labels, dict)
             assert isinstance(times, dict)
-            parts = {kind: self.sample(own, labels.get(kind), times.get(kind), kind) for kind, own in seeds.items()}
+            parts = {
+                seed_type: self.sample(own, labels.get(seed_type), times.get(seed_type), seed_type)
+                for seed_type, own in seeds.items()
+            }
         result.seeds, result.labels, result.indexes = (
-            {kind: own[place] for kind, own in parts.items()} for place in range(3)
+            {seed_type: part[number] for seed_type, part in parts.items()} for number in range(3)
         )
         return result
 
     def sample(
-        self, seeds: torch.Tensor, labels: torch.Tensor | None, times: torch.Tensor | None, kind: str | None = None
+        self, seeds: torch.Tensor, labels: torch.Tensor | None, times: torch.Tensor | None, seed_type: str | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return seeds, labels and indexes of one type."""
         if seeds.dim() != 2 or seeds.shape[1] != 2:
@@ -86,9 +89,9 @@ class PairNegativeSampler(Transform, name="sample_negative_pairs"):
         number = math.ceil(count * self.amount)
         own = torch.arange(number) % max(count, 1)
         wanted = number if self.mode == "binary" else seeds[own, 0]
-        key = draw_key(0 if kind is None else 1 + crc32(kind.encode()))
+        key = draw_key(0 if seed_type is None else 1 + crc32(seed_type.encode()))
         limits = None if times is None else times[own]
-        pairs = sample_negative_pairs(self.graph, kind, self.query or NegativeQuery(), wanted, key, limits)
+        pairs = sample_negative_pairs(self.graph, seed_type, self.query or NegativeQuery(), wanted, key, limits)
         labels = torch.ones(count) if labels is None else labels
         zeros = labels.new_zeros((number, *labels.shape[1:]))
         indexes = torch.cat([torch.arange(count), own])

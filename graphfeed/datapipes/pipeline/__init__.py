@@ -12,12 +12,12 @@ from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import seeded_globals
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, distinct, measure
-from graphfeed.datapipes.pipeline.streams import assign_streams, stream_numbers
+from graphfeed.datapipes.pipeline.streams import assign_streams, keep_streams
 from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 
 # fmt: off
 __all__ = [
     "OBSERVER", "BatchSizeEstimate", "Observer", "Placement", "Side", "assign_streams", "describe_stage", "distinct",
-    "find", "measure", "register", "replace", "seeded_globals", "stream_numbers", "torch_shard", "traverse",
+    "find", "keep_streams", "measure", "register", "replace", "seeded_globals", "torch_shard", "traverse",
 ]
 # fmt: on

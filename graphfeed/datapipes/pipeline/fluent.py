@@ -64,7 +64,7 @@ def bind(stage: type, name: str, source: Fluent) -> Callable[..., Any]:
 
     signature = inspect.signature(stage)
     parameters = enumerate(signature.parameters.values())
-    rest = [parameter for place, parameter in parameters if place > 0 or parameter.kind is parameter.VAR_POSITIONAL]
+    rest = [parameter for number, parameter in parameters if number > 0 or parameter.kind is parameter.VAR_POSITIONAL]
     vars(make)["__signature__"] = signature.replace(parameters=rest, return_annotation=stage)
     make.__name__, make.__qualname__ = name, f"{type(source).__name__}.{name}"
     make.__doc__, make.__module__ = stage.__doc__, stage.__module__

@@ -34,12 +34,12 @@ class Immutable:
 
 def refusal(stage: Any, action: str) -> str:
     """Say why a stage can't change, and what to do instead."""
-    kind = type(stage).__name__
+    name = type(stage).__name__
     return (
-        f"can't {action} of a {kind}: stages don't change after __init__, because copies of them make mini-batches, "
+        f"can't {action} of a {name}: stages don't change after __init__, because copies of them make mini-batches, "
         "in other threads and processes too. Set in the mini-batch what belongs to it; count in the loop over the "
         "loader, or by DataLoader(observer=...); use functools.cached_property for what each worker makes once; to use "
-        f"another value, make another {kind}"
+        f"another value, make another {name}"
     )
 
 

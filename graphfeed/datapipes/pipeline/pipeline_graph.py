@@ -24,7 +24,7 @@ class PipelineGraph:
 
     def numbered(self) -> dict[int, tuple[str, Datapipe]]:
         """Return each stage by its id with a short name, sources first."""
-        return {id(stage): (f"s{place}", stage) for place, stage in enumerate(traverse(self.datapipe))}
+        return {id(stage): (f"s{number}", stage) for number, stage in enumerate(traverse(self.datapipe))}
 
     def edges(self) -> Iterator[tuple[str, str]]:
         """Yield the short names of the two stages of each edge, the source first."""

@@ -47,9 +47,9 @@ def measure(minibatch: Any) -> BatchSizeEstimate | None:
     num_bytes = sum({id(tensor): tensor.nbytes for tensor in tensors_in(minibatch)}.values())
     parts: dict[str | None, torch.Tensor] = to_type_dict(seeds)
     counts: dict[str | None, float] = {}
-    for kind, part in parts.items():
-        one_each = kind is None or part.dim() == 1
-        for node_type in [kind] if one_each else seed_type_str_to_ntypes(str(kind), part.shape[1]):
+    for seed_type, part in parts.items():
+        one_each = seed_type is None or part.dim() == 1
+        for node_type in [seed_type] if one_each else seed_type_str_to_ntypes(str(seed_type), part.shape[1]):
             counts[node_type] = counts.get(node_type, 0) + (part.numel() if one_each else len(part))
     rows = sum(len(part) for part in parts.values())
     width = max((part.element_size() for part in parts.values()), default=8)
@@ -74,24 +74,24 @@ def estimate_hops(
     nodes, all_edges = to_type_dict(graph.num_nodes), to_type_dict(graph.num_edges)
     if before is None or not before.seeds.keys() <= nodes.keys():
         return None
-    columns = {kind: float(before.seeds.get(kind, 0)) for kind in nodes}
+    columns = {node_type: float(before.seeds.get(node_type, 0)) for node_type in nodes}
     total = 0.0
     if sum(columns.values()) > before.seed_rows:
         # The ends of edge seeds are sampled once each; the positions of these ends are one more tensor.
-        columns = {kind: distinct(0, count, nodes[kind]) for kind, count in columns.items()}
+        columns = {node_type: distinct(0, count, nodes[node_type]) for node_type, count in columns.items()}
         total += before.id_bytes * (sum(columns.values()) + sum(before.seeds.values()))
     layers: list[Counts] = []
     for fanout in reversed(request.fanouts):
-        degrees = {kind: count / max(nodes[ends_of(kind)[1]], 1) for kind, count in all_edges.items()}
+        degrees = {edge_type: count / max(nodes[ends_of(edge_type)[1]], 1) for edge_type, count in all_edges.items()}
         chosen = choose(degrees, fanout.tolist(), replace_edges=request.replace)
-        edges = {kind: columns[ends_of(kind)[1]] * count for kind, count in chosen.items()}
-        starts = sum(columns[ends_of(kind)[1]] + 1 for kind in edges)
+        edges = {edge_type: columns[ends_of(edge_type)[1]] * count for edge_type, count in chosen.items()}
+        starts = sum(columns[ends_of(edge_type)[1]] + 1 for edge_type in edges)
         arriving = dict.fromkeys(columns, 0.0)
-        for kind, count in edges.items():
-            arriving[ends_of(kind)[0]] += count
+        for edge_type, count in edges.items():
+            arriving[ends_of(edge_type)[0]] += count
         columns = {
-            kind: distinct(count, arriving[kind], nodes[kind]) if request.deduplicate else count + arriving[kind]
-            for kind, count in columns.items()
+            name: distinct(count, arriving[name], nodes[name]) if request.deduplicate else count + arriving[name]
+            for name, count in columns.items()
         }
         per_edge = before.id_bytes + OFFSET_BYTES
         total += OFFSET_BYTES * starts + per_edge * sum(edges.values()) + before.id_bytes * sum(columns.values())
@@ -108,12 +108,12 @@ def choose(degrees: Counts, fanout: Sequence[int], *, replace_edges: bool) -> Co
         return float(limit) if replace_edges and degree > 0 else min(degree, limit)
 
     if len(fanout) > 1:
-        return {kind: limited(degree, limit) for (kind, degree), limit in zip(degrees.items(), fanout, strict=True)}
+        return {name: limited(degree, limit) for (name, degree), limit in zip(degrees.items(), fanout, strict=True)}
     chosen: dict[str | None, float] = {}
-    for kind, degree in degrees.items():
+    for edge_type, degree in degrees.items():
         # One limit holds for all in-edges of a node together.
-        together = sum(other for name, other in degrees.items() if ends_of(name)[1] == ends_of(kind)[1])
-        chosen[kind] = limited(together, fanout[0]) * degree / together if together else 0.0
+        together = sum(other for name, other in degrees.items() if ends_of(name)[1] == ends_of(edge_type)[1])
+        chosen[edge_type] = limited(together, fanout[0]) * degree / together if together else 0.0
     return chosen
 
 

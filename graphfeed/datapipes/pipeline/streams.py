@@ -52,15 +52,16 @@ def assign_streams(pipe: "Datapipe") -> "Datapipe":
     """
     stages = traverse(pipe)
     has_join = any(len(stage.inputs) > 1 for stage in stages)
-    if not has_join or not any(streams_without_number(stage) for stage in stages):
+    if not has_join or all(getattr(stage, stream) is not None for stage in stages for stream in streams_of(stage)):
         return pipe
     numbers = {"random_stream": count(), "foreign_stream": count()}
+    return pipe.rewrite(lambda stage: with_streams(stage, {name: next(numbers[name]) for name in streams_of(stage)}))
 
-    def assign(stage: "Datapipe") -> "Datapipe":
-        streams = streams_of(stage)
-        return stage.changed(**{stream: next(numbers[stream]) for stream in streams}) if streams else stage
 
-    return pipe.rewrite(assign)
+def keep_streams(stage: Any) -> Any:
+    """Return a stage that keeps its streams whatever is put before it."""
+    numbers = {"random_stream": "number", "foreign_stream": "foreign_number"}
+    return with_streams(stage, {stream: getattr(stage, numbers[stream]) for stream in streams_of(stage)})
 
 
 def streams_of(stage: "Datapipe") -> list[str]:
@@ -68,12 +69,6 @@ def streams_of(stage: "Datapipe") -> list[str]:
     return ["random_stream"] * stage.needs_key + ["foreign_stream"] * stage.foreign
 
 
-def stream_numbers(stage: "Datapipe") -> dict[str, int]:
-    """Return the number of each stream that a stage draws from."""
-    numbers = {"random_stream": "number", "foreign_stream": "foreign_number"}
-    return {stream: getattr(stage, numbers[stream]) for stream in streams_of(stage)}
-
-
-def streams_without_number(stage: "Datapipe") -> list[str]:
-    """Return those of them that have no number yet."""
-    return [stream for stream in streams_of(stage) if getattr(stage, stream) is None]
+def with_streams(stage: "Datapipe", streams: dict[str, int]) -> "Datapipe":
+    """Return a stage that draws from some streams."""
+    return stage.changed(**streams) if streams else stage

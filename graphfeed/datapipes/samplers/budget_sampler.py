@@ -58,8 +58,8 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         """The number of nodes by node type, for each hop."""
         assert isinstance(self.num_samples, Mapping)
         depth = max(map(len, self.num_samples.values()), default=0)
-        padded = {kind: [*own, *[0] * (depth - len(own))] for kind, own in self.num_samples.items()}
-        return [{kind: own[hop] for kind, own in padded.items()} for hop in range(depth)]
+        padded = {name: [*numbers, *[0] * (depth - len(numbers))] for name, numbers in self.num_samples.items()}
+        return [{name: numbers[hop] for name, numbers in padded.items()} for hop in range(depth)]
 
     def sample_subgraphs(
         self,
@@ -73,16 +73,16 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS)
         budget = NodeBudget(torch.tensor([*first_ids.values(), sum(sizes.values())]))
         newest: Any = seeds
-        nodes: dict[str, list[torch.Tensor]] = {kind: [] for kind in sizes}
+        nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
         for number, wanted in enumerate(self.hops):
             key = draw_key(number)
             hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
-            for kind, own in nodes.items():
-                own.append(hop.original_column_node_ids[kind])
+            for node_type, parts in nodes.items():
+                parts.append(hop.original_column_node_ids[node_type])
             budget.share(*edge_runs(hop, self.graph.edge_types, first_ids))
             drawn = budget.draw(list(wanted.values()), key)
-            newest = {kind: ids - first for (kind, first), ids in zip(first_ids.items(), drawn, strict=True)}
-        subgraph = induce(self.graph, {kind: torch.cat([*own, newest[kind]]) for kind, own in nodes.items()})
+            newest = {node_type: ids - first for (node_type, first), ids in zip(first_ids.items(), drawn, strict=True)}
+        subgraph = induce(self.graph, {name: torch.cat([*parts, newest[name]]) for name, parts in nodes.items()})
         assert subgraph.original_row_node_ids is not None
         return subgraph.original_row_node_ids, [subgraph]
 
@@ -100,7 +100,7 @@ def edge_runs(
     Returns:
         The nodes of the columns; where the edges of each run begin, and where those of the last one end; the sources.
     """
-    columns = {kind: hop.original_column_node_ids[kind].long() + first for kind, first in first_ids.items()}
+    columns = {name: hop.original_column_node_ids[name].long() + first for name, first in first_ids.items()}
     before = dict(zip(columns, accumulate(map(len, columns.values()), initial=0), strict=False))
     nodes = torch.cat(list(columns.values()))
     ends = [etype_str_to_tuple(edge_type)[2] for edge_type in edge_types]
@@ -119,15 +119,14 @@ def edge_runs(
     return nodes, offsets, sources
 
 
-def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], kinds: Sequence[str]) -> dict[str, list[int]]:
+def read_numbers(given: Sequence[int] | Mapping[str, Sequence[int]], node_types: Sequence[str]) -> dict[str, list[int]]:
     """Return how many nodes each hop samples, by node type."""
-    by_type = given if isinstance(given, Mapping) else dict.fromkeys(kinds, given)
-    wrong = [kind for kind in [*kinds, *by_type] if kind not in by_type or kind not in kinds]
-    if wrong:
-        raise ValueError(f"num_samples must have the node types {list(kinds)}, but has {brief(list(by_type))}")
-    for kind, numbers in by_type.items():
+    by_type = given if isinstance(given, Mapping) else dict.fromkeys(node_types, given)
+    if set(by_type) != set(node_types):
+        raise ValueError(f"num_samples must have the node types {list(node_types)}, but has {brief(list(by_type))}")
+    for node_type, numbers in by_type.items():
         for number in numbers:
-            check_count(f"num_samples of {kind!r}", number, 0)
+            check_count(f"num_samples of {node_type!r}", number, 0)
     if not any(map(len, by_type.values())):
         raise ValueError("num_samples is empty; give a number for each hop")
-    return {kind: [int(number) for number in by_type[kind]] for kind in kinds}
+    return {node_type: list(map(int, by_type[node_type])) for node_type in node_types}

@@ -32,15 +32,17 @@ def parse_fanouts(fanouts: Fanouts, graph: SamplingGraph | None) -> list[torch.T
     hops: Any = list(by_hop(fanouts)) if isinstance(fanouts, Mapping) else fanouts
     if isinstance(hops, str) or not hasattr(hops, "__len__") or len(hops) == 0:
         raise ValueError(f"fanouts must hold one number per hop, as in [10, 10], but is {brief(fanouts)}")
-    return [parse_fanout(f"fanouts[{place}]", given, graph) for place, given in enumerate(hops)]
+    return [parse_fanout(f"fanouts[{hop}]", given, graph) for hop, given in enumerate(hops)]
 
 
 def by_hop(fanouts: Mapping[Any, Any]) -> Iterator[dict[Any, Any]]:
     """Return one dict by edge type for each hop, from a dict with the numbers of all hops."""
-    for kind, own in fanouts.items():
-        if isinstance(own, str) or not hasattr(own, "__len__"):
-            raise TypeError(f"fanouts[{brief(kind)}] must hold one number per hop, as in [10, 10], but is {brief(own)}")
-    lengths = {kind: len(own) for kind, own in fanouts.items()}
+    for edge_type, numbers in fanouts.items():
+        if isinstance(numbers, str) or not hasattr(numbers, "__len__"):
+            raise TypeError(
+                f"fanouts[{brief(edge_type)}] must hold one number per hop, as in [10, 10], but is {brief(numbers)}"
+            )
+    lengths = {edge_type: len(numbers) for edge_type, numbers in fanouts.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"fanouts must have as many hops for each edge type, but has {brief(lengths)}")
     for numbers in zip(*fanouts.values(), strict=True):
@@ -65,7 +67,7 @@ def in_order(name: str, given: Mapping[Any, Any], graph: SamplingGraph | None) -
             f"{name} must have a number for each edge type of the graph, which has {known or 'no types'}, but has "
             f"{list(named)}; 0 takes no neighbours"
         )
-    return [named[kind] for kind in known]
+    return [named[edge_type] for edge_type in known]
 
 
 class FanoutSampler(SubgraphSampler):

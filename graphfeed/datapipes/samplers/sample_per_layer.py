@@ -53,8 +53,8 @@ class SamplePerLayer(Transform, name="sample_per_layer"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.sampler):
-            kind = type(self.sampler).__name__
-            raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {kind}")
+            given = type(self.sampler).__name__
+            raise TypeError(f"sampler must be a method of a graph, as graph.sample_neighbors, but is a {given}")
         if self.graph is not None:
             self.graph.validate(self.request)
 

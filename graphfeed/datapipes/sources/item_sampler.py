@@ -80,12 +80,12 @@ class ItemSampler(Datapipe):
         size = len(self.item_set)
         low, high = index * self.batch_size, min(size, (index + 1) * self.batch_size)
         key = fold(self.seed or 0, self.epoch, SHUFFLE)
-        places = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
-        return self.minibatch_of(places, index)
+        positions = permute(low, high, size, key) if self.shuffle else torch.arange(low, high)
+        return self.minibatch_of(positions, index)
 
-    def minibatch_of(self, places: torch.Tensor, index: int) -> Any:
-        """Return the mini-batch of the items at some places, with the key that belongs to an index."""
-        minibatch = self.minibatcher(self.item_set[places], self.item_set.names)
+    def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
+        """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
+        minibatch = self.minibatcher(self.item_set[positions], self.item_set.names)
         if isinstance(minibatch, MiniBatch):
             minibatch.key = Key(self.seed or 0, self.epoch, index)
         return minibatch

@@ -43,7 +43,7 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
             stacklevel=2,
         )
         return batch
-    values = {name: take_member(batch, place, len(names)) for place, name in enumerate(names) if name is not None}
+    values = {name: take_member(batch, position, len(names)) for position, name in enumerate(names) if name is not None}
     if not LEGACY_NAMES.isdisjoint(values):
         values = load_entry_point("converters", "legacy_names")(values)
     minibatch = MiniBatch()
@@ -58,10 +58,10 @@ def minibatcher_default(batch: Any, names: tuple[str | None, ...] | None) -> Any
     return minibatch
 
 
-def take_member(batch: Any, place: int, count: int) -> Any:
+def take_member(batch: Any, position: int, count: int) -> Any:
     """Return one member of a batch; a dict by type if the batch is one."""
     if count == 1:
         return batch
     if isinstance(batch, Mapping):
-        return {kind: rows[place] for kind, rows in batch.items()}
-    return batch[place]
+        return {seed_type: rows[position] for seed_type, rows in batch.items()}
+    return batch[position]

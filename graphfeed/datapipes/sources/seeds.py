@@ -17,7 +17,7 @@ def given_seeds(minibatch: MiniBatch) -> ByType:
     if given is None:
         raise ValueError("the mini-batch has no seeds; name them in the item set: names='seeds'")
     seeds: ByType = (
-        {kind: as_ids(f"seeds[{kind!r}]", part) for kind, part in given.items()}
+        {seed_type: as_ids(f"seeds[{seed_type!r}]", part) for seed_type, part in given.items()}
         if isinstance(given, dict)
         else as_ids("seeds", given)
     )
@@ -48,12 +48,12 @@ def node_seeds(seeds: ByType) -> tuple[ByType, ByType | None]:
         return seeds, None
     columns: dict[str, list[torch.Tensor]] = {}
     for seed_type, part in seeds.items():
-        for kind, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
-            columns.setdefault(kind, []).append(column)
-    nodes_of, places, _ = unique_and_compact(columns)
+        for node_type, column in zip(seed_type_str_to_ntypes(seed_type, part.shape[1]), part.unbind(1), strict=True):
+            columns.setdefault(node_type, []).append(column)
+    nodes_of, positions, _ = unique_and_compact(columns)
     compacted = {
         seed_type: torch.stack(
-            [places[kind].pop(0) for kind in seed_type_str_to_ntypes(seed_type, part.shape[1])], dim=1
+            [positions[node_type].pop(0) for node_type in seed_type_str_to_ntypes(seed_type, part.shape[1])], dim=1
         )
         for seed_type, part in seeds.items()
     }
@@ -77,11 +77,11 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
         times = times_of_rows("seeds", seeds, timestamps)
         if seeds.dim() == 1:
             return seeds, None, times
-        places = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
-        return seeds.reshape(-1), places, times.reshape(-1)
+        positions = torch.arange(seeds.numel(), dtype=seeds.dtype, device=seeds.device).reshape(seeds.shape)
+        return seeds.reshape(-1), positions, times.reshape(-1)
     if not isinstance(timestamps, dict) or set(timestamps) != set(seeds):
         raise TypeError("timestamp must be a dict with the types of seeds; name the item set's members for each type")
-    times_of = {kind: times_of_rows(f"seeds[{kind!r}]", part, timestamps[kind]) for kind, part in seeds.items()}
+    times_of = {name: times_of_rows(f"seeds[{name!r}]", part, timestamps[name]) for name, part in seeds.items()}
     if not seeds or any(part.dim() == 1 for part in seeds.values()):
         return seeds, None, times_of
     nodes: dict[str, list[torch.Tensor]] = {}
@@ -89,15 +89,15 @@ def timed_node_seeds(seeds: ByType, timestamps: ByType) -> tuple[ByType, ByType 
     compacted = {}
     for seed_type, part in seeds.items():
         columns = []
-        kinds = seed_type_str_to_ntypes(seed_type, part.shape[1])
-        for kind, column, own in zip(kinds, part.unbind(1), times_of[seed_type].unbind(1), strict=True):
-            first = sum(len(ids) for ids in nodes.get(kind, ()))
+        node_types = seed_type_str_to_ntypes(seed_type, part.shape[1])
+        for node_type, column, times in zip(node_types, part.unbind(1), times_of[seed_type].unbind(1), strict=True):
+            first = sum(len(ids) for ids in nodes.get(node_type, ()))
             columns.append(torch.arange(first, first + len(column), dtype=column.dtype, device=column.device))
-            nodes.setdefault(kind, []).append(column)
-            node_times.setdefault(kind, []).append(own)
+            nodes.setdefault(node_type, []).append(column)
+            node_times.setdefault(node_type, []).append(times)
         compacted[seed_type] = torch.stack(columns, dim=1)
-    joined = {kind: torch.cat(parts) for kind, parts in nodes.items()}
-    return joined, compacted, {kind: torch.cat(parts) for kind, parts in node_times.items()}
+    joined = {node_type: torch.cat(parts) for node_type, parts in nodes.items()}
+    return joined, compacted, {node_type: torch.cat(parts) for node_type, parts in node_times.items()}
 
 
 def times_of_rows(name: str, seeds: torch.Tensor, timestamps: torch.Tensor) -> torch.Tensor:
