@@ -120,7 +120,8 @@ class DataLoader:
         tls_root_certs: bytes | None = None,
     ) -> None:
         if isinstance(datapipe, IterDataPipe):
-            datapipe = load_entry_point("converters", "as_stage")(datapipe) or datapipe
+            converted = load_entry_point("converters", "as_stage")(datapipe)
+            datapipe = datapipe if converted is None else converted  # a stage without a length has no truth value
         if not isinstance(datapipe, Datapipe):
             raise TypeError(
                 f"datapipe must be a pipeline of stages, but is a {type(datapipe).__name__}; begin with an "
