@@ -3,7 +3,6 @@
 Writing to fresh pages costs more than the copy itself, because the operating system has to clear each page first.
 """
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.shared_memory import empty_shared
 
 SMALL_BYTES = 1 << 15
@@ -50,7 +49,7 @@ class BufferPool:
         pool provides it if the source returns None."""
         self.idle_bytes = idle_bytes
         self.idle = 0
-        self.lock = threading.RLock()  # Reentrant: a lease may die in a locked section of its own thread.
+        self.lock = ForkLock()
         self.blocks: defaultdict[int, list[NDArray[np.uint8]]] = defaultdict(list)
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -89,7 +88,7 @@ class NodeMaps:
     def __init__(self, limit_bytes: int = MAP_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.lock = threading.RLock()  # Reentrant: a finalizer may borrow a map in a locked section of its own thread.
+        self.lock = ForkLock()
         self.idle: defaultdict[int, list[NDArray[np.int32]]] = defaultdict(list)
 
     def take(self, num_nodes: int) -> NDArray[np.int32] | None:
@@ -131,13 +130,6 @@ class NodeMaps:
 
 POOL = BufferPool()
 NODE_MAPS = NodeMaps()
-
-
-@after_fork_in_child
-def renew_locks() -> None:
-    """Make new locks, which are free."""
-    POOL.lock = threading.RLock()
-    NODE_MAPS.lock = threading.RLock()
 
 
 def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,18 +1,88 @@
 """What a forked process makes anew, because it has no thread but the one that forked."""
 
 import os
+import threading
 from collections.abc import Callable
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+RENEWED: "WeakKeyDictionary[object, Callable[..., object]]" = WeakKeyDictionary()
+"""What is to be called for each object, in the order in which they were made."""
 
 
-def after_fork_in_child(function: Callable[[], None]) -> Callable[[], None]:
-    """Let a function run in every process that is forked from this one, before anything else happens there.
+def renew_in_child(thing: T, function: Callable[[T], object]) -> None:
+    """Let a function renew an object in every process that is forked from this one, before anything else happens there.
 
     It replaces locks, which nobody there releases if another thread held them, and closes what belongs to the parent.
 
+    Args:
+        thing: Is kept alive by others.
+        function: Is called with it. It must not refer to it by itself.
+    """
+    RENEWED[thing] = function
+
+
+def after_fork_in_child(function: Callable[[], None]) -> Callable[[], None]:
+    """Let a function run in every process that is forked from this one.
+
     Example:
         >>> @after_fork_in_child
-        ... def close_what_the_parent_owns() -> None: ...
+        ... def forget_what_the_parent_owns() -> None: ...
     """
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=function)
+    renew_in_child(function, call)
     return function
+
+
+def call(function: Callable[[], object]) -> None:
+    """Call a function."""
+    function()
+
+
+def renew_all() -> None:
+    """Renew all objects of a forked process."""
+    for thing, function in list(RENEWED.items()):
+        function(thing)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=renew_all)
+
+
+class ForkLock:
+    """A reentrant lock that is free in a forked process, unless the thread that forked holds it.
+
+    Reentrant, because the garbage collector may run a finalizer in a section that is locked by its own thread.
+
+    Example:
+        >>> with ForkLock() as lock:
+        ...     lock.acquire(timeout=1)
+        True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        renew_in_child(self, ForkLock._renew)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire it, as `threading.RLock` does."""
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Release it."""
+        self._lock.release()
+
+    def __enter__(self) -> "ForkLock":
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _renew(self) -> None:
+        # Free, or held by the thread that forked, which will release it.
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()

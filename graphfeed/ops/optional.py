@@ -1,15 +1,14 @@
 """Packages that graphfeed can use but does not need."""
 
 import sys
-import threading
 import warnings
 from importlib import import_module
 from types import ModuleType
 
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 
 IMPORTED: dict[str, ModuleType] = {}
-LOCK = threading.RLock()
+LOCK = ForkLock()
 
 
 def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
@@ -38,10 +37,3 @@ def import_optional(module: str, purpose: str, remedy: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         raise ImportError(f"{purpose} needs {package}, which is not installed: {remedy}", name=package) from error
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global LOCK
-    LOCK = threading.RLock()

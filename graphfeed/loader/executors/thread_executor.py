@@ -20,7 +20,6 @@ import torch
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.datapipes.transform import call, describe_place
 from graphfeed.loader.executors.worker_task import make
-from graphfeed.ops.forks import after_fork_in_child
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,9 +30,9 @@ ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
 
 
 class TorchThreads:
-    """What becomes of torch's own threads in a forked process."""
+    """The process that torch's own threads belong to."""
 
-    are_of_the_parent = False
+    process = os.getpid()
 
 
 @dataclass(frozen=True)
@@ -193,15 +192,9 @@ class ThreadExecutor(Executor):
 
 def renew_torch_threads() -> None:
     """Let torch make its own threads anew in a forked process; several threads that do so at once can fail."""
-    if TorchThreads.are_of_the_parent:
-        TorchThreads.are_of_the_parent = False
+    if TorchThreads.process != os.getpid():
+        TorchThreads.process = os.getpid()
         torch.set_num_threads(torch.get_num_threads())
-
-
-@after_fork_in_child
-def note_the_fork() -> None:
-    """Remember that torch's threads are the parent's."""
-    TorchThreads.are_of_the_parent = True
 
 
 def drop(calls: Calls) -> None:

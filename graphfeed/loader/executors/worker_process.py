@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -17,11 +16,10 @@ from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.loader.transport.zero_copy import open_zero_copy
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import renew_in_child
 from graphfeed.ops.shared_memory import Bytes
 
 NAMES = itertools.count()
-ALIVE: "weakref.WeakSet[WorkerProcess]" = weakref.WeakSet()
 SEND_SECONDS = 30.0
 """How long sending a call may take; a worker always reads them, in a thread of its own."""
 
@@ -41,7 +39,8 @@ class WorkerProcess:
         """When it was started, or began its present call."""
         self.gone = False
         self.owns_sentinel = False
-        ALIVE.add(self)
+        # A forked child closes its copies of the mailboxes: while one is open, a worker takes its parent for alive.
+        renew_in_child(self, WorkerProcess.close)
         try:
             make: Any = context.Process  # type: ignore[attr-defined]
             name = f"{PREFIX}{next(NAMES)}"
@@ -108,7 +107,6 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Close this side, which makes the process exit."""
-        ALIVE.discard(self)
         if self.owns_sentinel:
             self.owns_sentinel = False
             os.close(self.sentinel)
@@ -159,10 +157,3 @@ def decode_reply(header: bytes, buffers: list[Bytes]) -> Reply | BaseException:
     except BaseException as error:
         return error
     return reply
-
-
-@after_fork_in_child
-def close_all() -> None:
-    """Close a forked child's copies of the mailboxes: while one is open, a worker takes its parent for alive."""
-    for worker in list(ALIVE):
-        worker.close()

@@ -1,23 +1,15 @@
 """LLVM: which machine code is made for, and how an object file becomes functions of this process."""
 
 import os
-import threading
 from functools import cache
 from typing import Any
 
 from llvmlite import binding
 
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 
-LINKING = threading.RLock()
-"""Held while code is linked. Reentrant: a finalizer may run meanwhile that needs a kernel."""
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global LINKING
-    LINKING = threading.RLock()
+LINKING = ForkLock()
+"""Held while code is linked."""
 
 
 @cache

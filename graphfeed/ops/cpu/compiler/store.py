@@ -8,7 +8,6 @@ a digest of its content, since machine code that a full disk has cut off, or a f
 import os
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -22,7 +21,7 @@ from graphfeed.ops.cpu.compiler.folders import SOURCES, folders
 from graphfeed.ops.cpu.compiler.kernel import CALL, STARTED, Kernel, MachineCode
 from graphfeed.ops.cpu.compiler.machine import link, processor
 from graphfeed.ops.cpu.compiler.notices import COMPILE_CLOCK, warn_once
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.kernel_load import KernelLoad
 
 if sys.platform != "win32":
@@ -38,15 +37,8 @@ ABANDONED_SECONDS = 3600.0
 ADVICE = "set GRAPHFEED_CACHE_DIR to a folder to which you alone can write"
 WATCHERS: list[Callable[[KernelLoad], None]] = []
 """Are told of each kernel that is compiled or loaded."""
-COMPILING = threading.RLock()
+COMPILING = ForkLock()
 """Held while a kernel is loaded or compiled. Reentrant: a finalizer may run meanwhile that needs another one."""
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global COMPILING
-    COMPILING = threading.RLock()
 
 
 def load_or_compile(kernel: Kernel, dtypes: tuple[str, ...]) -> None:

@@ -5,7 +5,6 @@ neighbours, or relabels. What is sampled, and how, decides which of them make up
 it is used, and none has options that another pass could carry.
 """
 
-import threading
 from collections import OrderedDict
 from typing import Any
 
@@ -22,7 +21,7 @@ from graphfeed.ops.cpu.sampling.passes import (
     uniform,
     weighted,
 )
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays
 from graphfeed.ops.sampling.hops.hop_recipe import Recipe
 
@@ -216,7 +215,7 @@ class ProgramPool:
     """Lends programs to threads; what is given back is lent again. Those that were used last are kept."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # Reentrant: a finalizer may sample in a locked section of its own thread.
+        self.lock = ForkLock()
         self.idle: OrderedDict[Recipe, list[HopProgram]] = OrderedDict()
 
     def take(self, recipe: Recipe) -> HopProgram:
@@ -239,9 +238,3 @@ class ProgramPool:
 
 
 PROGRAMS = ProgramPool()
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    PROGRAMS.lock = threading.RLock()
