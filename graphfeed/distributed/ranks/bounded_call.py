@@ -1,4 +1,4 @@
-"""Calls of PyTorch's that may never return, such as those that wait for an answer of another process."""
+"""Run a blocking call with a timeout: calls of PyTorch that wait for another process may never return."""
 
 import threading
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from typing import TypeVar
 from graphfeed.distributed.ranks.program_end import check_program
 
 CHECK_SECONDS = 0.1
-"""How often one who waits looks whether the program has failed."""
+"""How often a wait looks whether the program has failed."""
 
 Result = TypeVar("Result")
 
 
 def call_within(seconds: float, function: Callable[[], Result], text: str) -> Result:
-    """Return what a function returns, or give it up: it then goes on in a daemon thread.
+    """Return the result of a function, or leave it running in a daemon thread.
 
     Args:
         seconds: How long to wait.

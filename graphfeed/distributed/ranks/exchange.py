@@ -1,4 +1,4 @@
-"""Ask each part for what it owns, and put the answers back in the order of the questions."""
+"""Ask the owner of each id, and merge the answers in the order of the ids."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -38,6 +38,8 @@ class Visits:
     lock: threading.Lock = field(default_factory=threading.Lock)
     server: Any = None
     """The store of rank 0. It stays open, so that ranks can meet again at the same address."""
+    peers: Any = None
+    """The `Peers` that were made there last."""
 
 
 VISITS: defaultdict[Place | None, Visits] = defaultdict(Visits)

@@ -23,7 +23,7 @@ import torch
 from torch import distributed
 
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
-from graphfeed.distributed.ranks.meeting_point import Meeting, MeetingPoint, Place
+from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
 from graphfeed.ops import buffers
@@ -360,16 +360,15 @@ def find_place() -> tuple[int, int]:
 
 SHARED: "weakref.WeakKeyDictionary[Any, Peers]" = weakref.WeakKeyDictionary()
 """The peers of each process group, for graphs and features that name none."""
-AT_ADDRESS: dict[Place, Peers] = {}
-"""The peers that meet at each address."""
 
 
 def peers_at(meeting: MeetingPoint, timeout: float) -> Peers:
     """Return the peers that meet at an address; a call after they have ended makes others, and its timeout holds."""
-    known = AT_ADDRESS.get(meeting.place)
-    if known is None or known.ended:
-        known = AT_ADDRESS[meeting.place] = Peers(timeout=timeout, meeting=meeting)
-    return known
+    visits = VISITS[meeting.place]
+    if visits.peers is None or visits.peers.ended:
+        visits.peers = Peers(timeout=timeout, meeting=meeting)
+    peers: Peers = visits.peers
+    return peers
 
 
 def shared_peers() -> Peers:

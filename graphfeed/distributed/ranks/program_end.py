@@ -1,4 +1,4 @@
-"""Tells how the program of this process has ended, to threads that outlive it.
+"""Whether the program of this process ended with an error, for threads that outlive it.
 
 Python keeps no note of the status that a program gives to `sys.exit`. A rank that ends so counts as one that is done,
 whatever the status: it goes on to answer the others, so that none of them loses a part that it may still read. Its
@@ -28,7 +28,7 @@ def note_end() -> None:
 
 
 def program_failed() -> bool:
-    """Tell whether an exception has ended the program. An interactive session goes on after one."""
+    """Return whether an exception has ended the program. An interactive session goes on after one."""
     return FAILED.is_set() or (hasattr(sys, "last_value") and not hasattr(sys, "ps1"))
 
 

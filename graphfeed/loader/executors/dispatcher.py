@@ -262,7 +262,7 @@ class Dispatcher:
             task.future.set_exception(
                 WorkerLostError(
                     f"{task.lost} workers died over this call, one after the other; the last one, {worker.name}, "
-                    f"{worker.fate()}: it takes too much memory, or something in it crashes"
+                    f"{worker.describe_exit()}: it takes too much memory, or something in it crashes"
                 )
             )
         elif not worker.ready and worker.process.exitcode == NO_GUARD:
@@ -274,7 +274,7 @@ class Dispatcher:
                 self.fail_pending(
                     WorkerLostError(
                         f"{count} workers died while they started, one after the other; the last one "
-                        f"{worker.fate()}: see what they printed"
+                        f"{worker.describe_exit()}: see what they printed"
                     )
                 )
 

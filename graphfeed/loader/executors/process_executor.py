@@ -1,4 +1,4 @@
-"""Worker processes that lose nothing, behind the standard library's interface of executors."""
+"""An executor of worker processes, which has the interface of `concurrent.futures` and replaces workers that die."""
 
 import atexit
 import itertools

@@ -1,4 +1,4 @@
-"""Which stages can be sent to worker processes."""
+"""Checks which stages can be pickled for worker processes, without pickling what they hold."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""Worker threads that nobody has to wait for, behind the standard library's interface of executors."""
+"""An executor of daemon threads, which has the interface of `concurrent.futures` and can leave hanging calls behind."""
 
 import atexit
 import os
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JOIN_SECONDS = 1.0
-"""How long a thread that is no longer needed may take to end its present call."""
+"""How long shutdown waits for a thread to end its present call."""
 ALIVE: "weakref.WeakSet[WorkerThread]" = weakref.WeakSet()
 
 

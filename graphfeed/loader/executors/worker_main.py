@@ -1,4 +1,4 @@
-"""What runs in a worker process: calls come in, replies go out."""
+"""The main loop of a worker process: receives calls, and sends replies."""
 
 import os
 import pickle

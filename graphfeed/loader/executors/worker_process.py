@@ -1,4 +1,4 @@
-"""A worker process, seen from the process that started it."""
+"""The parent's handle of a worker process: its mailboxes, its exit code, and how it is ended."""
 
 import itertools
 import os
@@ -95,7 +95,7 @@ class WorkerProcess:
         # The exit code is None if somebody else has waited for the process.
         return (self.process.exitcode or 0) < 0
 
-    def fate(self) -> str:
+    def describe_exit(self) -> str:
         """Say how a process that is gone ended."""
         code = self.process.exitcode
         if not self.was_killed():

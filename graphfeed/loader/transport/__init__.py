@@ -1,8 +1,23 @@
 """What carries mini-batches across a cut of the pipeline.
 
-Threads pass them through a bounded queue (`thread_channel`), CUDA streams by events (`streams`), and processes through
-sockets and shared memory: `pickling` splits an object into a header and the bytes of its arrays, `mailbox` sends both
-as a message, `layout` says where they lie, `arena` manages the memory that sender and receiver share, and
-`record_socket` moves the small records that announce messages. Only what the loader needs is here; channels for the
-user's own processes build on it in `graphfeed.channels`.
+Threads pass them through a bounded queue (`ThreadChannel`), CUDA streams by events (`hand_over`), and processes through
+sockets and shared memory: `encode` splits an object into a pickle and the bytes of its arrays, an `Outbox` sends both
+to an `Inbox`, as a frame of `graphfeed.storage.memory` in an `Arena` that both map, and a `RecordSocket` moves the
+small records that announce messages. Only what the loader needs is here; channels for the user's own processes build on
+it in `graphfeed.channels`.
 """
+
+from graphfeed.loader.transport.arena import ARENA_BYTES, Arena, ArenaReader
+from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS, Inbox, Outbox, open_mailbox, require_linux
+from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, MessageReader, Record
+from graphfeed.loader.transport.pickling import decode, dump, encode
+from graphfeed.loader.transport.record_socket import RecordSocket
+from graphfeed.loader.transport.streams import hand_over, side_stream, with_index
+from graphfeed.loader.transport.thread_channel import STEPS, Closed, Failure, ThreadChannel
+from graphfeed.loader.transport.zero_copy import open_zero_copy
+
+__all__ = [
+    "ARENA_BYTES", "BLOCK", "FILE", "INLINE", "PREFIX", "STEPS", "TIMEOUT_SECONDS", "Arena", "ArenaReader", "Closed",
+    "Failure", "Inbox", "MessageReader", "Outbox", "Record", "RecordSocket", "ThreadChannel", "decode", "dump",
+    "encode", "hand_over", "open_mailbox", "open_zero_copy", "require_linux", "side_stream", "with_index",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Memory that one process writes and another one reads, in blocks that are used again."""
+"""An allocator in shared memory: one process writes blocks, and another one frees them when it has read them."""
 
 import bisect
 import os

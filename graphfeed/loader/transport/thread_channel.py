@@ -1,4 +1,4 @@
-"""A bounded queue between two threads that either may close."""
+"""A bounded queue between two threads, which either may close."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""Results that ops write where their receiver reads them, so that they are sent without a copy."""
+"""Zero-copy results: ops write them into shared memory, where their receiver reads them."""
 
 import os
 import struct

@@ -46,14 +46,14 @@ def test_a_killed_one_is_gone_and_says_by_what(worker: WorkerProcess) -> None:
     worker.join(SECONDS)
     assert worker.gone
     assert worker.was_killed()
-    assert worker.fate() == "was killed by SIGKILL"
+    assert worker.describe_exit() == "was killed by SIGKILL"
     worker.send(1, b"")
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(worker: WorkerProcess) -> None:
     os.kill(worker.pid, signal.SIGRTMIN + 3)
     worker.process.join(SECONDS)
-    assert worker.fate() == f"was killed by signal {signal.SIGRTMIN + 3}"
+    assert worker.describe_exit() == f"was killed by signal {signal.SIGRTMIN + 3}"
 
 
 def test_one_whose_end_somebody_else_was_told_has_an_unknown_fate() -> None:
@@ -63,14 +63,14 @@ def test_one_whose_end_somebody_else_was_told_has_an_unknown_fate() -> None:
     worker.close()
     worker.join(0.0)
     assert not worker.was_killed()
-    assert worker.fate() == "exited with code None"
+    assert worker.describe_exit() == "exited with code None"
 
 
 def test_one_that_is_not_needed_leaves_by_itself(worker: WorkerProcess) -> None:
     replies(worker)
     worker.close()
     worker.process.join(SECONDS)
-    assert worker.fate() == "exited with code 0"
+    assert worker.describe_exit() == "exited with code 0"
 
 
 def test_one_that_does_not_leave_is_killed(worker: WorkerProcess) -> None:
@@ -78,7 +78,7 @@ def test_one_that_does_not_leave_is_killed(worker: WorkerProcess) -> None:
     os.kill(worker.pid, signal.SIGSTOP)
     worker.close()
     worker.join(0.0)
-    assert worker.fate() == "was killed by SIGKILL"
+    assert worker.describe_exit() == "was killed by SIGKILL"
 
 
 def fork_a_child() -> int:
@@ -101,7 +101,7 @@ def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(worker.sentinel, selectors.EVENT_READ)
             assert selector.select(10)
-        assert worker.fate() == "was killed by SIGKILL"
+        assert worker.describe_exit() == "was killed by SIGKILL"
     finally:
         os.kill(reply.result, signal.SIGKILL)
         worker.close()
