@@ -1,7 +1,6 @@
 """The loader: it plans a pipeline, runs it epoch by epoch, stops and resumes."""
 
 import os
-import threading
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -31,7 +30,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.ops.backend import check_device
 from graphfeed.ops.checks import check_count, check_seconds, check_seed
 from graphfeed.ops.entry_points import load_entry_point
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock, renew_in_child
 from graphfeed.ops.keys import draw_unkeyed
 
 
@@ -152,12 +151,12 @@ class DataLoader:
         self._executor = executor
         self._process = os.getpid()
         self._pool: Executor | None = None
-        self._starting = threading.Lock()
+        self._starting = ForkLock()
         self._next = Progress(0, 0)
         self._latest: Progress | None = None
         self._running: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
         self._closed = False
-        LOADERS.add(self)
+        renew_in_child(self, DataLoader._forget_workers)
 
     @cached_property
     def _fingerprint(self) -> Fingerprint:
@@ -317,6 +316,11 @@ class DataLoader:
             return ProcessExecutor(self.num_workers, timeout=self.timeout)
         return ThreadExecutor(self.num_workers)
 
+    def _forget_workers(self) -> None:
+        """Let a forked process start workers of its own; what the parent's threads do is lost here."""
+        self._pool = None
+        self._running = weakref.WeakSet()
+
     def _run(self, progress: Progress, seed: int) -> Generator[Any, None, None]:
         set_max_uva_threads(self.max_uva_threads)
         pipe = self.plan.running
@@ -342,18 +346,6 @@ class DataLoader:
             run.cancel()
             if executor is not None and executor is not self._executor and executor is not self._pool:
                 executor.shutdown(wait=True, cancel_futures=True)
-
-
-LOADERS: "weakref.WeakSet[DataLoader]" = weakref.WeakSet()
-
-
-@after_fork_in_child
-def forget_workers() -> None:
-    """Let every loader start workers of this process's own; what the parent's threads do is lost here."""
-    for loader in LOADERS:
-        loader._starting = threading.Lock()
-        loader._pool = None
-        loader._running = weakref.WeakSet()
 
 
 def check_options(

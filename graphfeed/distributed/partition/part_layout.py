@@ -7,7 +7,6 @@ in-edges of its nodes, and the rows of its features; perhaps also copies of rows
 """
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.checks import check_count
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.storage.datasets.array_files import check_file
 
 FILE_NAME = "partition.json"
-PARSING = threading.Lock()
+PARSING = ForkLock()
 """Held while NumPy parses a header: before Python 3.11.8, that may fail in several threads at a time."""
 MOST_PARTS = 1 << 16
 """Each part has a folder, and takes a pass over the nodes."""
@@ -84,13 +83,6 @@ class PartitionMetadata(NamedTuple):
             "parts": [[asdict(entry) for entry in entries] for entries in self.parts],
         }
         return json.dumps(content, indent=1) + "\n"
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global PARSING
-    PARSING = threading.Lock()
 
 
 def check_num_parts(num_parts: int) -> None:

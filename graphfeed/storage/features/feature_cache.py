@@ -1,6 +1,5 @@
 """A cache in memory for rows of features that are slow to read."""
 
-import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +10,7 @@ import torch
 
 from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
 from graphfeed.ops.checks import check_count
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import renew_in_child
 from graphfeed.ops.rows.cache_policy import MOST_SLOTS
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
@@ -72,7 +71,12 @@ class CPUFeatureCache(RowCache):
         else:
             rows = buffers.empty_long_lived(shape, dtype, buffers.CPU, private=True)
         super().__init__(rows, (), policy_bytes(name, shape[0]), (shape, dtype, policy, num_parts, pin_memory))
-        CACHES.add(self)
+        renew_in_child(self, CPUFeatureCache._forget)
+
+    def _forget(self) -> None:
+        """Empty the cache of a forked process: another thread of the parent may have left it half-changed."""
+        self._lock = StreamOrderedLock(self._rows)
+        self.clear()
 
     @classmethod
     def within(
@@ -253,14 +257,3 @@ def repeat_rows(found: LookedUp, first: torch.Tensor) -> torch.Tensor:
     if found.distinct.numel() < found.missing_index.numel():
         copy_rows(found.values, first[found.local.long()], found.values, found.missing_index)
     return found.values
-
-
-CACHES: "weakref.WeakSet[CPUFeatureCache]" = weakref.WeakSet()
-
-
-@after_fork_in_child
-def empty_all() -> None:
-    """Empty every cache: another thread of the parent may have left one half-changed."""
-    for cache in CACHES:
-        cache._lock = StreamOrderedLock(cache._rows)
-        cache.clear()

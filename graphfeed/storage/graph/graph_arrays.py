@@ -1,7 +1,6 @@
 """The arrays of a graph in memory: set, checked, moved, saved and shared."""
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,7 +13,7 @@ import torch
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.ops.checks import check_vector
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.pinned import is_page_locked, page_lock
 from graphfeed.ops.structure.csc import joined_by
 from graphfeed.ops.verified import Tensors, check_once, distrust, trust
@@ -26,18 +25,8 @@ from graphfeed.storage.memory.published import Published
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move
 
-DERIVING = threading.RLock()
-"""Held while a graph derives arrays from its own, so that two threads don't do it twice.
-
-Reentrant, because the garbage collector may run a finalizer meanwhile that samples another graph.
-"""
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global DERIVING
-    DERIVING = threading.RLock()
+DERIVING = ForkLock()
+"""Held while a graph derives arrays from its own, so that two threads don't do it twice."""
 
 
 def checked(name: str, show: Callable[[Any], Any] = lambda value: value) -> Any:

@@ -2,7 +2,6 @@
 
 import copy
 import copyreg
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
@@ -11,26 +10,19 @@ from typing import Any, Self, SupportsIndex
 import torch
 
 from graphfeed.ops.checks import check_can_pin
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.pinned import page_lock
 from graphfeed.ops.verified import passed_among, trust_copies
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, from_bytes, to_bytes
 from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in
 
-MOVING = threading.RLock()
+MOVING = ForkLock()
 """Held while an object's tensors are copied to a block, so that two threads don't do it twice."""
 BY_VALUE_BYTES = 1 << 13
 """Up to this size, a copy is cheaper than a mapping."""
 TRANSPORT_PROTOCOL = 4
 """Python's transports pickle with this protocol or a later one, `torch.save` with protocol 2."""
-
-
-@after_fork_in_child
-def renew_lock() -> None:
-    """Make a new lock, which is free."""
-    global MOVING
-    MOVING = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
