@@ -1,6 +1,5 @@
 """Relabel the nodes of a mini-batch: ids of the graph become positions."""
 
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -8,6 +7,7 @@ import torch
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_vector
+from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.structure.csc import check_columns
 
 SMALL_MAP = 1 << 22
@@ -79,23 +79,22 @@ def compact_parts(
     num_nodes: int | None,
 ) -> Compacted:
     """Do as `compact` with parts that are known to be right; ids are checked."""
-    largest = check_nodes(seeds, neighbors, num_nodes)
+    largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
     module = kernels("structure.compact", seeds, neighbors=neighbors)
-    if on_gpu(seeds):
-        return compact_on_gpu(module, seeds, neighbors, seed_starts, neighbor_starts, sources)
-    size = neighbors.numel()
-    rows = buffers.empty(seeds.numel() + size, seeds.dtype)
+    parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())
+    given = seeds.contiguous(), neighbors.contiguous(), parts
+    rows = buffers.empty(seeds.numel() + size, seeds.dtype, seeds.device)
     row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
-    local = buffers.empty(size, seeds.dtype)
+    local = buffers.empty(size, seeds.dtype, seeds.device)
+    if on_gpu(seeds):
+        module.compact(*given, make_keys(seeds, neighbors), None, rows, row_starts, local)
+        return Compacted(rows[: int(row_starts[-1])], row_starts, local)
     map_size = size_of_map(num_nodes, largest, size)
     with buffers.NODE_MAPS.borrow(map_size or 0) as node_map:
         hashes = node_map is None or map_size is None
         keys = make_keys(seeds, neighbors) if hashes else torch.empty(0, dtype=torch.int64)
         hashed = torch.full((keys.numel(),), -1, dtype=torch.int32)
-        module.compact(
-            seeds.contiguous(), seed_starts.contiguous(), neighbors.contiguous(), neighbor_starts.contiguous(),
-            sources.contiguous(), keys, hashed if keys.numel() else node_map, rows, row_starts, local,
-        )  # fmt: skip
+        module.compact(*given, keys, hashed if keys.numel() else node_map, rows, row_starts, local)
     return Compacted(torch.from_numpy(rows.numpy()[: int(row_starts[-1])]), row_starts, local)
 
 
@@ -142,23 +141,3 @@ def make_keys(seeds: torch.Tensor, neighbors: torch.Tensor) -> torch.Tensor:
     """Return the empty keys of a hash table: a power of two, of which at most half will be used."""
     slots = 1 << (2 * (seeds.numel() + neighbors.numel()) + 1).bit_length()
     return torch.full((slots,), -1, dtype=torch.int64, device=seeds.device)
-
-
-def compact_on_gpu(
-    module: ModuleType,
-    seeds: torch.Tensor,
-    neighbors: torch.Tensor,
-    seed_starts: torch.Tensor,
-    neighbor_starts: torch.Tensor,
-    sources: torch.Tensor,
-) -> Compacted:
-    """Do as `compact`, with a hash table and no other scratch memory."""
-    rows = buffers.empty(seeds.numel() + neighbors.numel(), seeds.dtype, seeds.device)
-    row_starts = torch.empty(seed_starts.numel(), dtype=torch.int64)
-    local = buffers.empty(neighbors.numel(), seeds.dtype, seeds.device)
-    keys = make_keys(seeds, neighbors)
-    module.compact(
-        seeds.contiguous(), seed_starts, neighbors.contiguous(), neighbor_starts, sources, keys, None, rows, row_starts,
-        local,
-    )  # fmt: skip
-    return Compacted(rows[: int(row_starts[-1])], row_starts, local)

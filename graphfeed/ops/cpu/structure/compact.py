@@ -1,6 +1,6 @@
 """Kernel that relabels a mini-batch: node ids become positions, in order of first appearance."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,33 +16,24 @@ class Parts(NamedTuple):
     sources: Int64s
 
 
+@kernel
 def compact(
-    seeds: Any, seed_starts: Any, neighbors: Any, neighbor_starts: Any, sources: Any, keys: Any, node_map: Any,
-    rows: Any, row_starts: Any, local: Any,
-) -> None:  # fmt: skip
+    seeds: Ids, neighbors: Ids, parts: Parts, keys: Int64s, node_map: Int32s, rows: Ids, row_starts: Int64s, local: Ids
+) -> None:
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
+    A seed or neighbour costs a random read, prefetched.
+
     Args:
-        seeds: Node ids, one node type after the other; `seed_starts` says where each begins.
-        seed_starts: One longer than there are node types.
-        neighbors: Node ids, one edge type after the other; `neighbor_starts` says where each begins.
-        neighbor_starts: One longer than there are edge types.
-        sources: Node type of each edge type's neighbours.
+        seeds: Node ids, one node type after the other.
+        neighbors: Node ids, one edge type after the other.
+        parts: Where the types begin.
         keys: The hash table's keys, all -1; empty if `node_map` has an entry for each node.
         node_map: All -1. A dense map is all -1 again afterwards.
         rows: Written: row ids, one node type after the other; as long as seeds and neighbours together.
         row_starts: Written: where each node type begins.
         local: Written: positions of the neighbours.
     """
-    parts = Parts(seed_starts, neighbor_starts, sources)
-    relabel_parts(seeds, neighbors, parts, keys, node_map, rows, row_starts, local)
-
-
-@kernel
-def relabel_parts(
-    seeds: Ids, neighbors: Ids, parts: Parts, keys: Int64s, node_map: Int32s, rows: Ids, row_starts: Int64s, local: Ids
-) -> None:
-    """Relabel as `compact` says. A seed or neighbour costs a random read, prefetched."""
     starts, known = parts.seed_starts, row_starts[1:]
     for kind in range(known.size):
         known[kind] = starts[kind + 1] - starts[kind]

@@ -5,29 +5,16 @@ import torch
 from graphfeed.ops.cuda.launch import launch, upload
 
 
-def compact(
-    seeds,
-    seed_starts,
-    neighbors,
-    neighbor_starts,
-    sources,
-    keys,
-    node_map,
-    rows,
-    row_starts,
-    local,
-):
+def compact(seeds, neighbors, parts, keys, node_map, rows, row_starts, local):
     """Relabel neighbours to positions in the row ids of their node type; seeds come first, as they are.
 
     All ids enter a hash table at once. An id's first appearance is the minimum of its places. This waits for the device
     once, to learn how many rows there are.
 
     Args:
-        seeds: Node ids, one node type after the other; `seed_starts` says where each begins.
-        seed_starts: One longer than there are node types; on the CPU.
-        neighbors: Node ids, one edge type after the other; `neighbor_starts` says where each begins.
-        neighbor_starts: One longer than there are edge types; on the CPU.
-        sources: Node type of each edge type's neighbours; on the CPU.
+        seeds: Node ids, one node type after the other.
+        neighbors: Node ids, one edge type after the other.
+        parts: Where the types begin; on the CPU.
         keys: The hash table's keys, all -1.
         node_map: Not used.
         rows: Written: row ids, one node type after the other.
@@ -43,9 +30,10 @@ def compact(
     before = torch.zeros(edges + 1, dtype=torch.int64, device=device)
     launch("mark_new", edges, slots, first, count, edges, before[1:])
     before.cumsum_(0)
+    seed_starts, neighbor_starts, sources = parts
     shifts = _write_starts(before[upload(neighbor_starts, device)].tolist(), seed_starts, sources, row_starts)
-    parts = [seed_starts, row_starts, neighbor_starts, sources, shifts]
-    tables = upload(torch.cat(parts), device).split([part.numel() for part in parts])
+    joined = [seed_starts, row_starts, neighbor_starts, sources, shifts]
+    tables = upload(torch.cat(joined), device).split([part.numel() for part in joined])
     launch(
         "place_nodes", size, seeds, neighbors, width, count, size, slots, first, before,
         tables[0], tables[1], row_starts.numel() - 1, *tables[2:], sources.numel(), keys, rows,

@@ -158,14 +158,7 @@ class HopProgram:
         if method == "latest":
             self.add(uniform.fill_latest, runs, picks)
         elif method == "labor":
-            draws = arrays.draws[hop]
-            weights, heap = arrays.sums if sums is None else sums, arrays.scratch_for("heap")
-            if sums is None and not replace:
-                found = self.fill_buckets(runs, most, draws)
-                self.others[len(self.program.steps)] = sources, weights, False, False, draws, runs, heap, picks
-                self.add(candidates.fill_likely, sources, draws, runs, arrays.scratch_for("candidates"), found, picks)
-            else:
-                self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
+            self.draw_by_labor(hop, runs, sources, sums, most)
         elif sums is not None:
             fill = weighted.fill_weighted_repeated if replace and most >= 0 else weighted.fill_weighted
             self.add(fill, sums, runs, arrays.scratch_for("queue"), picks)
@@ -176,15 +169,24 @@ class HopProgram:
         else:
             self.add(uniform.fill_uniform, arrays.scratch_for("table"), runs, picks)
 
-    def fill_buckets(self, runs: Block, most: int, draws: Any) -> Block:
-        """Add the passes that collect LABOR's candidates of large columns by the index; return where they are."""
-        arrays = self.arrays
-        if not self.recipe.indexed or runs is not arrays.columns or not 0 < most <= candidates.MAX_COLLECTED:
-            return arrays.scratch_for("no buckets")
-        index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
-        self.add(buckets.assign_buckets, index, runs, found)
-        self.add(buckets.fill_buckets, index, draws, found)
-        return found
+    def draw_by_labor(self, hop: int, runs: Block, sources: Block, sums: Block | None, most: int) -> None:
+        """Add the passes that draw by LABOR: a scan of each run with a heap, or cheaper ones where they decide.
+
+        Without weights and replacement, candidates are collected first, those of large columns by the index, and the
+        heap is for the runs that these leave undecided.
+        """
+        arrays, picks, replace = self.arrays, self.arrays.picks, self.recipe.drawing.replace
+        draws, weights, heap = arrays.draws[hop], arrays.sums if sums is None else sums, arrays.scratch_for("heap")
+        if sums is not None or replace:
+            self.add(labor.fill_labor, sources, weights, replace, True, draws, runs, heap, picks)
+            return
+        found = arrays.scratch_for("no buckets")
+        if self.recipe.indexed and runs is arrays.columns and 0 < most <= candidates.MAX_COLLECTED:
+            index, found = arrays.scratch_for("index"), arrays.scratch_for("buckets")
+            self.add(buckets.assign_buckets, index, runs, found)
+            self.add(buckets.fill_buckets, index, draws, found)
+        self.others[len(self.program.steps)] = sources, weights, False, False, draws, runs, heap, picks
+        self.add(candidates.fill_likely, sources, draws, runs, arrays.scratch_for("candidates"), found, picks)
 
     def close_hop(self, hop: int, by_type: bool) -> None:
         """Add the passes that give the picks of a hop their places, and make rows of their sources."""

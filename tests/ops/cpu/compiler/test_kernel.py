@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.ops.cpu.jit import UInt64s, kernel
-from graphfeed.ops.cpu.structure.compact import relabel_parts
+from graphfeed.ops.cpu.structure.compact import compact
 from tests.forked import in_child
 from tests.ops.cpu.compiler.kernels import Columns, add, add_rows, anew, double, loads_of, mix, scale, walk
 
@@ -136,5 +136,5 @@ def test_a_forked_process_goes_on_with_what_was_loaded_and_loads_more() -> None:
 
 
 def test_its_name_is_that_of_its_module_inside_of_the_room() -> None:
-    assert relabel_parts.name == "structure.compact.relabel_parts"
-    assert relabel_parts.__doc__ == relabel_parts.function.__doc__
+    assert compact.name == "structure.compact.compact"
+    assert compact.__doc__ == compact.function.__doc__

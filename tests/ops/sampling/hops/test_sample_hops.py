@@ -102,11 +102,12 @@ def test_equal_to_one_hop_at_a_time(fanouts: list[int]) -> None:
     assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, fanouts, keys))
 
 
-def test_outputs_that_grow_give_the_same(short_outputs: None) -> None:
-    graph = random_graph()
-    seeds = torch.randint(0, NUM_NODES, (300,))
-    layers = sample_all(*graph, seeds, [5, -1, 3], [1, 2, 3])
-    assert as_lists(layers) == as_lists(hop_by_hop(graph, seeds, [5, -1, 3], [1, 2, 3]))
+@pytest.mark.parametrize("only_new", [False, True])
+def test_outputs_that_grow_give_the_same(only_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = *random_graph(), torch.randint(0, NUM_NODES, (300,)), [5, -1, 3], [1, 2, 3]
+    expected = as_lists(sample_all(*asked, only_new=only_new))
+    monkeypatch.setattr(MODULE, "FIRST_EDGES", 1)
+    assert as_lists(sample_all(*asked, only_new=only_new)) == expected
 
 
 def test_maps_are_clean_afterwards(short_outputs: None) -> None:

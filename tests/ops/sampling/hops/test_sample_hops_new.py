@@ -1,4 +1,3 @@
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -37,20 +36,3 @@ def test_equal_to_one_hop_at_a_time_from_the_new_nodes(
         assert hop.indices.tolist() == merged.local.tolist()
         assert hop.rows.dtype == hop.indices.dtype == hop.indptr.dtype == dtype
         nodes, known = merged.rows, len(nodes)
-
-
-def test_outputs_that_grow_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    indptr, indices, _ = ops.coo_to_csc(torch.arange(4000) % 400, torch.arange(4000) * 7 % 400, 400)
-    seeds = torch.arange(0, 400, 9)
-    wanted = sample_all(indptr, indices, seeds, [5, -1, 3], [1, 2, 3], only_new=True)
-    monkeypatch.setattr(import_module("graphfeed.ops.sampling.hops.sample_hops"), "FIRST_EDGES", 1)
-    again = sample_all(indptr, indices, seeds, [5, -1, 3], [1, 2, 3], only_new=True)
-    assert wanted is not None
-    assert again is not None
-    for one, other in zip(wanted, again, strict=True):
-        assert [part.tolist() for part in one] == [part.tolist() for part in other]
-
-
-def test_a_seed_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="seeds"):
-        sample_all(torch.tensor([0, 1]), torch.tensor([0]), torch.tensor([1]), [1], [1], only_new=True)

@@ -14,7 +14,7 @@ from tests.ops.timed import TimedGraph, timed_graphs
 
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
 HOPS = st.lists(st.tuples(FANOUTS.filter(lambda fanout: fanout < 50), KEYS), min_size=1, max_size=3)
-METHODS = st.sampled_from(["", "replace", "latest"])
+METHODS = ["", "replace", "latest", "labor", "labor, replace"]
 COLUMNS = ops.TemporalGraph(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 1]), torch.tensor([1, 2, 3]))
 ONE = torch.tensor([1])
 
@@ -26,9 +26,8 @@ def hop_by_hop(
     layers = []
     for fanout, key in hops:
         windows = None if window is None else torch.full_like(times, window)
-        picks = ops.temporal_sample_neighbors(
-            columns, seeds, times, torch.tensor([fanout]), key, windows=windows, **options
-        )  # fmt: skip
+        sample: Any = ops.temporal_labor_sample_neighbors if isinstance(key, tuple) else ops.temporal_sample_neighbors
+        picks = sample(columns, seeds, times, torch.tensor([fanout]), key, windows=windows, **options)
         rows = torch.cat([seeds, columns.indices[picks.positions]])
         places = torch.arange(len(seeds), len(rows))
         layers.append([part.tolist() for part in (seeds, rows, picks.offsets, places, picks.positions)])
@@ -41,14 +40,14 @@ def hop_by_hop(
 
 
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@pytest.mark.parametrize("first_edges", [1, 1 << 22])
-@given(timed_graphs(), HOPS, METHODS, st.sampled_from([None, 0, 1, 700, 2**63 - 1]), st.data())
+@pytest.mark.parametrize("method", METHODS)
+@given(st.sampled_from([1, 1 << 22]), timed_graphs(), HOPS, st.sampled_from([None, 0, 1, 700, 2**63 - 1]), st.data())
 def test_all_hops_are_single_hops(
     dtype: torch.dtype,
+    method: str,
     first_edges: int,
     graph: TimedGraph,
-    hops: list[tuple[int, int]],
-    method: str,
+    hops: list[tuple[int, Any]],
     window: int | None,
     data: st.DataObject,
 ) -> None:
@@ -58,12 +57,16 @@ def test_all_hops_are_single_hops(
     if data.draw(st.booleans()):
         columns = graph.linked(columns)
     options: dict[str, Any] = {"replace": method == "replace", "latest": method == "latest"}
+    drawing: Any = {"method": "latest" if method == "latest" else "uniform", "replace": method == "replace"}
+    if method.startswith("labor"):
+        hops, options = [(fanout, (key, key ^ 5)) for fanout, key in hops], {"replace": method != "labor"}
+        options["switch_threshold"] = 2**62
+        drawing = {"method": "labor", **options}
     expected = hop_by_hop(columns, *graph.asked(dtype), hops, window, **options)
     hops = hops[: len(expected)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MODULE, "FIRST_EDGES", first_edges)
         fanouts, keys = [hop[0] for hop in hops], [hop[1] for hop in hops]
-        drawing: Any = {"method": "latest" if method == "latest" else "uniform", "replace": method == "replace"}
         layers = sample_timed(columns, *graph.asked(dtype), fanouts, keys, window=window, **drawing)
     assert [[part.tolist() for part in layer] for layer in layers] == expected
     assert all(layer.rows.dtype == layer.indices.dtype == dtype for layer in layers)
@@ -97,6 +100,7 @@ def test_long_columns_are_searched_right_however_their_times_are_spread(power: f
         ({"fanouts": [], "keys": []}, ValueError, "fanouts is empty; give a number for each hop"),
         ({"window": -1}, ValueError, "windows must be 0 or more, but one is -1"),
         ({"keys": [0, 1]}, ValueError, "keys must hold 1 numbers, one per hop, but holds 2"),
+        ({"keys": [(0, 0), (1, 1)], "method": "labor"}, ValueError, "keys must hold 1 pairs, one per hop, but holds 2"),
         ({"method": "latest", "replace": True}, ValueError, "the latest edges are taken once each"),
     ],
 )

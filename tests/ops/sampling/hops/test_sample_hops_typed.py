@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from graphfeed import ops
 from graphfeed.ops import buffers
 from graphfeed.ops.sampling.hops.hop_arrays import Shape
+from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS
 
 FIRST_EDGES = import_module("graphfeed.ops.sampling.hops.sample_hops"), "FIRST_EDGES"
 MODULE = import_module("graphfeed.ops.sampling.hops.sample_hops")
+Hops = list[tuple[list[int], int]]
+"""The fan-outs and the key of each."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ def typed_graphs(draw: st.DrawFn) -> Typed:
 
 
 @st.composite
-def hops_of(draw: st.DrawFn, typed: Typed) -> list[tuple[list[int], int]]:
+def hops_of(draw: st.DrawFn, typed: Typed) -> Hops:
     """Make a fan-out and a key for each of one to three hops."""
     counts = [draw(st.sampled_from([1, max(len(typed.ends), 1)])) for _ in range(draw(st.integers(1, 3)))]
     return [(draw(st.lists(FANOUTS, min_size=count, max_size=count)), draw(KEYS)) for count in counts]
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Typed, list[list[int]], list[tuple[list[int], int]]]:
+def problems(draw: st.DrawFn) -> tuple[Typed, list[list[int]], Hops]:
     """Make a graph, seeds of which some may be equal, and hops."""
     typed = draw(typed_graphs())
     sizes = [end - start for start, end in zip(typed.first_ids, typed.first_ids[1:], strict=False)]
@@ -109,28 +112,41 @@ def as_lists(hops: Sequence[ops.TypedHop] | None, typed: Typed) -> list[referenc
     return found
 
 
+SHARES = st.sampled_from([0, 1 << 62, 3 << 62])
+
+
+def draws_of(method: Method, hops: Hops, share: int) -> tuple[list[Any], list[tuple[list[int], Any]]]:
+    """Return the keys of an operation, and the fan-outs and draws that the reference takes."""
+    if method != "labor":
+        return [key for _, key in hops], list(hops)
+    return [(key, key ^ 5) for _, key in hops], [(fanouts, ((key, key ^ 5), share)) for fanouts, key in hops]
+
+
+@pytest.mark.parametrize("method", ["uniform", "labor"])
 @pytest.mark.parametrize("dtype", ID_DTYPES, ids=str)
-@pytest.mark.parametrize("first_edges", [1, 1 << 22])
-@given(problems(), st.booleans(), st.booleans())
+@given(problems(), st.booleans(), st.booleans(), SHARES, st.sampled_from([1, 1 << 22]))
 def test_equal_to_the_reference(
+    method: Method,
     dtype: torch.dtype,
-    first_edges: int,
-    problem: tuple[Typed, list[list[int]], list[tuple[list[int], int]]],
+    problem: tuple[Typed, list[list[int]], Hops],
     replace: bool,
     weighted: bool,
+    share: int,
+    first_edges: int,
 ) -> None:
     typed, seeds, hops = problem
+    keys, steps = draws_of(method, hops, share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*FIRST_EDGES, first_edges)
         found = ops.typed_sample_hops(
             typed.arrays(dtype, weighted=weighted),
             [torch.tensor(part, dtype=dtype) for part in seeds],
             [torch.tensor(fanouts) for fanouts, _ in hops],
-            [key for _, key in hops],
-            ops.Drawing("uniform", replace),
+            keys,
+            ops.Drawing(method, replace, share),
         )
     units = reference.weights_to_units(typed.indptr, typed.weights) if weighted else None
-    assert as_lists(found, typed) == reference.typed_sample_hops(typed.graph, typed.kinds, seeds, hops, replace, units)
+    assert as_lists(found, typed) == reference.typed_sample_hops(typed.graph, typed.kinds, seeds, steps, replace, units)
     for hop in found or []:
         assert hop.positions.dtype == torch.int64
         assert all(part.dtype == dtype for part in (*hop.columns, *hop.rows))
@@ -154,6 +170,13 @@ def random_graph(num_nodes: int = 600) -> ops.HopGraph:
 
 SEEDS = [torch.arange(0, 300, 7), torch.tensor([3, 3]), torch.tensor([], dtype=torch.int64)]
 HOPS = [torch.tensor([4]), torch.tensor([1, 2, 3, 0, -1])]
+LABOR = {"drawing": ops.Drawing("labor")}
+
+
+def test_columns_that_share_neighbours_choose_the_same_ones_by_labor() -> None:
+    uniform = ops.typed_sample_hops(random_graph(), SEEDS, HOPS[:1], [1]) or []
+    labor = ops.typed_sample_hops(random_graph(), SEEDS, HOPS[:1], [(1, 1)], ops.Drawing("labor")) or []
+    assert sum(map(len, labor[0].rows)) < sum(map(len, uniform[0].rows))
 
 
 def test_many_node_types_have_no_more_room_in_time_than_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +232,8 @@ def test_results_stay_as_they_are_while_others_are_made() -> None:
         ({"fanouts": [HOPS[0], torch.tensor([-2])]}, ValueError, "fanouts must be -1 .* or more, but holds -2"),
         ({"fanouts": []}, ValueError, "fanouts is empty"),
         ({"keys": [1]}, ValueError, "keys must hold 2 numbers, one per hop, but holds 1"),
+        ({"keys": [(1, 2)], **LABOR}, ValueError, "keys must hold 2 pairs, one per hop, but holds 1"),
+        ({"keys": [(1, 2), (3,)], **LABOR}, ValueError, "each hop needs two keys"),
         ({"order": torch.tensor([0, 1, 2, 3, 3])}, ValueError, "order must hold each of the 5 edge types once"),
         ({"first_ids": torch.tensor([0, 300, 200, 600])}, ValueError, "first_ids must not fall"),
         ({"ends": torch.tensor([[0, 0], [2, 0], [0, 1], [0, 2], [2, 1]])}, ValueError, "does not join its two nodes"),
@@ -225,7 +250,7 @@ def test_wrong_arguments_are_named(changed: dict[str, Any], error: type[Exceptio
 
 
 @pytest.mark.parametrize("method", ["uniform", "labor"])
-def test_picks_of_a_single_edge_type_ascend_as_those_of_many_do(method: Any) -> None:
+def test_picks_of_a_single_edge_type_ascend_as_those_of_many_do(method: Method) -> None:
     numbers = torch.tensor([0, 1]), torch.tensor([[0, 0]]), torch.tensor([0])
     indices = torch.zeros(40, dtype=torch.int64)
     graph = ops.HopGraph(torch.tensor([0, 40]), indices, indices.to(torch.uint8), *numbers)

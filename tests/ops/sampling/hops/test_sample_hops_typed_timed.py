@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -8,24 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
+from graphfeed.ops.sampling.hops.hop_recipe import Method
 from tests.ops.graphs import ID_DTYPES
 from tests.ops.hops import sample_typed_timed
-from tests.ops.sampling.hops.test_sample_hops_typed import HOPS, SEEDS, random_graph
+from tests.ops.sampling.hops.test_sample_hops_typed import HOPS, SEEDS, SHARES, draws_of, random_graph
 from tests.ops.typed_timed import TypedInTime, problems_in_time
 
 FIRST_EDGES = import_module("graphfeed.ops.sampling.hops.sample_hops"), "FIRST_EDGES"
 MOMENTS = 20_000 - torch.arange(sum(map(len, SEEDS)))
 
 
-@given(st.sampled_from(ID_DTYPES), problems_in_time(), st.booleans())
-def test_equal_to_the_reference(dtype: torch.dtype, problem: TypedInTime, latest: bool) -> None:
-    latest = latest and not problem.replace and not problem.weighted
-    expected = problem.expected(problem.hops, "replace" if problem.replace else "latest" if latest else "")
-    arguments, keys = problem.arguments(dtype, len(expected)), [key for _, key in problem.hops[: len(expected)]]
+@pytest.mark.parametrize("method", ["uniform", "labor", "latest"])
+@given(st.sampled_from(ID_DTYPES), problems_in_time(), SHARES)
+def test_equal_to_the_reference(method: Method, dtype: torch.dtype, problem: TypedInTime, share: int) -> None:
+    if method == "latest":
+        problem = replace(problem, replace=False, weighted=False)
+    keys, steps = draws_of(method, problem.hops, share)
+    expected = problem.expected(steps, "replace" if problem.replace else "latest" if method == "latest" else "")
+    arguments, drawing = problem.arguments(dtype, len(expected)), ops.Drawing(method, problem.replace, share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*FIRST_EDGES, problem.first_edges)
-        method: Any = "latest" if latest else "uniform"
-        found = sample_typed_timed(**arguments, keys=keys, method=method, replace=problem.replace)
+        found = sample_typed_timed(**arguments, keys=keys[: len(expected)], **drawing._asdict())
     problem.check(found, expected, dtype)
 
 
@@ -78,6 +82,8 @@ COLUMNS = in_time(random_graph())
         ({"windows": torch.arange(45) - 1}, ValueError, "windows must be 0 or more, but one is -1"),
         ({"fanouts": [HOPS[0], HOPS[1][:2]]}, ValueError, "must hold 1 number, or 5 (one per edge type), but holds 2"),
         ({"keys": [1]}, ValueError, "keys must hold 2 numbers, one per hop, but holds 1"),
+        ({"keys": [(1, 2)], "method": "labor"}, ValueError, "keys must hold 2 pairs, one per hop, but holds 1"),
+        ({"keys": [(1, 2), (3,)], "method": "labor"}, ValueError, "each hop needs two keys"),
         ({"method": "latest", "replace": True}, ValueError, "the latest edges are taken once each"),
         ({"timed": (COLUMNS,)}, ValueError, "timed must hold 2 graphs, for one fan-out and for one per edge type"),
         (

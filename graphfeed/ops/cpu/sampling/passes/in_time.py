@@ -152,7 +152,7 @@ def gather_block(
     """
     run, count, total, size = gathered.cursor[1], columns.sizes[COUNT], np.int64(0), np.int64(0)
     earliest = ranked.earliest[: ranked.earliest.size if moments.first_times.size > 0 else 0]
-    gathered.cursor[0] = run
+    gathered.cursor[0], weighted = run, weights.cumulative.size > 0
     block.offsets[0] = columns.offsets[run]
     while run < count and size < block.starts.size:
         low, degree = columns.starts[run], columns.degrees[run]
@@ -165,41 +165,24 @@ def gather_block(
         block.starts[size] = block.bases[size] = total
         block.fanouts[size] = fanout_of(columns, run)
         first = bound_of(moments.first_times, by_run, columns, np.uintp(run)) if earliest.size > 0 else EARLIEST
-        total = copy_run(
-            earliest,
-            weights.cumulative,
-            columns.bases[run],
-            low,
-            low + degree,
-            first,
-            gathered.ranks,
-            sums.cumulative,
-            total,
-        )
+        before, sum_so_far = np.int64(0), np.int64(0)
+        if weighted and low > columns.bases[run]:
+            before = weights.cumulative[low - 1]
+        for rank in range(low, low + degree):
+            weight = np.int64(0)
+            if weighted:
+                weight, before = weights.cumulative[np.uintp(rank)] - before, weights.cumulative[np.uintp(rank)]
+            if earliest.size == 0 or earliest[np.uintp(rank)] >= first:
+                sum_so_far += weight
+                gathered.ranks[np.uintp(total)] = rank
+                if weighted:
+                    sums.cumulative[np.uintp(total)] = sum_so_far
+                total += 1
         block.degrees[size] = total - block.starts[size]
         run, size = run + 1, size + 1
     gathered.cursor[1] = run
     block.sizes[COUNT], block.sizes[FIRST_NEW] = size, 0
     return 0
-
-
-@device_function
-def copy_run(earliest, cumulative, base, low, high, first, ranks, sums, at):
-    """Copy the edges of a run whose second time is not before a time; return where the next run is copied to."""
-    before, total = np.int64(0), np.int64(0)
-    if cumulative.size > 0 and low > base:
-        before = cumulative[low - 1]
-    for rank in range(low, high):
-        weight = np.int64(0)
-        if cumulative.size > 0:
-            weight, before = cumulative[np.uintp(rank)] - before, cumulative[np.uintp(rank)]
-        if earliest.size == 0 or earliest[np.uintp(rank)] >= first:
-            total += weight
-            ranks[np.uintp(at)] = rank
-            if cumulative.size > 0:
-                sums[np.uintp(at)] = total
-            at += 1
-    return at
 
 
 @kernel

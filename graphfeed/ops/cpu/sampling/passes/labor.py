@@ -88,26 +88,28 @@ def fill_labor(
         if count == 0 or not (fill_all or positions[np.uintp(at)] == NOT_YET):
             continue
         repeats, places = replace and fanout > 0, positions[at : at + count]
-        before = weight_before(cumulative, columns.bases[run], low) if cumulative.size > 0 else np.int64(0)
         if not repeats and count == degree:
             for place in range(count):
                 places[np.uintp(place)] = low + place
         elif not repeats and cumulative.size > 0 and (fanout < 0 or count < fanout):
             take_eligible(cumulative, columns, number, positions)
         else:
-            pick_by_heap(indices, cumulative, low, low + degree, before, repeats, draws, heap, places)
+            pick_by_heap(indices, cumulative, columns, run, repeats, draws, heap, places)
             sort_values(places)
 
 
 @device_function
-def pick_by_heap(indices, cumulative, low, high, before, replace, draws, heap, places):
+def pick_by_heap(indices, cumulative, columns, run, replace, draws, heap, places):
     """Choose as many edges as `places` holds, those of the smallest fractions, in the order of a heap.
 
     Without replacement an edge's value is the neighbour's variate. With replacement each neighbour has a Poisson
     process, which runs at the edge's weight, and the values are the times of its events. So each event falls on an
     edge with a chance in proportion to its weight, whatever came before, and columns share their neighbours' processes.
     """
-    values, units = heap.values, heap.units
+    values, units, low = heap.values, heap.units, columns.starts[run]
+    high, before = low + columns.degrees[run], np.int64(0)
+    if cumulative.size > 0:
+        before = weight_before(cumulative, columns.bases[run], low)
     first, second, switch = mix(draws[0]), mix(draws[1]), draws[2] >> HALF_BITS
     count, weighted = places.size, cumulative.size > 0
     start = likely_limit(count, cumulative[high - 1] - before if weighted else high - low)
