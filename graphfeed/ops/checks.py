@@ -33,6 +33,12 @@ def check_vector(name: str, tensor: object, dtypes: tuple[torch.dtype, ...] = ID
         raise TypeError(f"{name} must be {allowed}, but is {tensor.dtype}; convert it with .to(...)")
 
 
+def check_length(name: str, tensor: torch.Tensor, count: int, per: str) -> None:
+    """Raise unless a tensor has so many values, one per node, edge or whatever else."""
+    if tensor.numel() != count:
+        raise ValueError(f"{name} must have {count} values, one per {per}, but has {tensor.numel()}")
+
+
 def check_count(name: str, value: object, least: int) -> None:
     """Raise unless a value is a whole number of `least` or more."""
     try:

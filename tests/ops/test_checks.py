@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.checks import bounds, check_count, check_ids, check_seconds, check_vector
+from graphfeed.ops.checks import bounds, check_count, check_ids, check_length, check_seconds, check_vector
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -89,3 +89,9 @@ def test_seconds_can_be_waited() -> None:
     for other in (None, "5", True):
         with pytest.raises(TypeError, match="timeout must be a number of seconds, but is"):
             check_seconds("timeout", other)
+
+
+def test_a_length_is_named_with_what_it_should_be() -> None:
+    check_length("times", torch.arange(3), 3, "edge")
+    with pytest.raises(ValueError, match="times must have 4 values, one per edge, but has 3"):
+        check_length("times", torch.arange(3), 4, "edge")

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_fanouts, pick_on_gpu
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
@@ -78,10 +78,7 @@ def read_edges(edges: CachedEdgeValues, offsets: torch.Tensor, positions: torch.
     check_vector("cache_offsets", cache_offsets, (torch.int64,))
     if cached.dtype != values.dtype:
         raise TypeError(f"cached must be {values.dtype} as values, but is {cached.dtype}")
-    if cache_offsets.numel() != offsets.numel() - 1:
-        raise ValueError(
-            f"cache_offsets must have {offsets.numel() - 1} values, one per column, but has {cache_offsets.numel()}"
-        )
+    check_length("cache_offsets", cache_offsets, offsets.numel() - 1, "column")
     if positions.is_cpu:
         check_positions(edges, offsets, positions)
     others = {"values": values, "cached": cached, "cache_offsets": cache_offsets}

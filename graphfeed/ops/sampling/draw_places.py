@@ -4,7 +4,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.checks import check_count, check_length, check_vector
 from graphfeed.ops.verified import check_once
 
 NOTHING = torch.empty(0, dtype=torch.int64)
@@ -39,8 +39,7 @@ def draw_places(count: int, key: int, size: int, cumulative: torch.Tensor = NOTH
     check_count("size", size, 1)
     check_vector("cumulative", cumulative, (torch.int64,))
     if cumulative.numel():
-        if cumulative.numel() != size:
-            raise ValueError(f"cumulative must have {size} values, one for each place, but has {cumulative.numel()}")
+        check_length("cumulative", cumulative, size, "place")
         check_once("running sums of a row", (cumulative,), lambda: check_sums(cumulative))
     module = kernels("sampling.draw_places", cumulative)
     out = buffers.empty(count, torch.int64, cumulative.device)

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels
-from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.checks import check_count, check_length, check_vector
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
 NOTHING = torch.empty(0, dtype=torch.int64)
@@ -114,8 +114,7 @@ def check_wanted(
     given += [("sources", sources)] if isinstance(sources, torch.Tensor) else []
     for name, part in given:
         check_vector(name, part, (torch.int64,))
-        if part.numel() != count:
-            raise ValueError(f"{name} must have {count} values, one for each pair, but has {part.numel()}")
+        check_length(name, part, count, "pair")
     if isinstance(sources, torch.Tensor) and sources.numel() and int(sources.min()) < 0:
         raise ValueError(f"sources must be ids of 0 or more, but hold {int(sources.min())}")
 

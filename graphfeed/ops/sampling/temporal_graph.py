@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.backend import package_for
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import check_length, check_vector
 from graphfeed.ops.sampling.time_order import ensure_links, ensure_order, linked_order
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
@@ -55,10 +55,7 @@ def ensure_temporal(graph: TemporalGraph) -> None:
         values = getattr(graph, name)
         if values is not None:
             check_vector(f"graph.{name}", values, (torch.int64,))
-            if values.numel() != graph.indices.numel():
-                raise ValueError(
-                    f"graph.{name} must have {graph.indices.numel()} values, one per edge, but has {values.numel()}"
-                )
+            check_length(f"graph.{name}", values, graph.indices.numel(), "edge")
     if graph.links is not None:
         ensure_links(graph.indptr, graph.links)
     if graph.order is not None and not is_part_of(graph.order, graph):

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length
 from graphfeed.ops.verified import check_once, has_passed, trust
 
@@ -76,12 +76,10 @@ def order_by_time(indptr: torch.Tensor, times: torch.Tensor, types: torch.Tensor
     """
     ensure_columns("indptr", indptr)
     check_vector("times", times, (torch.int64,))
-    if times.numel() != int(indptr[-1]):
-        raise ValueError(f"times must have {int(indptr[-1])} values, one per edge, but has {times.numel()}")
+    check_length("times", times, int(indptr[-1]), "edge")
     if types is not None:
         check_vector("types", types, TYPE_DTYPES)
-        if types.numel() != times.numel():
-            raise ValueError(f"types must have {times.numel()} values, one per edge, but has {types.numel()}")
+        check_length("types", types, times.numel(), "edge")
     kinds = times.new_empty(0, dtype=torch.uint8) if types is None else types
     module = kernels("sampling.time_order", times, indptr=indptr, types=kinds)
     columns = as_int64(indptr, times), times.contiguous(), as_types(kinds, times)
@@ -179,8 +177,7 @@ def places_in_order(indptr: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """
     ensure_columns("indptr", indptr)
     check_vector("order", order)
-    if order.numel() != int(indptr[-1]):
-        raise ValueError(f"order must have {int(indptr[-1])} values, one per edge, but has {order.numel()}")
+    check_length("order", order, int(indptr[-1]), "edge")
     places = torch.empty(order.numel(), dtype=torch.int64, device=order.device)
     kernels("sampling.time_order", order, indptr=indptr).places_in_order(indptr, order, places)
     return places

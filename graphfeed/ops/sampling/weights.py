@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.checks import check_length, check_vector
 from graphfeed.ops.pinned import is_page_locked
 from graphfeed.ops.progress import progress_bar
 from graphfeed.ops.structure.csc import ensure_columns
@@ -38,8 +38,7 @@ def cumulate_weights(indptr: torch.Tensor, weights: torch.Tensor) -> torch.Tenso
     """
     ensure_columns("indptr", indptr)
     check_vector("weights", weights, WEIGHT_DTYPES)
-    if weights.numel() != int(indptr[-1]):
-        raise ValueError(f"weights must have {int(indptr[-1])} values, one per edge, but has {weights.numel()}")
+    check_length("weights", weights, int(indptr[-1]), "edge")
     # CuPy compiles kernels in which float32 below 2**-126 is 0; the weight would be lost.
     floats = torch.float64 if on_gpu(weights) else torch.float32
     exact = weights if weights.dtype == torch.float64 else weights.to(floats)
@@ -81,8 +80,7 @@ def check_cumulative(indptr: torch.Tensor, cumulative: torch.Tensor) -> None:
     """Raise unless there is a running sum per edge, which starts anew in each column and never falls."""
     check_vector("cumulative", cumulative, (torch.int64,))
     ensure_columns("indptr", indptr)
-    if cumulative.numel() != int(indptr[-1]):
-        raise ValueError(f"cumulative must have {int(indptr[-1])} values, one per edge, but has {cumulative.numel()}")
+    check_length("cumulative", cumulative, int(indptr[-1]), "edge")
     starts = indptr[:-1][indptr.diff() > 0].to(torch.int64)
     falls = torch.cat([cumulative[:1] < 0, cumulative[1:] < cumulative[:-1]])
     falls[starts] = cumulative[starts] < 0

@@ -6,7 +6,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels, on_gpu
-from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_vector
+from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_length, check_vector
 from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.structure.csc import check_columns
 
@@ -118,10 +118,7 @@ def check_parts(
     check_columns("seed_starts", seed_starts, seeds.numel())
     check_columns("neighbor_starts", neighbor_starts, neighbors.numel())
     check_ids("sources", sources, seed_starts.numel() - 1)
-    if sources.numel() != neighbor_starts.numel() - 1:
-        raise ValueError(
-            f"sources must have {neighbor_starts.numel() - 1} values, one per edge type, but has {sources.numel()}"
-        )
+    check_length("sources", sources, neighbor_starts.numel() - 1, "edge type")
 
 
 def check_nodes(seeds: torch.Tensor, neighbors: torch.Tensor, num_nodes: int | None) -> int:

@@ -8,7 +8,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.rows.gather import gather_long_lived
 from graphfeed.ops.verified import check_once, trust
 
@@ -75,8 +75,8 @@ def ensure_columns(name: str, indptr: torch.Tensor) -> None:
 def ensure_length(name: str, edges: torch.Tensor, indptr: torch.Tensor) -> None:
     """Raise unless there is an id per edge, whatever it is; `indptr` has been checked."""
     check_vector(name, edges)
-    if indptr.is_cpu and edges.numel() != int(indptr[-1]):
-        raise ValueError(f"{name} must have {int(indptr[-1])} values, one per edge, but has {edges.numel()}")
+    if indptr.is_cpu:
+        check_length(name, edges, int(indptr[-1]), "edge")
 
 
 def ensure_csc(indptr: torch.Tensor, indices: torch.Tensor) -> None:
@@ -116,8 +116,7 @@ def check_edge_types(indptr: torch.Tensor, types: torch.Tensor, num_types: int) 
     check_vector("type_per_edge", types, TYPE_DTYPES)
     ensure_columns("csc_indptr", indptr)
     check_ids("type_per_edge", types, num_types)
-    if types.numel() != int(indptr[-1]):
-        raise ValueError(f"type_per_edge must have {int(indptr[-1])} values, one per edge, but has {types.numel()}")
+    check_length("type_per_edge", types, int(indptr[-1]), "edge")
     module = kernels("structure.csc", types, indptr=indptr)
     column = int(module.find_unsorted(as_int64(indptr, types), as_types(types, types)))
     if column >= 0:
@@ -280,10 +279,7 @@ def indptr_edge_ids(
     if offset is None:
         offset = torch.zeros(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
     check_vector("offset", offset)
-    if offset.numel() != indptr.numel() - 1:
-        raise ValueError(
-            f"offset must have {indptr.numel() - 1} values, one per column of indptr, but has {offset.numel()}"
-        )
+    check_length("offset", offset, indptr.numel() - 1, "column of indptr")
     size = size_of(indptr, output_size)
     out = buffers.empty(size, dtype or offset.dtype, indptr.device)
     module = kernels("structure.csc", indptr, offset=offset)

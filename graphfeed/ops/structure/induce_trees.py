@@ -7,7 +7,7 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, kernels
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.structure.csc import ensure_columns, ensure_length
 
 FIRST_EDGES = 1 << 16
@@ -58,8 +58,7 @@ def induce_trees(
     ensure_length("indices", indices, indptr)
     for name, part in (("columns", columns), ("nodes", nodes), ("starts", starts)):
         check_vector(name, part, (torch.int64,))
-    if len(columns) != len(nodes):
-        raise ValueError(f"columns must have {len(nodes)} values, one for each node, but has {len(columns)}")
+    check_length("columns", columns, len(nodes), "node")
     module = kernels("structure.induce_trees", indptr, indices=indices, columns=columns, nodes=nodes, starts=starts)
     check_ids("columns", columns, indptr.numel() - 1)
     check_ids("nodes", nodes, 1 << 62)

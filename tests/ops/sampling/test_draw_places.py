@@ -30,7 +30,7 @@ def test_by_weight_it_is_the_place_where_the_draw_falls() -> None:
     [
         ({"count": -1}, "count must be 0 or more"),
         ({"size": 0}, "size must be 1 or more"),
-        ({"cumulative": torch.tensor([1, 2])}, "cumulative must have 3 values, one for each place, but has 2"),
+        ({"cumulative": torch.tensor([1, 2])}, "cumulative must have 3 values, one per place, but has 2"),
         ({"cumulative": torch.tensor([1, 3, 2])}, "never fall and end above 0"),
         ({"cumulative": torch.tensor([-1, 3, 4])}, "never fall and end above 0"),
         ({"cumulative": torch.tensor([0, 0, 0])}, "never fall and end above 0"),

@@ -43,7 +43,7 @@ def test_equal_to_the_reference(dtype: torch.dtype, room: int, graph: Graph, dat
     ("changed", "message"),
     [
         ({"columns": torch.tensor([0, 2])}, r"columns must lie in 0 \.\. 1, but holds 2"),
-        ({"columns": torch.tensor([0])}, "columns must have 2 values, one for each node, but has 1"),
+        ({"columns": torch.tensor([0])}, "columns must have 2 values, one per node, but has 1"),
         ({"nodes": torch.tensor([0, -1])}, "nodes must lie in 0"),
         ({"starts": torch.tensor([0, 1])}, "starts must go from 0 to 2, the number of nodes, and never fall"),
         ({"starts": torch.tensor([0, 3, 2])}, "starts must go from 0 to 2"),

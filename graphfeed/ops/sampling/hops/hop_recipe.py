@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 
+from graphfeed.ops.sampling.guides import NO_GUIDES
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex
 
 Method: TypeAlias = Literal["uniform", "labor", "latest"]
@@ -14,7 +15,6 @@ MAX_LOOK_BACK = 48
 MANY = 64
 """Fan-outs from here on are sampled by the same passes."""
 NOTHING = torch.empty(0, dtype=torch.int64)
-NO_GUIDES = torch.empty(0, dtype=torch.int32)
 
 
 class Drawing(NamedTuple):

@@ -7,11 +7,11 @@ import torch
 
 from graphfeed.ops import buffers
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.cpu.sampling.passes import state
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
-from graphfeed.ops.sampling.hops.hop_recipe import NO_GUIDES, NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of
+from graphfeed.ops.sampling.hops.hop_recipe import NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
 from graphfeed.ops.sampling.time_order import earliest_times
 
@@ -114,8 +114,7 @@ def check_moments(num_seeds: int, moments: SeedTimes) -> None:
     times, windows = moments
     check_vector("times", times, (torch.int64,))
     for name, values in (("times", times), ("windows", times if windows is None else windows)):
-        if values.numel() != num_seeds:
-            raise ValueError(f"{name} must have {num_seeds} values, one per seed, but has {values.numel()}")
+        check_length(name, values, num_seeds, "seed")
     if windows is not None:
         check_vector("windows", windows, (torch.int64,))
         if windows.numel() and int(windows.min()) < 0:
@@ -166,7 +165,6 @@ def one_hop_graph(graph: StaticGraph | TemporalGraph) -> KernelGraph:
         graph.indices.contiguous(),
         None if types is None else as_types(types, types),
         NOTHING if weights is None else weights.contiguous(),
-        NO_GUIDES,
     )
 
 
