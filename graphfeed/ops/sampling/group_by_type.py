@@ -82,7 +82,7 @@ def split_by_type(
     destinations: torch.Tensor,
     dtype: torch.dtype,
 ) -> TypedPicks:
-    """Do as `group_by_type` without its checks, for picks that were just made."""
+    """Like `group_by_type`, without its checks, for picks that were just made."""
     assert dtype in ID_DTYPES
     if picks.positions.numel() > torch.iinfo(dtype).max:
         raise ValueError(

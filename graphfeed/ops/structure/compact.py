@@ -78,7 +78,7 @@ def compact_parts(
     sources: torch.Tensor,
     num_nodes: int | None,
 ) -> Compacted:
-    """Do as `compact` with parts that are known to be right; ids are checked."""
+    """Like `compact`, with parts that are known to be right; ids are checked."""
     largest, size = check_nodes(seeds, neighbors, num_nodes), neighbors.numel()
     module = kernels("structure.compact", seeds, neighbors=neighbors)
     parts = Parts(seed_starts.contiguous(), neighbor_starts.contiguous(), sources.contiguous())

@@ -66,7 +66,7 @@ def unique_and_compact(
 
 
 def unique_in_lists(name: str, lists: Lists) -> Unique:
-    """Do as `unique_and_compact` for one node type."""
+    """Like `unique_and_compact`, for one node type."""
     if len(lists) == 0:
         raise ValueError(f"{name} is an empty list; give at least one tensor of ids, which may be empty")
     for place, ids in enumerate(lists):

@@ -105,7 +105,7 @@ class Program:
         self.code, self.address, self.is_ready = run_steps.code(()).run, self.block.buffer_info()[0], True
 
     def _interpret(self, first: int) -> tuple[int, int]:
-        """Do the same in Python."""
+        """Run the steps in Python, where nothing is compiled."""
         for number in range(first, len(self.steps)):
             kernel, (*arguments, _) = self.steps[number]
             result = kernel.interpret(*arguments)

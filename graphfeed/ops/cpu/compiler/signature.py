@@ -160,7 +160,7 @@ class Block:
         self.arrays[name] = value
 
     def lend(self, name: str, value: Any) -> None:
-        """Do as `put`, for an array that the caller keeps alive while kernels run."""
+        """Like `put`, for an array that the caller keeps alive while kernels run."""
         place, dtype = self.places[name]
         if isinstance(value, np.ndarray):
             address, size, whole = address_of(value), value.size, value.flags.c_contiguous

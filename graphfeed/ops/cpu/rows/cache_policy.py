@@ -40,6 +40,7 @@ def erase(lists, slot):
     place = (gap + 1) & mask
     while lists.table[place] >= 0:
         home = first_slot(lists.table.size, lists.keys[lists.table[place]])
+        # A search for this key comes by the gap unless it begins behind it, also around the end of the table.
         if ((place - home) & mask) >= ((place - gap) & mask):
             lists.table[gap] = lists.table[place]
             gap = place

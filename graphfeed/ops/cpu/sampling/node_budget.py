@@ -148,7 +148,7 @@ def draw_from(group, scores, count, state, sums, out, at):
         weight = weight_of(scores[group[number - 1]], shift)
         total += weight
         sums[number] += weight
-        parent = number + (number & -number)
+        parent = number + (number & -number)  # the next sum that includes this one
         if parent <= size:
             sums[parent] += sums[number]
     widest = np.int64(1)
@@ -156,6 +156,7 @@ def draw_from(group, scores, count, state, sums, out, at):
         widest *= 2
     for number in range(count):
         target = draw_below(state, number, total)
+        # Down the tree, to the first node of the group whose running sum exceeds the target.
         found, step = np.int64(0), widest
         while step > 0:
             if found + step <= size and sums[found + step] <= target:

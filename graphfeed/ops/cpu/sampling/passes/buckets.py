@@ -102,7 +102,7 @@ def mark_range(node, count, key, limit):
 
 @device_function
 def mark_likely_range(node, count, first, second, switch, limit):
-    """Do as `mark_likely` for consecutive nodes."""
+    """Like `mark_likely`, for consecutive nodes."""
     marks = mark_range(node, LANES, first, limit)
     if switch != 0:
         switched = mark_range(node, LANES, SWITCH, switch - ONE)

@@ -155,6 +155,7 @@ def collect_candidates(sources, low, high, count, draws, candidates):
         wanted *= 2
     if size > MAX_CANDIDATES:
         return size
+    # A word has the place of a block in its upper half, and the marks of its edges that are not read yet in the lower.
     at, word = np.int64(0), words[0]
     for number in range(size):
         place = (word >> HALF_BITS) + np.uint64(lowest_bit(word))
@@ -203,7 +204,7 @@ def choose(sources, high_halves, candidates, chosen, size, low, places):
 
 @device_function
 def choose_tied(sources, high_halves, candidates, size, low, places):
-    """Do as `choose` if those that are tied are parallel edges from one node: the first of them are chosen.
+    """Like `choose`, where those that are tied are parallel edges from one node: the first of them are chosen.
 
     Large columns have many of these, and else would be read by the heap. If the tied edges come from several nodes,
     their low bits decide, and the choice is not certain.

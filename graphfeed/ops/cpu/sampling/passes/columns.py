@@ -34,6 +34,7 @@ def mark_rows(hop: int, enter: bool, rows: Rows, nodes: Nodes, node_map: NodeMap
     """
     for kind in range(rows.firsts.size - 1):
         own, places = nodes.rows[rows.firsts[kind] :], node_map.places[rows.first_ids[kind] :]
+        # Backwards, so that of equal seeds the first is written last.
         for row in range(rows.known[hop, kind] - 1, -1, -1):
             prefetch(places, own[np.uintp(max(row - AHEAD, 0))])
             places[np.uintp(own[np.uintp(row)])] = row if enter else -1

@@ -40,7 +40,7 @@ def mark_edges(indices, edge, count, key, limit):
 
 @device_function
 def mark_likely(indices, edge, count, first, second, switch, limit):
-    """Do as `mark_edges` with two keys.
+    """Like `mark_edges`, with two keys.
 
     Args:
         indices: Source node of each edge.

@@ -103,7 +103,7 @@ def pick_few(low, degree, count, state, out, at):
 
 @device_function
 def pick_many(low, degree, count, state, out, at, table):
-    """Do as `pick_few`, but look edges up in a hash table.
+    """Like `pick_few`, with the picks in a hash table.
 
     For large fan-outs: with comparisons of all pairs, mini-batches take 1.3 times as long at a fan-out of 64, and 1.75
     times at 200 (ogbn-products shaped graph).

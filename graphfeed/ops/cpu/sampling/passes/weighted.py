@@ -224,6 +224,7 @@ def cut_out(cumulative, queue, own, number):
     marks, ranks, target = queue.marks[own], queue.ranks[own], queue.targets[own]
     for block in range(0, number, LANES):
         for lane in range(LANES):
+            # -1 has all bits set and 0 none, so the weight is taken off, or nothing is, without a branch.
             is_behind = np.int64(marks[np.uintp(block + lane)] > target)
             marks[np.uintp(block + lane)] -= weight & -is_behind
             ranks[np.uintp(block + lane)] += is_behind
