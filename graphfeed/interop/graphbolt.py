@@ -23,9 +23,7 @@ from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarnin
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.ops.checks import check_count
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.metadata import FILE_NAME
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
+from graphfeed.storage.datasets import FILE_NAME, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 
 __all__ = [

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
 from graphfeed.ops.optional import import_optional
-from graphfeed.storage.datasets.dataset import Dataset
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
+from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore
 from graphfeed.storage.graph.build.from_coo import from_coo

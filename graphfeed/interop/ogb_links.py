@@ -9,8 +9,7 @@ import torch
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.checks import check_ids
-from graphfeed.storage.datasets.item_set import HeteroItemSet, ItemSet
-from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.datasets import HeteroItemSet, ItemSet, read_tensors
 
 PARTS = ("train", "valid", "test")
 WHOLE = "split_dict.pt"

@@ -210,7 +210,7 @@ class Builder:
                     table = NodeTable(count=len(collected_ids), time=table.time)
                 reader = NodeReader(table, sources, reading)
                 ids, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
-            ids = collected_ids or ids
+            ids = ids if collected_ids is None else collected_ids
             described["ids"] = ids.write(self.place, f"ids_{number}")
             if ids.names is not None:
                 described["names"] = ids.names.write(self.place, f"names_{number}")

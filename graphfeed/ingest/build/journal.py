@@ -40,10 +40,12 @@ class Journal:
     def find(self, step: str, key: str) -> dict[str, Any] | None:
         """Return what was noted of a step, if it was done with the same files and options; otherwise forget it."""
         known = self.steps.get(step)
-        if known is None or known["key"] != key:
-            self.steps.pop(step, None)
-            return None
-        return dict(known)
+        if known is not None and known["key"] != key:
+            # On disk too, because the files of the step are about to be replaced.
+            del self.steps[step]
+            self._write()
+            known = None
+        return None if known is None else dict(known)
 
     def note(self, step: str, key: str, **state: Any) -> None:
         """Note that a step is done. What it wrote must be on the disk by now."""

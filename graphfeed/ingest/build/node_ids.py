@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphfeed.ingest.tables.columns import as_numpy
 from graphfeed.ingest.tables.table import arrow
 from graphfeed.ops.records import find_texts, index_texts
-from graphfeed.storage.datasets.original_ids import write_ids
+from graphfeed.storage.datasets import write_ids
 
 DENSE = 8
 """Integer ids are looked up in a table as long as there are at most so many numbers for each."""

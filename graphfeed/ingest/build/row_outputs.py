@@ -11,7 +11,7 @@ from graphfeed.ingest.build.spec import PARTS, Table
 from graphfeed.ingest.tables.columns import Batch, as_numpy, is_list, is_text
 from graphfeed.ingest.tables.table import arrow
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.datasets.array_files import ArrayWriter
+from graphfeed.storage.datasets import ArrayWriter
 
 MOST_CLASSES = 10_000
 """How many different texts a label may have."""

@@ -11,8 +11,7 @@ import numpy as np
 import yaml
 
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.datasets.bounded_yaml import load_yaml
-from graphfeed.storage.datasets.metadata import Section
+from graphfeed.storage.datasets import Section, load_yaml
 
 PARTS = ("train", "validation", "test")
 UNTYPED = None

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.records import MOST_RECORD_BYTES, ExampleLayout
-from graphfeed.ops.records.example_layout import PLACES
+from graphfeed.ops.records import MOST_RECORD_BYTES, PLACES, ExampleLayout
 
 KINDS = {
     "int64": "int64",

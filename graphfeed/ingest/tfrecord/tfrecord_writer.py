@@ -11,8 +11,7 @@ from typing import IO, Any
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.records import MOST_RECORD_BYTES, ExampleLayout, write_examples
-from graphfeed.ops.records.write_examples import FRAME_BYTES, most_bytes
+from graphfeed.ops.records import FRAME_BYTES, MOST_RECORD_BYTES, ExampleLayout, most_bytes, write_examples
 
 BATCH_BYTES = 1 << 22
 EXACT_IN_FLOAT = (torch.float32, torch.float16, torch.bfloat16)

@@ -73,6 +73,16 @@ def test_a_run_that_goes_on_gives_what_a_new_one_gives(
     ).read_text()
 
 
+def test_a_step_whose_files_another_specification_has_replaced_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = spec_of(tmp_path, {"n:r:n": {"features": {"w": "w"}}})
+    stop_before(monkeypatch, first, tmp_path / "out", "sort")
+    stop_before(monkeypatch, spec_of(tmp_path, {"n:r:n": {"features": {"w": "a"}}}), tmp_path / "out", "edges 0")
+    dataset = build_dataset(first, tmp_path / "out").load()
+    assert dataset.feature.read("edge", "n:r:n", "w").tolist() == [[0.5], [1.5], [2.5], [3.5]]
+
+
 def test_a_step_whose_files_were_removed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = spec_of(tmp_path, {"n:r:n": {}, "n:s:n": {"features": {"w": "w"}}})
     stop_before(monkeypatch, both, tmp_path / "out", "sort")
