@@ -10,7 +10,7 @@ yet, graphfeed takes the place of that module: `import dgl` then succeeds, with 
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import torch
 from graphfeed.ops.optional import import_optional
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
+from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 
 __all__ = ["from_dglgraph"]
@@ -70,16 +70,13 @@ def make_block(dgl: Any, subgraph: SampledSubgraph) -> Any:
     parts = csc if isinstance(csc, dict) else {"": csc}
     most = max([*counts[0].values(), *(len(part.indices) for part in parts.values())], default=0)
     dtype = torch.int32 if most <= INT32_MAX else torch.int64
-    data = {tuple(kind.split(":")): as_csc(part, dtype) for kind, part in parts.items()}
+    data = {}
+    for kind, part in parts.items():
+        positions = torch.arange(len(part.indices), dtype=dtype, device=part.indices.device)
+        data[tuple(kind.split(":"))] = "csc", (part.indptr.to(dtype), part.indices.to(dtype), positions)
     if isinstance(csc, dict):
         return dgl.create_block(data, num_src_nodes=counts[0], num_dst_nodes=counts[1])
     return dgl.create_block(data[("",)], num_src_nodes=counts[0][""], num_dst_nodes=counts[1][""])
-
-
-def as_csc(csc: CSCFormatBase, dtype: torch.dtype) -> tuple[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Return the edges in the form that DGL takes, with their positions as edge ids."""
-    positions = torch.arange(len(csc.indices), dtype=dtype, device=csc.indices.device)
-    return "csc", (csc.indptr.to(dtype), csc.indices.to(dtype), positions)
 
 
 def from_dglgraph(
@@ -130,17 +127,11 @@ def from_dglgraph(
 def in_every_type(data: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
     """Return the data that every type has with the same dtype and row shape, by name and then by type."""
     found = {}
-    for name in shared_names(data.values()):
-        by_type = {kind: own[name] for kind, own in data.items()}
-        if len({(values.dtype, values.shape[1:]) for values in by_type.values()}) == 1:
+    for name in next(iter(data.values())):
+        by_type = {kind: own[name] for kind, own in data.items() if name in own}
+        if len(by_type) == len(data) and len({(values.dtype, values.shape[1:]) for values in by_type.values()}) == 1:
             found[name] = by_type
     return found
-
-
-def shared_names(data: Iterable[Mapping[str, torch.Tensor]]) -> list[str]:
-    """Return the names that all of the mappings have, in the order of the first."""
-    first, *others = [list(own.keys()) for own in data]
-    return [name for name in first if all(name in other for other in others)]
 
 
 # DGL itself would import the module: a function that users call would come too late for `import dgl` above it.

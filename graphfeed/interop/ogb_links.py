@@ -83,7 +83,7 @@ STAND_INS = (
 
 
 def splits_edges(folder: Path) -> bool:
-    """Tell whether the folder of a split has files that split edges."""
+    """Return whether the folder of a split has files that split edges."""
     return any((folder / name).is_file() for name in (WHOLE, *(f"{part}.pt" for part in PARTS)))
 
 

@@ -18,7 +18,10 @@ import dgl.graphbolt as gb
 import dgl.nn
 import torch
 
-graph = gb.from_dglgraph(dgl.graph((torch.tensor([1, 2, 3, 0]), torch.tensor([0, 0, 0, 1]))), is_homogeneous=True)
+theirs = dgl.graph((torch.tensor([1, 2, 3, 0]), torch.tensor([0, 0, 0, 1])))
+theirs.ndata["time"] = torch.arange(4)
+graph = gb.from_dglgraph(theirs, is_homogeneous=True)
+assert graph.node_attributes["time"].tolist() == [0, 1, 2, 3]
 items = gb.ItemSet(torch.arange(4), names="seeds")
 minibatch = next(iter(gb.ItemSampler(items, batch_size=2).sample_neighbor(graph, [2, 2])))
 inner, outer = dgl.nn.SAGEConv(3, 4, "mean"), dgl.nn.SAGEConv(4, 2, "mean")

@@ -100,9 +100,9 @@ def build_dataset(
     if folder is not None:
         Builder(plan, Path(folder), budget, on_error, progress).build(in_memory=False)
         return OnDiskDataset(folder)
-    with tempfile.TemporaryDirectory() as place:
-        Builder(plan, Path(place) / "dataset", budget, on_error, progress).build(in_memory=True)
-        return OnDiskDataset(Path(place) / "dataset").load()
+    with tempfile.TemporaryDirectory() as temporary:
+        Builder(plan, Path(temporary) / "dataset", budget, on_error, progress).build(in_memory=True)
+        return OnDiskDataset(Path(temporary) / "dataset").load()
 
 
 class Builder:
@@ -137,7 +137,7 @@ class Builder:
         self.node_time = self.has_all(self.nodes, "time")
 
     def has_all(self, tables: Mapping[str | None, Any], name: str) -> bool:
-        """Tell whether the tables have an attribute, or raise if only some of them do."""
+        """Return whether the tables have an attribute, or raise if only some of them do."""
         given = {kind: getattr(table, name, None) is not None for kind, table in tables.items()}
         if any(given.values()) and not all(given.values()):
             lacking = [kind for kind, known in given.items() if not known]
@@ -150,16 +150,16 @@ class Builder:
         """Run all steps that an earlier run has not finished."""
         with new_folder(self.folder, resume=None if in_memory else JOURNAL) as unfinished:
             self.journal = Journal(unfinished)
-            self.place = unfinished / PROCESSED
+            self.output = unfinished / PROCESSED
             self.scratch = unfinished / SCRATCH
-            self.graph = self.place / GRAPH_FOLDER
+            self.graph = self.output / GRAPH_FOLDER
             self.graph.mkdir(parents=True, exist_ok=True)
             nodes = {kind: self.read_nodes(number, kind) for number, kind in enumerate(self.nodes)}
             counts = {kind: described["count"] for kind, described in nodes.items()}
             edges = {kind: self.read_edges(number, kind, nodes) for number, kind in enumerate(self.edges)}
             topology = self.sort(edges, counts)
             metadata = self.describe(nodes, edges, topology, in_memory)
-            write_text(self.place / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
+            write_text(self.output / FILE_NAME, yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True))
 
     def key_of(self, step: str, table: Any, sources: list[TableSource], *others: str) -> str:
         """Return a text that changes with all that a step depends on; frames are never the same twice."""
@@ -176,7 +176,7 @@ class Builder:
     def note(self, step: str, key: str, **state: Any) -> dict[str, Any]:
         """Note that a step is done and return what was noted, unless a file that it read has changed since."""
         self.inputs.check_unchanged()
-        sync_folder(self.place)
+        sync_folder(self.output)
         sync_folder(self.scratch)
         self.journal.note(step, key, **state)
         return state
@@ -209,11 +209,11 @@ class Builder:
                 if collected_ids is not None:
                     table = NodeTable(count=len(collected_ids), time=table.time)
                 reader = NodeReader(table, sources, reading)
-                ids, described = reader.read(self.place, self.scratch, prefix, self.spec.folder)
+                ids, described = reader.read(self.output, self.scratch, prefix, self.spec.folder)
             ids = ids if collected_ids is None else collected_ids
-            described["ids"] = ids.write(self.place, f"ids_{number}")
+            described["ids"] = ids.write(self.output, f"ids_{number}")
             if ids.names is not None:
-                described["names"] = ids.names.write(self.place, f"names_{number}")
+                described["names"] = ids.names.write(self.output, f"names_{number}")
             known = self.note(step, key, described=described, problems=reading.problems.as_list())
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
@@ -234,10 +234,10 @@ class Builder:
             for leftover in self.scratch.glob(f"edge_{number}_*"):
                 leftover.unlink()
             reading = self.reading(f"edges {kind or ''}".strip(), sources, table)
-            ids = [load_node_ids(self.place, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
+            ids = [load_node_ids(self.output, nodes[end]["ids"], nodes[end]["count"]) for end in dict.fromkeys(ends)]
             with reading.progress:
                 reader = EdgeReader(table, sources, reading, (ids[0], ids[-1]), self.with_rows)
-                described = reader.read(self.place, files, self.spec.folder) | {"layout": layout}
+                described = reader.read(self.output, files, self.spec.folder) | {"layout": layout}
             known = self.note(step, key, described=described, problems=reading.problems.as_list())
         self.problems += known["problems"]
         result: dict[str, Any] = known["described"]
@@ -297,7 +297,7 @@ class Builder:
         dtype = id_dtype(sum(own["count"] for own in described[0].values()), True)
         for own in (own for by_type in described for own in by_type.values()):
             for files in own["items"].values():
-                path = self.place / files["seeds"]
+                path = self.output / files["seeds"]
                 seeds = np.load(path, mmap_mode="r", allow_pickle=False)
                 if seeds.dtype != dtype:
                     narrow = path.with_suffix(".part")
@@ -319,8 +319,8 @@ class Builder:
         }
         for own in (*nodes.values(), *edges.values()):
             groups = [own["features"], own.get("ids") or {}, own.get("names") or {}, *own["items"].values()]
-            named |= {self.place / name for group in groups for name in group.values()}
-        for path in [path for path in self.place.rglob("*") if path.is_file() and path not in named]:
+            named |= {self.output / name for group in groups for name in group.values()}
+        for path in [path for path in self.output.rglob("*") if path.is_file() and path not in named]:
             path.unlink()
 
     def describe(
@@ -347,7 +347,7 @@ class Builder:
             if (files := own["ids"] or own.get("names"))
         }
         self.remove_others(nodes, edges, topology)
-        files = sorted(path for path in self.place.rglob("*.npy"))
+        files = sorted(path for path in self.output.rglob("*.npy"))
         return {
             "layout": LAYOUT,
             "include_original_edge_id": self.with_rows,
@@ -359,5 +359,5 @@ class Builder:
             "ids": ids,
             "time_unit": self.time_unit,
             "skipped": self.problems,
-            "checksums": {path.relative_to(self.place).as_posix(): checksum(path) for path in files},
+            "checksums": {path.relative_to(self.output).as_posix(): checksum(path) for path in files},
         }

@@ -77,7 +77,9 @@ class NodeReader:
             ids, first = self.read_ids(self.table.id)
         else:
             ids, first = None, np.zeros(0, dtype=bool)
-        names = None if self.table.names is None else self.read_names(self.table.names)
+        names = None
+        if self.table.names is not None:  # Each node has one, because no row can be left out; several may share one.
+            names = select(*self.read_column(self.table.names, "raise"))
         outputs = RowOutputs(folder, prefix, self.table, spec_folder)
         kept: list[NDArray[np.bool_]] = []
         count = 0
@@ -139,11 +141,6 @@ class NodeReader:
             name = outputs.columns()[0]
             raise ValueError(f"there is no column {name!r}, for the nodes have no files; name an array")
         return TableSource(arrow().table({"": arrow().nulls(counts.pop())}), "the nodes without files")
-
-    def read_names(self, column: str) -> NodeIds:
-        """Return the names of all nodes. Each has one, because no row can be left out; several may have the same."""
-        names, kept = self.read_column(column, "raise")
-        return select(names, kept)
 
     def read_ids(self, column: str) -> tuple[Any, NDArray[np.bool_]]:
         """Return the ids of all rows, and whether each is the first of its kind."""

@@ -1,4 +1,4 @@
-"""What nodes and edges have alike: features, and the items of a task from labels, splits and times."""
+"""Writes features and task items, from labels, splits and times: for nodes and for edges."""
 
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ def read_masks(batch: Batch, parts: list[tuple[str, str]]) -> dict[str, NDArray[
 
 
 def is_same(text: str, wanted: str, kind: Any) -> bool:
-    """Tell whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
+    """Return whether a value is the wanted one: 1, 1.0 and true are the same in a column of numbers or booleans."""
     return text == wanted or (not is_text(kind) and as_value(text) == as_value(wanted))
 
 
@@ -251,7 +251,7 @@ def as_value(text: str) -> float | str:
 
 
 def is_reference(name: str) -> bool:
-    """Tell whether a feature is an array of its own, rather than a column."""
+    """Return whether a feature is an array of its own, rather than a column."""
     return name.partition("#")[0].endswith((".npy", ".npz"))
 
 

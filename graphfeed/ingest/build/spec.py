@@ -368,7 +368,7 @@ def read_features(section: Section) -> dict[str, tuple[str, ...]]:
 
 
 def is_column(value: Any) -> bool:
-    """Tell whether a value may be the name of a column."""
+    """Return whether a value may be the name of a column."""
     return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 

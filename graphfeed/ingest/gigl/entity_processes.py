@@ -21,10 +21,10 @@ from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFI
 
 FIELDS = ("ids", "features", "labels")
 EXIT_SECONDS = 30.0
-"""How long a process may take to exit after it has told its result."""
-Found = dict[Any, dict[str, torch.Tensor]]
+"""How long a process may take to exit after it has sent its result."""
+Tensors = dict[Any, dict[str, torch.Tensor]]
 """Tensors by type and field."""
-Told = dict[Any, dict[str, tuple[tuple[int, ...], torch.dtype]]]
+Shapes = dict[Any, dict[str, tuple[tuple[int, ...], torch.dtype]]]
 """Their shapes and dtypes."""
 
 
@@ -93,20 +93,20 @@ class EntityProcess:
         finally:
             sender.close()
 
-    def result(self) -> tuple[Told | None, str]:
+    def result(self) -> tuple[Shapes | None, str]:
         """Return what the process has found, or why it found nothing; waits for its end."""
         try:
-            told, text = self.receiver.recv()
+            shapes, text = self.receiver.recv()
         except (EOFError, OSError):
-            told, text = None, ""
+            shapes, text = None, ""
         self.process.join(EXIT_SECONDS)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        return told, text or ("" if told is not None else self.fate())
+        return shapes, text or ("" if shapes is not None else self.exit_reason())
 
-    def fate(self) -> str:
-        """Say how a process that told nothing ended."""
+    def exit_reason(self) -> str:
+        """Return how a process ended that has sent nothing."""
         code = self.process.exitcode or 0
         if code == NO_GUARD:
             return GUARD_ADVICE
@@ -118,11 +118,11 @@ class EntityProcess:
             return f"its process was killed by {name}{hint}"
         return f"its process was killed by signal {-code}"
 
-    def tensors(self, told: Told) -> Found:
-        """Return the tensors that the process has told of."""
+    def tensors(self, shapes: Shapes) -> Tensors:
+        """Return the tensors whose shapes the process has sent."""
         return {
             kind: {name: self.entity.files[kind][name].tensor(*place) for name, place in fields.items()}
-            for kind, fields in told.items()
+            for kind, fields in shapes.items()
         }
 
     def stop(self) -> None:
@@ -134,24 +134,24 @@ class EntityProcess:
 
 
 def run_entity(entity: Entity, loader: TFRecordDataLoader, sender: Connection) -> None:
-    """Read an entity in a process of its own, and tell what was found, or what went wrong."""
+    """Read an entity in a process of its own, and send the shapes of its tensors, or what went wrong."""
     Imported.done = True
     torch.set_num_threads(1)
     try:
-        told: Told = {}
+        shapes: Shapes = {}
         for kind, info in entity.infos.items():
             files = {name: file.descriptor for name, file in entity.files[kind].items()}
             found = loader.load(info, entity.options, files).fields()
-            told[kind] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
+            shapes[kind] = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in found.items()}
     except BaseException:
         sender.send((None, traceback.format_exc()))
     else:
-        sender.send((told, ""))
+        sender.send((shapes, ""))
 
 
 def read_entities(
     entities: Sequence[Entity], loader: TFRecordDataLoader, folder: Path | None, at_once: bool
-) -> dict[str, Found]:
+) -> dict[str, Tensors]:
     """Read entities in processes, and return the tensors of each by its name.
 
     Args:
@@ -171,7 +171,7 @@ def read_entities(
             "a process that is a daemon, such as a worker of torch's DataLoader, can't start processes; read the graph "
             "in the main process"
         )
-    found: dict[str, Found] = {}
+    found: dict[str, Tensors] = {}
     waves = [list(entities)] if at_once else [[entity] for entity in entities]
     for wave in waves:
         running: list[EntityProcess] = []
@@ -184,7 +184,7 @@ def read_entities(
     return found
 
 
-def collect(running: Sequence[EntityProcess], found: dict[str, Found]) -> None:
+def collect(running: Sequence[EntityProcess], found: dict[str, Tensors]) -> None:
     """Take the results of processes as they come, until all are there or one has failed."""
     left = {process.receiver: process for process in running}
     while left:
@@ -192,11 +192,11 @@ def collect(running: Sequence[EntityProcess], found: dict[str, Found]) -> None:
         # A pipe is ready with a result, and also once the process that it leads to is gone.
         for receiver in wait(list(left)):
             process = left.pop(receiver)  # type: ignore[call-overload]
-            told, text = process.result()
-            if told is None:
+            shapes, text = process.result()
+            if shapes is None:
                 failed[process.entity.name] = text
             else:
-                found[process.entity.name] = process.tensors(told)
+                found[process.entity.name] = process.tensors(shapes)
         if failed:
             reasons = "\n".join(f"{name}: {text}" for name, text in failed.items())
             raise ValueError(f"loading failed for {', '.join(failed)}\n{reasons}")

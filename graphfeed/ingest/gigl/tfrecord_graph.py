@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ingest.gigl.entity_processes import Entity, Found, read_entities
+from graphfeed.ingest.gigl.entity_processes import Entity, Tensors, read_entities
 from graphfeed.ingest.gigl.loaded_graph_tensors import LoadedGraphTensors
 from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
@@ -101,7 +101,7 @@ def infos_by_entity(metadata: SerializedGraphMetadata) -> dict[str, Any]:
     return given
 
 
-def as_graph(found: dict[str, Found], is_typed: dict[str, bool]) -> LoadedGraphTensors:
+def as_graph(found: dict[str, Tensors], is_typed: dict[str, bool]) -> LoadedGraphTensors:
     """Return the tensors of all entities as a graph."""
     fields = {
         "node_ids": ("node", "ids"),
@@ -123,7 +123,7 @@ def infos_by_type(info: SerializedTFRecordInfo | Mapping[Any, SerializedTFRecord
     return {kind: one for kind, one in infos.items() if one is not None}
 
 
-def pick(found: Found, field: str, is_typed: bool) -> Any:
+def pick(found: Tensors, field: str, is_typed: bool) -> Any:
     """Return the tensors of a field: by type, or the only one, or None if there are none."""
     tensors = {kind: fields[field] for kind, fields in found.items() if field in fields}
     return (tensors if is_typed else next(iter(tensors.values()))) if tensors else None

@@ -1,4 +1,4 @@
-"""Tells what is in a data set: types, degrees, features, items, what looks wrong, and whether the files are whole."""
+"""Reports on data sets: types, degrees, features, items, what looks wrong, and whether the files are whole."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Tells what is in a data set: types, counts, degrees, features, isolated nodes, duplicates, and whether it is whole.
+"""Prints what is in a data set: types, counts, degrees, features, isolated nodes, duplicates, and whether it is whole.
 
 This is the command `graphfeed inspect`.
 """

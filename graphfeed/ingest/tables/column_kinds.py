@@ -60,7 +60,7 @@ def wider_kind(one: Any, other: Any) -> Any:
 
 
 def is_plain_number(kind: Any) -> bool:
-    """Tell whether a type is that of integers or floats."""
+    """Return whether a type is that of integers or floats."""
     return bool(arrow().types.is_integer(kind) or arrow().types.is_floating(kind))
 
 
@@ -80,7 +80,7 @@ def unit_of(kind: Any) -> str | None:
 
 
 def has_text_ids(ends: Iterable[tuple[TableSource, str]]) -> bool:
-    """Tell whether some columns hold ids that are texts. Dates and booleans in CSV files are texts, too."""
+    """Return whether some columns hold ids that are texts. Dates and booleans in CSV files are texts, too."""
     types = arrow().types
     for source, column in ends:
         schema = source.schema()

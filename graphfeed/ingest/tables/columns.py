@@ -289,18 +289,18 @@ def value_type(kind: Any) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Tell whether a type is that of texts."""
+    """Return whether a type is that of texts."""
     types = arrow().types
     return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def is_number(kind: Any) -> bool:
-    """Tell whether a type is that of integers, floats or booleans."""
+    """Return whether a type is that of integers, floats or booleans."""
     types = arrow().types
     return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_boolean))
 
 
 def is_list(kind: Any) -> bool:
-    """Tell whether a type is that of lists."""
+    """Return whether a type is that of lists."""
     types = arrow().types
     return any(test(kind) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list))

@@ -38,7 +38,7 @@ MISSING_TEXTS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 Batches: TypeAlias = Iterator[Any]
 OnInvalid: TypeAlias = Callable[[int | None, str], None]
-"""Is told the row and the text of a line that has too few or too many values."""
+"""Is called with the row and the text of a line that has too few or too many values."""
 
 
 def arrow(module: str = "") -> Any:
@@ -88,7 +88,7 @@ class TableSource:
             raise ValueError(f"{self.name} can't be read as {self.suffix or 'a table'}: {text}") from error
 
     def is_empty(self) -> bool:
-        """Tell whether this is a TFRecord file without records."""
+        """Return whether this is a TFRecord file without records."""
         if self.suffix not in TFRECORD:
             return False
         with self.reading():
@@ -144,7 +144,7 @@ class TableSource:
         Args:
             columns: Their names.
             most_rows: The most rows of a batch.
-            on_invalid: Is told of lines of a CSV file that don't have the right number of values, which are then left
+            on_invalid: Is called with lines of a CSV file that have the wrong number of values, which are then left
                 out. By default they are an error.
 
         Raises:

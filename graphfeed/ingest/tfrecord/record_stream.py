@@ -19,7 +19,7 @@ HEAD_BYTES = 12
 
 
 def is_compressed(file: IO[bytes], path: Path) -> bool:
-    """Tell whether a file is compressed, by its first bytes and its name; leaves the file at its beginning.
+    """Return whether a file is compressed, by its first bytes and its name; leaves the file at its beginning.
 
     Raises:
         ValueError: It is named as if it were, and is not.
@@ -34,7 +34,7 @@ def is_compressed(file: IO[bytes], path: Path) -> bool:
 
 
 def is_head(data: bytes) -> bool:
-    """Tell whether bytes are the length of a record and its checksum. A plain file may begin like one of gzip's."""
+    """Return whether bytes are the length of a record and its checksum. A plain file may begin like one of gzip's."""
     if len(data) < HEAD_BYTES:
         return False
     nothing = torch.empty(1, dtype=torch.int64)

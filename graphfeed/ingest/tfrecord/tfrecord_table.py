@@ -45,7 +45,7 @@ def find_columns(path: Path) -> dict[str, tuple[str, int]]:
 
 
 def has_records(path: Path) -> bool:
-    """Tell whether a file holds anything."""
+    """Return whether a file holds anything."""
     with RecordStream(path) as stream:
         return stream.fill()
 
@@ -92,7 +92,7 @@ def copy_texts(
 
 
 def are_texts(offsets: NDArray[np.int64], values: NDArray[np.uint8]) -> bool:
-    """Tell whether all is UTF-8, also at the borders of the texts."""
+    """Return whether all is UTF-8, also at the borders of the texts."""
     begins = offsets[:-1][np.diff(offsets) > 0]
     if (values[begins] & 0xC0 == 0x80).any():
         return False

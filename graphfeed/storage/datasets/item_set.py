@@ -40,7 +40,7 @@ def as_member(items: Any) -> Any:
 
 
 def is_number(items: Any) -> bool:
-    """Tell whether the items are an integer or a 0-d tensor of one, which stands for a range."""
+    """Return whether the items are an integer or a 0-d tensor of one, which stands for a range."""
     if isinstance(items, torch.Tensor):
         return items.dim() == 0 and items.dtype in ID_DTYPES
     return isinstance(items, int) and not isinstance(items, bool)
@@ -52,7 +52,7 @@ def count_rows(member: Any) -> int:
 
 
 def is_mask(member: Any) -> bool:
-    """Tell whether a member has one boolean per node."""
+    """Return whether a member has one boolean per node."""
     return isinstance(member, torch.Tensor) and member.dtype == torch.bool and member.dim() == 1
 
 

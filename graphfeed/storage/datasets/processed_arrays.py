@@ -45,7 +45,7 @@ class Files:
 
 
 def usable_in_place(array: NDArray[Any], format: str, dtype: np.dtype[Any]) -> bool:
-    """Tell whether a file can be read and mapped as it is."""
+    """Return whether a file can be read and mapped as it is."""
     return format == "numpy" and array.flags.c_contiguous and array.dtype == dtype and dtype.isnative
 
 

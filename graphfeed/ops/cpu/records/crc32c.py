@@ -29,7 +29,7 @@ TABLES = make_tables()
 
 
 def has_instruction() -> bool:
-    """Tell whether kernels are compiled for a processor with the instruction."""
+    """Return whether kernels are compiled for a processor with the instruction."""
     return not INTERPRETED and "+sse4.2" in processor()[1].split(",")
 
 

@@ -27,7 +27,7 @@ class Layout(NamedTuple):
 
 @device_function
 def is_same(values, start, stop, others, other, other_stop):
-    """Tell whether two texts have the same bytes."""
+    """Return whether two texts have the same bytes."""
     if stop - start != other_stop - other:
         return False
     for place in range(stop - start):  # noqa: SIM110
