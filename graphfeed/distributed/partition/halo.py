@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.partition.edge_positions import remote_sources
-from graphfeed.distributed.partition.part_layout import check_num_parts
+from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
 from graphfeed.loader.explain import bytes_text
 from graphfeed.ops.arguments import as_ids
 from graphfeed.ops.checks import check_count, check_ids, check_vector
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.features.cached_feature import row_type
-from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
+from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.assignment.assign import stacked_assignment
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -140,16 +139,10 @@ def types_of(graph: GraphArrays) -> list[str | None]:
     return list(graph.num_nodes) if isinstance(graph.num_nodes, dict) else [None]
 
 
-def features_of_nodes(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
-    """Return the features of nodes."""
-    keys = () if features is None else features.keys()
-    return {} if features is None else {FeatureKey(*key): features[key] for key in keys if key[0] == "node"}
-
-
 def bytes_per_node(features: FeatureStore | None, node_types: list[str | None]) -> list[int]:
     """Return the bytes of a copy by node type: those of the rows of all features and of the id, or 0 without any."""
     sizes = dict.fromkeys(node_types, 0)
-    for key, feature in features_of_nodes(features).items():
+    for key, feature in features_by_key(features, "node").items():
         if key.type not in sizes:
             raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {node_types}")
         sizes[key.type] = (sizes[key.type] or ID_BYTES) + prod(feature.size()) * row_type(feature).itemsize

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.forks import ForkLock
 from graphfeed.storage.datasets.array_files import check_file
+from graphfeed.storage.features.feature import Feature
+from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
 
 FILE_NAME = "partition.json"
 PARSING = ForkLock()
@@ -97,6 +99,14 @@ def check_num_parts(num_parts: int) -> None:
             f"num_parts must be at most {MOST_PARTS:,}, for each part has a folder of its own, and is a process's, "
             f"but is {num_parts:,}; assign_nodes alone takes more, for clusters within a graph"
         )
+
+
+def features_by_key(features: FeatureStore | None, domain: str | None = None) -> dict[FeatureKey, Feature]:
+    """Return the features of a store; perhaps only those of a domain, such as "node"."""
+    if features is None:
+        return {}
+    keys = map(FeatureKey._make, features.keys())
+    return {key: features[key] for key in keys if domain in (None, key.domain)}
 
 
 def part_folder(part: int) -> str:

@@ -21,6 +21,7 @@ from graphfeed.distributed.partition.part_layout import (
     NODE_PARTS,
     Key,
     PartitionMetadata,
+    features_by_key,
     map_entry,
     read_metadata,
 )
@@ -42,7 +43,7 @@ class StoredPart:
     features: BasicFeatureStore
     """The rows that the part owns, in the order of their ids; features of the graph as a whole are complete."""
     books: Mapping[FeatureKey, PartBook]
-    """For each feature of nodes or edges: which part owns each row, and at which place it is there."""
+    """For each feature of nodes or edges: which part owns each row, and its offset there."""
     halo: Mapping[FeatureKey, HaloRows] = field(default_factory=dict)
     """Copies of rows that other parts own, for features of nodes, if they were written with `halo_features`."""
 
@@ -57,15 +58,11 @@ class StoredPart:
         Raises:
             ValueError: The number of parts is not that of the ranks.
         """
-        found: dict[tuple[str, str | None, str], Feature] = {}
-        keys = self.features.keys()
-        for domain, kind, name in keys:
-            key = FeatureKey(domain, kind, name)
-            rows = self.features[key]
-            book = self.books.get(key)
-            copies = self.halo.get(key) if halo else None
-            found[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key), copies)
-        return BasicFeatureStore(found)
+        features: dict[tuple[str, str | None, str], Feature] = {}
+        for key, rows in features_by_key(self.features).items():
+            book, copies = self.books.get(key), self.halo.get(key) if halo else None
+            features[key] = rows if book is None else PartitionedFeature(rows, book, peers, name_of(*key), copies)
+        return BasicFeatureStore(features)
 
 
 def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -> StoredPart:
@@ -111,10 +108,10 @@ def open_part(root: str | os.PathLike[str], part: int, *, check: bool = False) -
         book = PartBook.from_assignment(arrays[NODE_PARTS][()], len(metadata.parts))
         if book.num_ids != metadata.total_num_nodes:
             raise ValueError(f"there are parts of {book.num_ids} nodes, not {metadata.total_num_nodes}")
-        found = with_features(GraphPart(columns, book, part, metadata.num_edges), arrays)
-        for copies in found.halo.values() if check else ():
+        stored = with_features(GraphPart(columns, book, part, metadata.num_edges), arrays)
+        for copies in stored.halo.values() if check else ():
             copies.of.check()
-        return found
+        return stored
     except (KeyError, TypeError, ValueError) as error:
         error.add_note(f"in the partition at {root}, which was changed after it was written; write it again")
         raise

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.distributed.partition.writer import features_by_key
+from graphfeed.distributed.partition.part_layout import features_by_key
 from graphfeed.pyg.data import read_graph
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.edge_positions import edge_positions
-from graphfeed.distributed.partition.halo import HaloFeatures, features_of_nodes, plan_halo
+from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
@@ -25,6 +25,7 @@ from graphfeed.distributed.partition.part_layout import (
     Key,
     PartitionMetadata,
     check_num_parts,
+    features_by_key,
     file_dtype,
     part_folder,
     to_numpy,
@@ -93,12 +94,6 @@ def write_partition(
             writer.write_halo(halo, features)
         writer.finish()
     return Path(root)
-
-
-def features_by_key(features: FeatureStore | None) -> dict[FeatureKey, Feature]:
-    """Return the features of a store."""
-    keys = () if features is None else features.keys()
-    return {} if features is None else {FeatureKey(*key): features[key] for key in keys}
 
 
 class PartitionWriter:
@@ -170,15 +165,15 @@ class PartitionWriter:
         """Note the part of some edges by their ids, for those types that have features."""
         ids, types = self.graph.edge_attributes.get(ORIGINAL_EDGE_ID), self.graph.type_per_edge
         for kind, owners in self.edge_parts.items():
-            own = positions
+            of_type = positions
             if types is not None and self.graph.edge_type_to_id is not None and kind is not None:
-                own = positions[types.numpy()[positions] == self.graph.edge_type_to_id[kind]]
-            found = own if ids is None else ids.numpy()[own]
-            if found.size and int(found.max()) >= owners.size:
+                of_type = positions[types.numpy()[positions] == self.graph.edge_type_to_id[kind]]
+            edges = of_type if ids is None else ids.numpy()[of_type]
+            if edges.size and int(edges.max()) >= owners.size:
                 raise ValueError(
-                    f"features of edge type {kind!r} have {owners.size} rows, but there is an edge {found.max()}"
+                    f"features of edge type {kind!r} have {owners.size} rows, but there is an edge {edges.max()}"
                 )
-            owners[found] = part
+            owners[edges] = part
 
     def write_feature(self, key: FeatureKey, feature: Feature) -> None:
         """Write the rows that each part owns."""
@@ -196,7 +191,7 @@ class PartitionWriter:
 
     def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
         """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
-        of_nodes, copied = features_of_nodes(features), [by_type(ids) for ids in halo]
+        of_nodes, copied = features_by_key(features, "node"), [by_type(ids) for ids in halo]
         for kind in dict.fromkeys(key.type for key in of_nodes):
             for part, ids in enumerate(copied):
                 self.write(part, HALO_IDS, (kind,), ids[kind])
