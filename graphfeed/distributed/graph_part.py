@@ -9,7 +9,6 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.ops import buffers
-from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType
@@ -73,17 +72,15 @@ def cut_graph(graph: FusedCSCSamplingGraph, assignment: Assignment, part: int) -
     if not 0 <= part < book.num_parts:
         raise ValueError(f"part must lie in 0 .. {book.num_parts - 1}, but is {part}")
     nodes = book.ids_of(part)
-    starts = take_rows(graph.csc_indptr, nodes)
-    degrees = take_rows(graph.csc_indptr, nodes + 1) - starts
     counts = torch.zeros(graph.total_num_nodes + 1, dtype=torch.int64)
-    counts[nodes + 1] = degrees.long()
-    own = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
-    positions = ops.indptr_edge_ids(own.long(), offset=starts.long())
+    counts[nodes + 1] = graph.csc_indptr.diff()[nodes].long()
+    starts = counts.cumsum(0)
+    positions = ops.indptr_edge_ids(starts, offset=graph.csc_indptr[:-1].long())
     attributes = {name: take(values, positions) for name, values in graph.edge_attributes.items()}
     attributes.setdefault(ORIGINAL_EDGE_ID, positions)
-    indptr = buffers.empty_long_lived(counts.numel(), graph.csc_indptr.dtype, buffers.CPU)
+    indptr = buffers.empty_long_lived(starts.numel(), graph.csc_indptr.dtype, buffers.CPU)
     columns = fused_csc_sampling_graph(
-        indptr.copy_(counts.cumsum(0)),
+        indptr.copy_(starts),
         take(graph.indices, positions),
         graph.node_type_offset,
         None if graph.type_per_edge is None else take(graph.type_per_edge, positions),

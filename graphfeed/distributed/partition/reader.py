@@ -147,24 +147,25 @@ def with_features(graph: GraphPart, arrays: Mapping[str, Mapping[Key, torch.Tens
     # Features of a type share a book, which keeps the offsets of its ids.
     of_nodes: dict[str | None, PartBook] = {None: graph.book}
     of_edges = {
-        kind: PartBook.from_assignment(owners, graph.book.num_parts) for (kind,), owners in arrays[EDGE_PARTS].items()
+        type_name: PartBook.from_assignment(owners, graph.book.num_parts)
+        for (type_name,), owners in arrays[EDGE_PARTS].items()
     }
     features: dict[tuple[str, str | None, str], TorchBasedFeature] = {}
     books: dict[FeatureKey, PartBook] = {}
-    for (domain, kind, name), rows in arrays[FEATURE].items():
-        key = FeatureKey(str(domain), kind, str(name))
+    for (domain, type_name, name), rows in arrays[FEATURE].items():
+        key = FeatureKey(str(domain), type_name, str(name))
         features[key] = TorchBasedFeature(rows)
         if domain == "node":
-            if kind not in of_nodes:
-                of_nodes[kind] = graph.book_of(str(kind))
-            books[key] = of_nodes[kind]
+            if type_name not in of_nodes:
+                of_nodes[type_name] = graph.book_of(str(type_name))
+            books[key] = of_nodes[type_name]
         elif domain == "edge":
-            books[key] = of_edges[kind]
+            books[key] = of_edges[type_name]
         elif domain != "graph":
             raise ValueError(f"{FILE_NAME} has a feature of {domain!r}, not of node, edge or graph")
-    ids = {kind: HaloIds(rows, of_nodes[kind].num_ids) for (kind,), rows in arrays[HALO_IDS].items()}
+    ids = {type_name: HaloIds(rows, of_nodes[type_name].num_ids) for (type_name,), rows in arrays[HALO_IDS].items()}
     halo: dict[FeatureKey, HaloRows] = {}
-    for (_, kind, name), rows in arrays[HALO_FEATURE].items():
-        key = FeatureKey("node", kind, str(name))
-        halo[key] = HaloRows(ids[kind], rows, features[key].read())
+    for (_, type_name, name), rows in arrays[HALO_FEATURE].items():
+        key = FeatureKey("node", type_name, str(name))
+        halo[key] = HaloRows(ids[type_name], rows, features[key].read())
     return StoredPart(graph, BasicFeatureStore(features), books, halo)

@@ -49,7 +49,7 @@ class PartitionReport:
         """The largest part over the mean: of nodes, of each node type, and of in-edges. 1 is even."""
         return {
             "nodes": unevenness(self.nodes),
-            **{kind: unevenness(counts) for kind, counts in self.nodes_by_type.items()},
+            **{node_type: unevenness(counts) for node_type, counts in self.nodes_by_type.items()},
             "in-edges": unevenness(self.edges),
         }
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.part_book import smallest_dtype
 from graphfeed.distributed.partition.edge_positions import edge_positions
-from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo
+from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo, types_of
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,
     FEATURE,
@@ -97,7 +97,7 @@ def write_partition(
 
 
 class PartitionWriter:
-    """Writes the arrays of a partition, and keeps account of them.
+    """Writes the arrays of a partition, and lists them for its metadata.
 
     Args:
         folder: A new folder.
@@ -122,17 +122,17 @@ class PartitionWriter:
         self.write(None, NODE_PARTS, (), self.parts)
         for name, values in self.graph.node_attributes.items():
             self.write(None, "node_attributes", (name,), values)
-        numbers = self.graph.edge_type_to_id
-        for kind, count in edge_rows.items():
-            if kind not in (numbers or [None]):
-                raise ValueError(f"a feature is of edge type {kind!r}, but the graph has {list(numbers or [None])}")
-            self.edge_parts[kind] = np.zeros(count, dtype=self.parts.numpy().dtype)
+        edge_types = list(self.graph.edge_type_to_id or [None])
+        for edge_type, count in edge_rows.items():
+            if edge_type not in edge_types:
+                raise ValueError(f"a feature is of edge type {edge_type!r}, but the graph has {edge_types}")
+            self.edge_parts[edge_type] = np.zeros(count, dtype=self.parts.numpy().dtype)
         with progress_bar("writing edges", self.graph.total_num_edges, "edge") as progress:
             for part in range(self.num_parts):
                 (self.folder / part_folder(part)).mkdir()
                 self.write_edges(part, progress.update)
-        for kind, owners in self.edge_parts.items():
-            self.write(None, EDGE_PARTS, (kind,), torch.from_numpy(owners))
+        for edge_type, owners in self.edge_parts.items():
+            self.write(None, EDGE_PARTS, (edge_type,), torch.from_numpy(owners))
 
     def write_edges(self, part: int, progress: Callable[[int], object]) -> None:
         """Write the in-edges of a part's nodes."""
@@ -164,27 +164,33 @@ class PartitionWriter:
     def note_edges(self, part: int, positions: NDArray[np.int64]) -> None:
         """Note the part of some edges by their ids, for those types that have features."""
         ids, types = self.graph.edge_attributes.get(ORIGINAL_EDGE_ID), self.graph.type_per_edge
-        for kind, owners in self.edge_parts.items():
+        for edge_type, owners in self.edge_parts.items():
             of_type = positions
-            if types is not None and self.graph.edge_type_to_id is not None and kind is not None:
-                of_type = positions[types.numpy()[positions] == self.graph.edge_type_to_id[kind]]
+            if types is not None and self.graph.edge_type_to_id is not None and edge_type is not None:
+                of_type = positions[types.numpy()[positions] == self.graph.edge_type_to_id[edge_type]]
             edges = of_type if ids is None else ids.numpy()[of_type]
             if edges.size and int(edges.max()) >= owners.size:
                 raise ValueError(
-                    f"features of edge type {kind!r} have {owners.size} rows, but there is an edge {edges.max()}"
+                    f"features of edge type {edge_type!r} have {owners.size} rows, but there is an edge {edges.max()}"
                 )
             owners[edges] = part
 
     def write_feature(self, key: FeatureKey, feature: Feature) -> None:
         """Write the rows that each part owns."""
-        domain, kind, _ = key
-        if domain == "graph":
+        if key.domain == "graph":
             self.write(None, FEATURE, key, feature.read())
             return
-        owners = self.owners_of_nodes(kind) if domain == "node" else self.edge_parts[kind]
+        if key.domain == "node":
+            node_types, first = types_of(self.graph), self.graph.first_ids()
+            if key.type not in node_types:
+                raise ValueError(f"a feature is of node type {key.type!r}, but the graph has {node_types}")
+            number = node_types.index(key.type)
+            owners = self.parts.numpy()[first[number] : first[number + 1]]
+        else:
+            owners = self.edge_parts[key.type]
         if feature.count() != owners.size:
             raise ValueError(
-                f"feature {key} must have {owners.size} rows, one for each {domain}, but has {feature.count()}"
+                f"feature {key} must have {owners.size} rows, one for each {key.domain}, but has {feature.count()}"
             )
         ids = (torch.from_numpy(np.flatnonzero(owners == part)) for part in range(self.num_parts))
         self.write_rows(FEATURE, key, feature, ids, feature.count())
@@ -192,9 +198,9 @@ class PartitionWriter:
     def write_halo(self, halo: Sequence[ByType], features: FeatureStore | None) -> None:
         """Write copies of rows of other parts; for a part without any too, as others may have copies of its rows."""
         of_nodes, copied = features_by_key(features, "node"), [by_type(ids) for ids in halo]
-        for kind in dict.fromkeys(key.type for key in of_nodes):
+        for node_type in dict.fromkeys(key.type for key in of_nodes):
             for part, ids in enumerate(copied):
-                self.write(part, HALO_IDS, (kind,), ids[kind])
+                self.write(part, HALO_IDS, (node_type,), ids[node_type])
         for key, feature in of_nodes.items():
             of_type = [ids[key.type] for ids in copied]
             self.write_rows(HALO_FEATURE, key, feature, of_type, sum(map(len, of_type)))
@@ -212,17 +218,6 @@ class PartitionWriter:
                     for some in torch.split(ids, step):
                         writer.append(to_numpy(feature.read(some).cpu()))
                         progress.update(len(some))
-
-    def owners_of_nodes(self, kind: str | None) -> NDArray[Any]:
-        """Return the part of each node of a type."""
-        parts: NDArray[Any] = self.parts.numpy()
-        if self.graph.node_type_to_id is None and kind is None:
-            return parts
-        if self.graph.node_type_to_id is None or kind not in self.graph.node_type_to_id:
-            known = list(self.graph.node_type_to_id or [None])
-            raise ValueError(f"a feature is of node type {kind!r}, but the graph has {known}")
-        first = self.graph.first_ids()[self.graph.node_type_to_id[kind] :]
-        return parts[first[0] : first[1]]
 
     def finish(self) -> None:
         """Write the metadata."""
