@@ -99,7 +99,7 @@ class DistData:
             BasicFeatureStore(found),
             self.names_of("node", found),
             self.names_of("edge", found),
-            dims={place: dim for place, dim in dims.items() if dim},
+            dims={key: dim for key, dim in dims.items() if dim},
         )
 
     def names_of(self, domain: str, keys: Mapping[tuple[str, str | None, str], Any]) -> dict[str | None, list[str]]:

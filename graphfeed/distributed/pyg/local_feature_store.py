@@ -186,12 +186,12 @@ class LocalFeatureStore:
         if group not in self._sorted:
             self._sorted[group] = self._global_id[group].sort(stable=True)
         values, order = self._sorted[group]
-        places = torch.searchsorted(values, ids)
-        known = places < values.numel()
-        known[known.clone()] = values[places[known]] == ids[known]
+        positions = torch.searchsorted(values, ids)
+        known = positions < values.numel()
+        known[known.clone()] = values[positions[known]] == ids[known]
         if not bool(known.all()):
             raise IndexError(f"part {self.partition_idx} has no row of {group!r} with id {int(ids[~known][0])}")
-        rows: torch.Tensor = order[places]
+        rows: torch.Tensor = order[positions]
         return rows
 
     def partitioned_features(self, peers: Peers | None = None) -> BasicFeatureStore:

@@ -152,8 +152,8 @@ class LocalGraphStore:
         sizes = self._sizes()
         books = {kind: self._book(kind, size) for kind, size in sizes.items()}
         kept = {key: self._own_edges(key, books) for key in self._edge_index}
-        lists = {kind_of(key[0]): self._edge_index[key][:, places] for key, places in kept.items()}
-        ids = {kind_of(key[0]): self._ids(key)[places] for key, places in kept.items()}
+        lists = {kind_of(key[0]): self._edge_index[key][:, positions] for key, positions in kept.items()}
+        ids = {kind_of(key[0]): self._ids(key)[positions] for key, positions in kept.items()}
         nodes: dict[str, Any] = {}
         edges: dict[str, Any] = {ORIGINAL_EDGE_ID: ids}
         if time_attr is not None:

@@ -48,7 +48,7 @@ class PyGLayout:
                 [":".join(kind) for kind in meta["edge_types"]] if self.typed else [None]
             )
             self.ours = meta.get("ids") == BY_TYPE
-            # PyG numbers edges and nodes through all types in some places, and reads them as if it did not.
+            # PyG numbers edges and nodes through all types in some files, and reads them as if it did not.
             self.through_types = self.typed and not self.ours
             self.edge_time = str(meta.get(EDGE_TIME, EDGE_TIME))
         except (ValueError, TypeError, KeyError) as error:

@@ -100,7 +100,7 @@ def contents_of(data: Any) -> dict[Any, Any]:
         return dict.fromkeys(data.features)
     tables = tables_of(data)
     kinds = [None, *tables.by_type] if tables.typed else [None]
-    # Features hold the memory of tensors, and the template all else, so nothing new can lie in the same place.
+    # Features hold the memory of tensors, and the template all else, so nothing new can have the same address.
     return {
         (kind, name): where(value)
         for kind, table in zip(kinds, data.stores, strict=True)  # with types, the first is that of the whole graph

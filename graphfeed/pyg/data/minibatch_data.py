@@ -121,7 +121,7 @@ class EdgeUnion:
 
     index: torch.Tensor
     """Sources and destinations, int64, shape (2, E)."""
-    places: torch.Tensor
+    positions: torch.Tensor
     """Where they are among the edges of all hops, the innermost hop first."""
     counts: list[int] | None = None
     """How many edges each hop adds, if the edges are in the order of the hops."""
@@ -137,7 +137,7 @@ def edge_values(minibatch: MiniBatch, kind: str | None, by_hop: bool) -> dict[st
     union = unite(hops, kind, ids if by_hop else None, by_hop)
     values = {"edge_index": union.index, "num_sampled_edges": union.counts}
     if ids is not None:
-        values["e_id"] = ids[union.places].to(torch.int64)
+        values["e_id"] = ids[union.positions].to(torch.int64)
     layers = [features_of(layer, kind) for layer in reversed(minibatch.edge_features or [])]
     features = {}
     count = sum(len(pick(hop.sampled_csc, kind).indices) for hop in hops)
@@ -148,7 +148,7 @@ def edge_values(minibatch: MiniBatch, kind: str | None, by_hop: bool) -> dict[st
                 f"edge feature {name!r} has {len(rows)} rows, but sampled_subgraphs have {count} edges; "
                 "put fetch_feature behind the stages that change the edges"
             )
-        features[name] = rows[union.places]
+        features[name] = rows[union.positions]
     return values | rename_single(features, "edge_attr")
 
 
@@ -169,16 +169,16 @@ def unite(hops: list[SampledSubgraph], kind: str | None, ids: torch.Tensor | Non
     # One number per edge: sorting those is many times as fast as `torch.unique(index, dim=1)`. It can't overflow.
     columns = max(len(pick(hop.sampled_csc, kind).indptr) for hop in hops)
     names = index[0] * columns + index[1] if ids is None else ids
-    names, places = torch.sort(names, stable=True)
+    names, positions = torch.sort(names, stable=True)
     is_first = torch.ones_like(names, dtype=torch.bool)
     torch.ne(names[1:], names[:-1], out=is_first[1:])
-    places = places.masked_select(is_first)
+    positions = positions.masked_select(is_first)
     if not by_hop:
         names = names.masked_select(is_first)
         sources = names // columns
-        return EdgeUnion(torch.stack([sources, names - sources * columns]), places)
+        return EdgeUnion(torch.stack([sources, names - sources * columns]), positions)
     is_kept = torch.zeros_like(is_first)
-    is_kept[places] = True
+    is_kept[positions] = True
     counts = [int(own.sum()) for own in torch.split(is_kept, [part.shape[1] for part in parts])]
-    places = is_kept.nonzero().squeeze(1)
-    return EdgeUnion(index[:, places], places, counts)
+    positions = is_kept.nonzero().squeeze(1)
+    return EdgeUnion(index[:, positions], positions, counts)

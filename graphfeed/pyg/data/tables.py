@@ -34,8 +34,8 @@ class Tables:
         """Return the number of nodes, of a type if there are types."""
         found = self.nodes[kind].num_nodes
         if found is None:
-            name, place = ("data", "data") if kind is None else (f"node type {kind!r}", f"data[{kind!r}]")
-            raise ValueError(f"{name} has no num_nodes; set {place}.num_nodes")
+            name, path = ("data", "data") if kind is None else (f"node type {kind!r}", f"data[{kind!r}]")
+            raise ValueError(f"{name} has no num_nodes; set {path}.num_nodes")
         return int(found)
 
     def edge_type(self, given: Any) -> EdgeType | None:

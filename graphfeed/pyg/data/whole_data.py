@@ -99,12 +99,12 @@ def to_pyg(graph: FusedCSCSamplingGraph, features: FeatureStore | None = None) -
                 own[name] = values[first : first + size]
         first += size
     for domain, kind, name in keys:
-        place = domain, kind if kind is None else type_name(kind)
+        key = domain, kind if kind is None else type_name(kind)
         assert features is not None
         rows = features.read(domain, kind, name)
-        if len(rows) != counts.get(place):
-            raise ValueError(f"the {domain} feature {name!r} of {kind!r} has {len(rows)} rows, not {counts.get(place)}")
-        stores[place][name] = as_given(rows, features.metadata(domain, kind, name).get(DIM, 0))
+        if len(rows) != counts.get(key):
+            raise ValueError(f"the {domain} feature {name!r} of {kind!r} has {len(rows)} rows, not {counts.get(key)}")
+        stores[key][name] = as_given(rows, features.metadata(domain, kind, name).get(DIM, 0))
     return data
 
 

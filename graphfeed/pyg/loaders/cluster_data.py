@@ -32,9 +32,9 @@ class Partition:
     partptr: torch.Tensor
     """Where each cluster begins among the nodes, and how many there are."""
     node_perm: torch.Tensor
-    """The node at each place."""
+    """The node at each position."""
     edge_perm: torch.Tensor
-    """The edge at each place."""
+    """The edge at each position."""
     sparse_format: SparseFormat
 
 
@@ -53,7 +53,7 @@ class ClusterData(Dataset[Any]):
         filename: The name of the file.
         log: Has no effect: a bar appears in a terminal where it takes more than a second.
         keep_inter_cluster_edges: Whether an item has the edges to other clusters ("csr"), or from them. Their other
-            ends are places among all nodes.
+            ends are positions among all nodes.
         sparse_format: Whether edges are grouped by source ("csr") or by destination ("csc").
 
     Raises:
@@ -140,15 +140,15 @@ class ClusterData(Dataset[Any]):
         return f"{type(self).__name__}({self.num_parts})"
 
 
-def select(data: Any, name: str, value: Any, places: Any) -> Any:
-    """Return a value of nodes or edges at some places: a slice, or a tensor of them."""
+def select(data: Any, name: str, value: Any, positions: Any) -> Any:
+    """Return a value of nodes or edges at some positions: a slice, or a tensor of them."""
     if not isinstance(value, torch.Tensor):
-        rows = places.tolist() if isinstance(places, torch.Tensor) else range(len(value))[places]
-        return value[places] if hasattr(value, "ndim") else [value[row] for row in rows]
+        rows = positions.tolist() if isinstance(positions, torch.Tensor) else range(len(value))[positions]
+        return value[positions] if hasattr(value, "ndim") else [value[row] for row in rows]
     dim = data.__cat_dim__(name, value)
-    if isinstance(places, slice):
-        return value.narrow(dim, places.start, places.stop - places.start)
-    return value.index_select(dim, places.to(value.device))
+    if isinstance(positions, slice):
+        return value.narrow(dim, positions.start, positions.stop - positions.start)
+    return value.index_select(dim, positions.to(value.device))
 
 
 def assign_clusters(data: Any, num_parts: int, recursive: bool) -> torch.Tensor:
@@ -164,10 +164,10 @@ def partition_by(data: Any, clusters: torch.Tensor, num_parts: int, sparse_forma
     count = len(clusters)
     node_perm = torch.argsort(clusters, stable=True)
     partptr = torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(clusters, minlength=num_parts).cumsum(0)])
-    places = torch.empty(count, dtype=torch.int64)
-    places[node_perm] = torch.arange(count)
+    positions = torch.empty(count, dtype=torch.int64)
+    positions[node_perm] = torch.arange(count)
     edges = edges_of(tables_of(data).edges[None], None, reverse=sparse_format == "csc")
-    source, destination = (places[ids] for ids in edges.ends())
+    source, destination = (positions[ids] for ids in edges.ends())
     # A counting sort by the other end, and then one by this end that keeps that order.
     first = coo_to_csc(source, destination, count).order
     columns = coo_to_csc(destination[first], source[first], count)

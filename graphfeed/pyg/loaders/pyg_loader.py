@@ -105,7 +105,7 @@ class PyGLoader(DataLoader):
     def __call__(self, index: Any) -> Any:
         """Return the mini-batch of the seeds at some positions; it is not one of an epoch, so its draws are random."""
         self._read_changes()
-        places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
-        minibatch = self._source.minibatch_of(places, 0)
+        positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        minibatch = self._source.minibatch_of(positions, 0)
         minibatch.key = None
         return call_stages(self.pipeline, minibatch)

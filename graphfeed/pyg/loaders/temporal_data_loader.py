@@ -77,8 +77,8 @@ def check_times(times: torch.Tensor) -> None:
     """Raise if a time is earlier than the one before it."""
     falls = (times[1:] < times[:-1]).nonzero()
     if len(falls):
-        place = int(falls[0])
+        row = int(falls[0])
         raise ValueError(
-            f"times must rise, but t[{place + 1}] is {times[place + 1].item()} after {times[place].item()}; sort the "
+            f"times must rise, but t[{row + 1}] is {times[row + 1].item()} after {times[row].item()}; sort the "
             "events, for example data[data.t.argsort(stable=True)]"
         )

@@ -54,8 +54,8 @@ class ZipLoader(PyGLoader):
 
     def __call__(self, index: Any) -> tuple[Any, ...]:
         """Return the mini-batches of the seeds at some positions; they are not of an epoch, so draws are random."""
-        places = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
-        return tuple(loader(places) for loader in self.loaders)
+        positions = index if isinstance(index, torch.Tensor) else torch.as_tensor(index, dtype=torch.int64)
+        return tuple(loader(positions) for loader in self.loaders)
 
 
 def items_of(pipe: Datapipe) -> Any:

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import tables_of
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
+from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput, edge_index_of, to_bidirectional
 from graphfeed.storage import Feature, TorchBasedFeature
 
@@ -29,7 +27,7 @@ class Excluded(NamedTuple):
     """The time of each edge, if edges have times."""
 
 
-class ExcludeSeedLinks(Transform):
+class ExcludeSeedLinks(SameSize):
     """Removes sampled edges that join the two ends of a seed, so that a model can't read what it is to predict.
 
     Parallel edges are removed too, and so is a negative that happens to be an edge. Where each seed has nodes of its
@@ -57,10 +55,6 @@ class ExcludeSeedLinks(Transform):
         for excluded in self.excluded:
             output = exclude(output, seeds, excluded)
         return output
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the estimate of the stage before: few edges are removed."""
-        return before
 
 
 def read_exclusion(given: Any, data: Any, kind: EdgeType | None, time_name: str | None) -> tuple[Excluded, ...]:
@@ -170,7 +164,7 @@ def exclude(output: Any, seeds: Pairs, excluded: Excluded) -> Any:
 
 
 def find(edges: torch.Tensor, trees: torch.Tensor | None, times: torch.Tensor | None, seeds: Pairs) -> torch.Tensor:
-    """Return the places of the edges that join the two ends of a seed, in its tree and not before its time.
+    """Return the positions of the edges that join the two ends of a seed, in its tree and not before its time.
 
     Args:
         edges: The ids of both ends, shape (2, E).

@@ -10,19 +10,17 @@ import torch
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.feature_fetcher import FeatureFetcher
 from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import import_pyg, tables_of
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch
+from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import edge_index_of
 from graphfeed.storage.graph.type_names import type_name
 
 
-class FillData(Transform):
+class FillData(SameSize):
     """Puts a PyG `Data`, or a `HeteroData` if the graph has types, together: the names are those of PyG's loaders.
 
     Nothing that was fetched is copied. The data begin as a shallow copy of `features.template`, so what belongs to
@@ -124,10 +122,6 @@ class FillData(Transform):
             if rows is None:
                 rows = self.features.store.read(domain, kind, name, ids[:0])
             table[name] = as_given(rows, self.features.dims.get((kind, name), 0))
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input, which is about that of the result."""
-        return before
 
 
 name_of = lru_cache(maxsize=1024)(type_name)

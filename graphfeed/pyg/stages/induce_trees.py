@@ -74,5 +74,5 @@ def sort_here(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if not values.is_cpu:
         return torch.sort(values, stable=True)
     # By NumPy, in this thread: torch.sort wakes a pool of threads, which takes several times as long beside others.
-    places = torch.from_numpy(np.argsort(values.numpy(), kind="stable"))
-    return values[places], places
+    positions = torch.from_numpy(np.argsort(values.numpy(), kind="stable"))
+    return values[positions], positions

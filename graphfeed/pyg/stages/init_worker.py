@@ -7,11 +7,10 @@ from multiprocessing import current_process, parent_process
 from typing import Any
 from weakref import WeakSet
 
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
+from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class InitWorker(Transform):
+class InitWorker(SameSize):
     """Calls a function in each worker before its first mini-batch; outside of workers, not at all, as torch does."""
 
     function: Callable[[int], Any]
@@ -26,10 +25,6 @@ class InitWorker(Transform):
             if parent_process() is not None or threading.current_thread() is not threading.main_thread():
                 self.function(next(NUMBERS) if parent_process() is None else number_of_process())
         return minibatch
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input."""
-        return before
 
 
 LOCAL = threading.local()

@@ -28,8 +28,8 @@ class TakesItems(Protocol):
     item_set: ItemSet | HeteroItemSet
     minibatcher: Callable[[Any, Any], Any]
 
-    def minibatch_of(self, places: torch.Tensor, index: int) -> Any:
-        """Return the mini-batch of the items at some places, with the key that belongs to an index."""
+    def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
+        """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
 
 
 class OrderedItemSampler(Datapipe):
@@ -85,10 +85,10 @@ class OrderedItemSampler(Datapipe):
                 # A copy, because the items may be a range: the caller's ids should not hold on to the whole epoch.
                 yield source.minibatch_of(source.positions[low:high].clone(), index)
 
-    def minibatch_of(self, places: torch.Tensor, index: int) -> Any:
-        """Return the mini-batch of the items at some places, with the key that belongs to an index."""
+    def minibatch_of(self, positions: torch.Tensor, index: int) -> Any:
+        """Return the mini-batch of the items at some positions, with the key that belongs to an index."""
         in_order = ItemSampler(self.item_set, self.batch_size, self.minibatcher, seed=self.seed, epoch=self.epoch)
-        return in_order.minibatch_of(places, index)
+        return in_order.minibatch_of(positions, index)
 
     def keyed(self, seed: int, epoch: int, start: int) -> "OrderedItemSampler":
         """Return the same sampler for a seed and an epoch, with the order of that epoch, which is read here."""

@@ -1,4 +1,4 @@
-"""The mini-batch of a loader of PyG's kind: what was sampled in PyG's form, and what the data hold of the seeds."""
+"""The mini-batches of PyG's loaders: what was sampled in PyG's form, and what the data hold of the seeds."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
+from graphfeed.datapipes.transform import Transform
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import by_type_name
 
@@ -39,6 +41,14 @@ class SampledMiniBatch(MiniBatch):
     def edge_ids(self, layer_id: int) -> ByType | None:
         """Return the ids of all edges."""
         return super().edge_ids(layer_id) if self.output is None else ids_of(self.output.edge)
+
+
+class SameSize(Transform):
+    """A stage whose output is about as large as its input."""
+
+    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
+        """Return the size of the input."""
+        return before
 
 
 def transform_output(function: Callable[[Any], Any], minibatch: SampledMiniBatch) -> SampledMiniBatch:

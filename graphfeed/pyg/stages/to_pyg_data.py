@@ -3,12 +3,11 @@
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data.minibatch_data import make_data
+from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
-class ToPyGData(Transform, name="to_pyg_data"):
+class ToPyGData(SameSize, name="to_pyg_data"):
     """Turns each mini-batch into a PyG `Data`, or a `HeteroData` if the graph has types: the last stage of a pipeline.
 
     Workers make them too. `MiniBatch.to_pyg_data` says what they hold. Only `copy_to`, and stages of your own that
@@ -30,7 +29,3 @@ class ToPyGData(Transform, name="to_pyg_data"):
                 "its members, and have each stage return a MiniBatch"
             )
         return make_data(minibatch, self.by_hop)
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input, which is about that of the result."""
-        return before

@@ -4,14 +4,13 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.pyg.data.tables import import_pyg
+from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 LEFT_OUT = ("batch", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges")
 
 
-class ToRootedBatch(Transform):
+class ToRootedBatch(SameSize):
     """Turns a `Data` whose `batch` rises, with a root at the start of each part, into a PyG `Batch` of these parts.
 
     It has `ptr`, where each part begins, and `root_n_id`, the rows of the roots.
@@ -34,7 +33,3 @@ class ToRootedBatch(Transform):
             if name not in LEFT_OUT:
                 batch[name] = value[batch.root_n_id] if name == "y" and self.labels_of_roots else value
         return batch
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input."""
-        return before

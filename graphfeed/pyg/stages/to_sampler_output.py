@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import buffers, expand_indptr, join_columns
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
+from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch, as_sampled
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
 from graphfeed.storage.graph.type_names import etype_str_to_tuple
 
 
-class ToSamplerOutput(Transform):
+class ToSamplerOutput(SameSize):
     """Turns sampled hops into a PyG `SamplerOutput`, or a `HeteroSamplerOutput` if the graph has types.
 
     The sampler before it samples each node once (`only_new`, or `disjoint`). The nodes are in the order of the hops,
@@ -59,10 +57,6 @@ class ToSamplerOutput(Transform):
         output.metadata = result.metadata
         result.output, result.sampled_subgraphs = output, None
         return result
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input, which is about that of the result."""
-        return before
 
 
 class Edges(NamedTuple):
@@ -141,10 +135,10 @@ def join(parts: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
     if not out.is_cpu:
         return torch.cat([part.to(out.dtype) for part in parts], out=out)
     # By NumPy, in this thread: torch.cat wakes a pool of threads, which takes several times as long beside others.
-    whole, place = out.numpy(), 0
+    whole, position = out.numpy(), 0
     for part in parts:
-        whole[place : place + len(part)] = part.numpy()
-        place += len(part)
+        whole[position : position + len(part)] = part.numpy()
+        position += len(part)
     return out
 
 
@@ -157,13 +151,13 @@ def to_bidirectional(output: Any) -> Any:
     if isinstance(output.row, dict):
         return output.to_bidirectional()
     row, col = torch.cat([output.row, output.col]), torch.cat([output.col, output.row])
-    names, places = torch.sort(col * len(output.node) + row, stable=True)
+    names, positions = torch.sort(col * len(output.node) + row, stable=True)
     is_first = torch.ones_like(names, dtype=torch.bool)
     torch.ne(names[1:], names[:-1], out=is_first[1:])
-    places = places[is_first]
-    edge = None if output.edge is None else output.edge[places % max(len(output.row), 1)]
+    positions = positions[is_first]
+    edge = None if output.edge is None else output.edge[positions % max(len(output.row), 1)]
     counts = {"num_sampled_nodes": None, "num_sampled_edges": None}
-    return replace(output, row=row[places], col=col[places], edge=edge, **counts)
+    return replace(output, row=row[positions], col=col[positions], edge=edge, **counts)
 
 
 def edge_index_of(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:

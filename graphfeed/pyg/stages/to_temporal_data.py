@@ -6,9 +6,8 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.keys import draw_key, drawing
+from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 
 def gather_events(rows: Any, names: Any) -> MiniBatch:
@@ -18,7 +17,7 @@ def gather_events(rows: Any, names: Any) -> MiniBatch:
     return minibatch
 
 
-class ToTemporalData(Transform):
+class ToTemporalData(SameSize):
     """Turns events into a PyG `TemporalData`, with negative destinations if asked for.
 
     What it draws depends on the mini-batch's key.
@@ -48,7 +47,3 @@ class ToTemporalData(Transform):
             ends.append(events.neg_dst)
         events.n_id = torch.unique(torch.cat(ends))
         return events
-
-    def estimate_size(self, before: BatchSizeEstimate | None) -> BatchSizeEstimate | None:
-        """Return the size of the input."""
-        return before
