@@ -25,32 +25,16 @@ class DistLinkNeighborLoader(DistLoader):
     together; docs/from-pyg-distributed.md has a table of the arguments.
 
     Args:
-        data: The feature store and the graph store of this rank's part.
-        num_neighbors: One number per hop, the seeds' own hop first, or a dict of such lists by edge type.
-        master_addr: Where rank 0 listens; see `DistLoader`.
-        master_port: At which port.
-        current_ctx: Which rank this is.
         edge_label_index: The seeds, global ids, shape (2, N); with types, (edge type, these). None, or a type alone:
             the edges to nodes that this rank owns.
         edge_label: The label of each seed. With binary negatives, whole labels from 0 on become 1 and more.
         edge_label_time: The time of each seed.
-        dist_sampler: A sampler to use, instead of the arguments about sampling.
-        replace: Whether an edge may be chosen more than once.
-        subgraph_type: "directional", "bidirectional", or "induced", which PyG's does not have.
         disjoint: Whether each end of a seed has nodes of its own. Always so in time.
-        temporal_strategy: "uniform", or "last" for the most recent neighbours.
         neg_sampling: A `NegativeSampling`, ours or PyG's, a mode, or (mode, amount). Not with `strict=True`, which
             needs all edges in one place.
         neg_sampling_ratio: The amount of binary negatives.
         time_attr: The name of whole numbers of nodes or edges; needs `edge_label_time`, and the other way around.
-        transform: A function of each mini-batch.
-        concurrency: How many mini-batches each of the workers makes at a time.
-        num_rpc_threads: Has no effect.
-        filter_per_worker: Has no effect: workers fetch features.
-        async_sampling: Has no effect: workers always run ahead, and mini-batches come in order.
-        device: Where mini-batches go.
-        kwargs: The arguments of torch's `DataLoader`, `seed` and others of `graphfeed.DataLoader` (see
-            `graphfeed.pyg.NodeLoader`), and `rpc_timeout`. Workers are threads.
+        kwargs: See `DistNeighborLoader`, as for the arguments that are not listed here.
 
     Raises:
         ImportError: PyG is not installed.

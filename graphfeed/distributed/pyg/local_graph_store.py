@@ -13,13 +13,11 @@ from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.reader import open_part
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.distributed.pyg.local_feature_store import LocalFeatureStore
-from graphfeed.distributed.pyg.partition_pyg_layout import ORDER
 from graphfeed.distributed.pyg.store_attributes import (
     EDGES,
     EdgeType,
     LocalEdgeAttr,
     Maps,
-    PartitionInfo,
     group_of,
     kind_of,
     read_info,
@@ -305,23 +303,13 @@ class LocalGraphStore:
         if info.layout is None:
             store._opened = open_part(root, pid).graph
         else:
-            store._read_pyg_layout(info)
+            for kind, own in info.layout.read_edges(pid).items():
+                attr = LocalEdgeAttr(group_of(kind), "coo", True, own.size)
+                store.put_edge_index(own.ends, attr)
+                store.put_edge_id(own.ids, attr)
+                if own.order is not None:
+                    store._order[key_of(attr)] = own.order
         return store
-
-    def _read_pyg_layout(self, info: PartitionInfo) -> None:
-        """Read the edges of a part in PyG's layout."""
-        layout, first = info.layout, 0
-        assert layout is not None
-        edges = layout.by_type(layout.part_file(self.partition_idx, "graph.pt"), layout.edge_types)
-        for kind in layout.edge_types:
-            if kind in edges:
-                own, group = edges[kind], group_of(kind)
-                attr = LocalEdgeAttr(group, "coo", True, tuple(own["size"]))
-                self.put_edge_index(torch.stack([own["row"], own["col"]]), attr)
-                self.put_edge_id(own["edge_id"] - (first if layout.through_types else 0), attr)
-                if ORDER in own:
-                    self._order[key_of(attr)] = own[ORDER]
-            first += len(layout.edge_maps[kind])
 
 
 def key_of(attr: LocalEdgeAttr) -> Key:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -22,6 +22,29 @@ META, ORDER = "META.json", "order"
 BY_TYPE = "by type"
 """What `META.json` has in `ids` if our `Partitioner` wrote the folder."""
 Features: TypeAlias = dict[tuple[str, str | None, str], TorchBasedFeature]
+
+
+class PartEdges(NamedTuple):
+    """The edges of one type in a part."""
+
+    ends: torch.Tensor
+    """Sources and destinations, shape (2, E)."""
+    ids: torch.Tensor
+    """Their ids within the type."""
+    order: torch.Tensor | None
+    """Their positions in the whole graph, where these are not in the order of the ids."""
+    size: tuple[int, int]
+    """The number of sources and of destinations."""
+
+    def in_order(self) -> torch.Tensor:
+        """Return by what index they come in the order of the whole graph."""
+        keys = self.ids if self.order is None else self.order
+        if keys.shape != self.ids.shape:
+            raise ValueError(f"{ORDER} of edges must have shape {tuple(self.ids.shape)}, but has {tuple(keys.shape)}")
+        return keys.argsort(stable=True)
+
+
+NO_EDGES = PartEdges(torch.empty(2, 0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), None, (0, 0))
 
 
 class PyGLayout:
@@ -93,7 +116,7 @@ class PyGLayout:
         """Return what `open` does; files with something else raise any of `BROKEN`."""
         node_feats = self.by_type(self.part_file(part, "node_feats.pt"), self.node_types)
         edge_feats = self.by_type(self.part_file(part, "edge_feats.pt"), self.edge_types)
-        edges = self.by_type(self.part_file(part, "graph.pt"), self.edge_types)
+        edges = self.read_edges(part)
         book = PartBook.from_assignment(torch.cat([self.node_maps[kind] for kind in self.node_types]), self.num_parts)
         counts = {kind: len(parts) for kind, parts in self.edge_maps.items()}
         num_edges: Any = counts if self.typed else counts[None]
@@ -112,6 +135,18 @@ class PyGLayout:
                         features[key] = feature_of(key, rows, ids, owned)
         return graph, features, books
 
+    def read_edges(self, part: int) -> dict[str | None, PartEdges]:
+        """Return the edges of a part by type, of the types that it has."""
+        content = self.by_type(self.part_file(part, "graph.pt"), self.edge_types)
+        first, found = 0, {}
+        for kind in self.edge_types:
+            if kind in content:
+                own = content[kind]
+                ids = own["edge_id"] - (first if self.through_types else 0)
+                found[kind] = PartEdges(torch.stack([own["row"], own["col"]]), ids, own.get(ORDER), tuple(own["size"]))
+            first += len(self.edge_maps[kind])
+        return found
+
     def by_type(self, content: Any, kinds: list[str | None]) -> dict[str | None, Any]:
         """Return the content of a file by type."""
         if not isinstance(content, dict):
@@ -123,30 +158,22 @@ class PyGLayout:
 
     def columns(
         self,
-        edges: Mapping[str | None, Any],
+        edges: Mapping[str | None, PartEdges],
         node_feats: Mapping[str | None, Any],
         edge_feats: Mapping[str | None, Any],
     ) -> FusedCSCSamplingGraph:
         """Return the in-edges of a part's nodes, with times, and with attributes of one value for each edge."""
         sizes = {kind: len(parts) for kind, parts in self.node_maps.items()}
-        first, ids, lists, orders = 0, {}, {}, {}
+        ids, lists, orders = {}, {}, {}
         for kind in self.edge_types:
-            own = edges.get(kind, dict.fromkeys(("row", "col", "edge_id"), torch.empty(0, dtype=torch.int64)))
-            order = orders[kind] = self.order_of(own)
-            lists[kind] = EdgeList(own["row"][order], own["col"][order])
-            ids[kind] = own["edge_id"][order] - (first if self.through_types else 0)
-            first += len(self.edge_maps[kind])
+            own = edges.get(kind, NO_EDGES)
+            order = orders[kind] = own.in_order()
+            lists[kind] = EdgeList(*own.ends[:, order])
+            ids[kind] = own.ids[order]
         times = {kind: own[TIME] for kind, own in node_feats.items() if TIME in own}
         node_attributes = {TIME: times} if set(times) == set(sizes) else {}
         edge_attributes = {ORIGINAL_EDGE_ID: ids, **self.edge_values(orders, ids, edge_feats)}
         return make_graph(lists, sizes, node_attributes, edge_attributes)
-
-    def order_of(self, own: Mapping[str, Any]) -> Any:
-        """Return by what index edges come in the order of the whole graph."""
-        keys, ids = own.get(ORDER, own["edge_id"]), own["edge_id"]
-        if keys.shape != ids.shape:
-            raise ValueError(f"{ORDER} of edges must have shape {tuple(ids.shape)}, but has {tuple(keys.shape)}")
-        return keys.argsort(stable=True)
 
     def edge_values(
         self,
