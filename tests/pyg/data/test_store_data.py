@@ -99,20 +99,6 @@ def test_a_mini_batch_reads_the_rows_of_its_own_nodes_and_edges_and_no_more(type
     assert {name for name, count in timed[0].asked if count is None} == {"time"}
 
 
-@pytest.mark.parametrize("worker", ["thread", pytest.param("process", marks=pytest.mark.slow)])
-def test_workers_make_no_difference(worker: str) -> None:
-    data = sorted_data(True, "csc")
-    found = []
-    for num_workers, filter_per_worker in (
-        ((0, None), (1, None), (1, True)) if worker == "thread" else ((0, None), (1, True))
-    ):
-        pair = in_stores(data, "csc")
-        options: dict[str, Any] = {"num_workers": num_workers, "worker": worker, "filter_per_worker": filter_per_worker}
-        with NeighborLoader(pair, [3, 2], "item", batch_size=24, seed=0, shuffle=True, **options) as loader:
-            found.append([values_of(batch) for batch in loader])
-    assert found[0] == found[1] == found[-1]
-
-
 def test_mini_batches_are_of_the_class_that_is_wanted() -> None:
     base: Any = import_pyg("torch_geometric.data", "tests").HeteroData
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphfeed.pyg import NeighborLoader, NumNeighbors
-from tests.pyg.neighborhood import NUM_NODES, around, assert_is, assert_true, homogeneous, values_of
+from tests.pyg.neighborhood import NUM_NODES, around, assert_is, assert_true, heterogeneous, homogeneous, values_of
 
 SEEDS = torch.tensor([7, 3, 50, 12, 9, 31])
 
@@ -18,12 +18,15 @@ def first(data: Any, numbers: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
 @pytest.mark.parametrize("disjoint", [False, True])
-def test_full_neighborhoods_equal_the_slow_version(hops: int, disjoint: bool) -> None:
-    data = homogeneous()
-    loader = NeighborLoader(data, [-1] * hops, SEEDS, batch_size=4, disjoint=disjoint)
-    for batch, seeds in zip(loader, SEEDS.split(4), strict=True):  # type: ignore[no-untyped-call]
-        assert_is(batch, around(data, {"": seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
+@pytest.mark.parametrize("kind", ["", "user"])
+def test_full_neighborhoods_equal_the_slow_version(kind: str, hops: int, disjoint: bool) -> None:
+    data = heterogeneous() if kind else homogeneous()
+    nodes = SEEDS % 40
+    loader: Any = NeighborLoader(data, [-1] * hops, (kind, nodes) if kind else nodes, batch_size=4, disjoint=disjoint)
+    for batch, seeds in zip(loader, nodes.split(4), strict=True):  # type: ignore[no-untyped-call]
+        assert_is(batch, around(data, {kind: seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
         assert_true(data, batch)
+        assert (batch[kind] if kind else batch).batch_size == len(seeds)
 
 
 def test_seeds_come_first_and_keep_their_order_and_doubles() -> None:

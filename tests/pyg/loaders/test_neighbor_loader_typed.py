@@ -7,17 +7,6 @@ from graphfeed.pyg import NeighborLoader, NumNeighbors
 from tests.pyg.neighborhood import KINDS, SIZES, around, assert_is, assert_true, heterogeneous
 
 
-@pytest.mark.parametrize("disjoint", [False, True])
-@pytest.mark.parametrize("hops", [1, 2, 3])
-def test_full_neighborhoods_equal_the_slow_version(hops: int, disjoint: bool) -> None:
-    data = heterogeneous()
-    seeds = torch.tensor([3, 9, 1])
-    batch = next(iter(NeighborLoader(data, [-1] * hops, ("user", seeds), batch_size=3, disjoint=disjoint)))
-    assert_is(batch, around(data, {"user": seeds.tolist()}, hops, disjoint=disjoint), disjoint=disjoint)
-    assert_true(data, batch)
-    assert batch["user"].batch_size == 3
-
-
 def test_a_number_holds_for_each_edge_type() -> None:
     data = heterogeneous()
     batch = next(iter(NeighborLoader(data, [2, 0], "user", batch_size=40)))

@@ -11,6 +11,7 @@ import torch
 from graphfeed import pyg
 from tests.pyg.loaders.test_temporal_data_loader import events
 from tests.pyg.neighborhood import heterogeneous, homogeneous, values_of
+from tests.pyg.stores import in_stores, sorted_data
 
 SAINT: dict[str, Any] = {"num_steps": 5, "sample_coverage": 3}
 EITHER: Any = {"user": None, "item": None}
@@ -49,6 +50,16 @@ def balanced(**options: Any) -> Any:
     return pyg.NeighborLoader(data, [1], sampler=pyg.ImbalancedSampler(data.y // 40), batch_size=8, **options)
 
 
+def sampled(**options: Any) -> Any:
+    sampler = torch.utils.data.WeightedRandomSampler([1.0] * 60, 30)
+    return pyg.NeighborLoader(homogeneous(), [1], sampler=sampler, batch_size=8, **options)
+
+
+def stored(**options: Any) -> Any:
+    pair = in_stores(sorted_data(True, "csc"), "csc")
+    return pyg.NeighborLoader(pair, [3, 2], "item", batch_size=8, shuffle=True, **options)
+
+
 def zipped(**options: Any) -> Any:
     loaders = [nodes()(), nodes()(), links()()]
     return pyg.ZipLoader(loaders, batch_size=16, shuffle=True, **options)
@@ -62,7 +73,10 @@ LOADERS: dict[str, Callable[..., Any]] = {
     "nodes, node times": in_time("time"),
     "nodes, edge times": in_time("edge_time"),
     "nodes, balanced": balanced,
+    "nodes, torch's sampler": sampled,
     "nodes of types": typed(),
+    "nodes of types, in stores": stored,
+    "nodes of types, in stores, fetched by workers": partial(stored, filter_per_worker=True),
     "nodes of types, disjoint": typed(disjoint=True),
     "nodes of types, induced": typed(subgraph_type="induced"),
     "nodes of types, times": typed(time_attr="time"),
