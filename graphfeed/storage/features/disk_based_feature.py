@@ -100,8 +100,9 @@ class DiskBasedFeature(Feature):
             yield self._begin(ids, ahead=True)
 
     def read_into_memory(self) -> TorchBasedFeature:
-        """Return a feature with all rows in memory."""
-        return TorchBasedFeature(self.read(), self._metadata)
+        """Return a feature with all rows in memory, which worker processes map without a copy if they are many."""
+        rows = buffers.empty_long_lived(tuple(self._shape), self._dtype, buffers.CPU)
+        return TorchBasedFeature(self._begin(None, out=rows).wait(), self._metadata)
 
     def size(self) -> torch.Size:
         """Return the shape of a row."""
@@ -136,10 +137,10 @@ class DiskBasedFeature(Feature):
         """Return path, dtype and shape."""
         return f"DiskBasedFeature({self._path!r}, {dtype_and_shape(self._dtype, self._shape)})"
 
-    def _begin(self, ids: torch.Tensor | None, ahead: bool = False) -> DeferredRead:
+    def _begin(self, ids: torch.Tensor | None, ahead: bool = False, out: torch.Tensor | None = None) -> DeferredRead:
         """Start a read in the pool. Unless `ahead`, the thread that waits reads one part itself, or all if few."""
         if ids is None:
-            out = buffers.empty_long_lived(tuple(self._shape), self._dtype, buffers.CPU)
+            out = buffers.empty(tuple(self._shape), self._dtype) if out is None else out
             tasks = [partial(self._read_all, *bounds, out) for bounds in self._split(out.nbytes, BYTES_PER_TASK)]
             return self._start_tasks(out, tasks, ahead)
         ids = self._checked(ids)

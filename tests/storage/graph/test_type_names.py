@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.storage.graph import ends_of, from_type_dict, to_type_dict
 
 
 def test_edge_types_as_text_and_as_parts() -> None:
@@ -12,6 +13,13 @@ def test_edge_types_as_text_and_as_parts() -> None:
     assert gf.etype_str_to_tuple("user:likes:item") == ("user", "likes", "item")
     assert gf.etype_str_to_tuple(("user", "likes", "item")) == ("user", "likes", "item")
     assert gf.etype_tuple_to_str(("user", "likes", "item")) == "user:likes:item"
+
+
+def test_what_has_no_types_has_none_as_its_only_type() -> None:
+    for values in (7, {"user": 1, "item": 2}, {}):
+        assert from_type_dict(to_type_dict(values)) == values
+    assert to_type_dict(7) == {None: 7}
+    assert [ends_of(kind) for kind in (None, "user:likes:item")] == [(None, None), ("user", "item")]
 
 
 @pytest.mark.parametrize("wrong", ["user", "user:item", "a:b:c:d", "", ("a", "b")])
