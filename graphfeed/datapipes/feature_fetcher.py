@@ -70,26 +70,22 @@ class FeatureFetcher(Transform, name="fetch_feature"):
                 f"feature_store must be a FeatureStore, but is a {type(self.feature_store).__name__}; "
                 "make one with BasicFeatureStore"
             )
+        known = list(self.feature_store.keys())
         for key in self.wanted_keys():
-            if self.is_missing(key):
+            # A store that has nothing of a type lacks it only once a mini-batch has nodes or edges of that type.
+            of_same_type = [other for other in known if tuple(other[:2]) == key[:2]]
+            if key not in self.feature_store and (key[1] is None or of_same_type):
                 domain, of_type, name = key
                 owner = f"{domain} type {of_type!r}" if of_type else f"{domain}s"
-                known = sorted(map(str, self.feature_store.keys()))
-                raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {known}")
+                raise KeyError(f"feature {name!r} of {owner} is not in the store; it has {sorted(map(str, known))}")
 
     def wanted_keys(self) -> list[tuple[str, str | None, str]]:
         """Return the keys of the features to fetch."""
         return feature_keys("node", self.node_feature_keys) + feature_keys("edge", self.edge_feature_keys)
 
-    def is_missing(self, key: tuple[str, str | None, str]) -> bool:
-        """Return whether the store lacks a feature, although it has others of that type."""
-        if key in self.feature_store:
-            return False
-        return key[1] is None or any(tuple(known[:2]) == key[:2] for known in self.feature_store.keys())  # noqa: SIM118
-
-    def known_keys(self) -> list[tuple[str, str | None, str]]:
-        """Return the keys of the features that the store has."""
-        return [key for key in self.wanted_keys() if key in self.feature_store]
+    def features(self) -> dict[tuple[str, str | None, str], Feature]:
+        """Return the features to fetch that the store has, by their keys."""
+        return {key: self.feature_store[key] for key in self.wanted_keys() if key in self.feature_store}
 
     def __call__(self, minibatch: MiniBatch) -> MiniBatch:
         """Return the mini-batch with its features."""
@@ -130,23 +126,18 @@ class FeatureFetcher(Transform, name="fetch_feature"):
         if before is None:
             return None
         sizes: dict[str, Sequence[Counts]] = {"node": [before.nodes], "edge": before.edges}
-        counts = [(key, count) for key in self.known_keys() for count in sizes[key[0]]]
         total = 0.0
-        for key, count in counts:
-            feature = self.feature_store[key]
-            if feature.dtype is None or (key[1] is None) != (None in count):
-                return None
-            total += feature.dtype.itemsize * feature.size().numel() * count.get(key[1], 0)
+        for (domain, of_type, _), feature in self.features().items():
+            for count in sizes[domain]:
+                if feature.dtype is None or (of_type is None) != (None in count):
+                    return None
+                total += feature.dtype.itemsize * feature.size().numel() * count.get(of_type, 0)
         return before.plus(total)
-
-    def features(self) -> list[Feature]:
-        """Return the features that are fetched."""
-        return [self.feature_store[key] for key in self.known_keys()]
 
     def may_run_in_threads(self) -> bool:
         """Return whether all features lie in CPU memory, so that worker threads read them as well as the main one."""
-        return self.one_to_one and all(feature.lies_in_memory() for feature in self.features())
+        return self.one_to_one and all(feature.lies_in_memory() for feature in self.features().values())
 
     def may_run_in_processes(self) -> bool:
         """Return whether every feature lies in CPU memory that other processes can share, or in a mapped file."""
-        return self.may_run_in_threads() and all(isinstance(feature, Shareable) for feature in self.features())
+        return self.may_run_in_threads() and all(isinstance(own, Shareable) for own in self.features().values())

@@ -43,7 +43,8 @@ def describe_plan(running: Datapipe) -> list[str]:
         device = device_of(stage)
         on_device = ("cpu", "") if device is None else (str(device), location.stream)
         text = "  " * depth + describe_stage(stage)
-        rows.append((location.where, *on_device, size_text(expected[id(stage)]), text))
+        size = expected[id(stage)]
+        rows.append((location.where, *on_device, UNKNOWN if size is None else bytes_text(size.num_bytes), text))
     table: list[tuple[str, ...]] = [HEADINGS, *rows]
     if device_of(running) is None and all(row[1] == "cpu" for row in rows):
         table = [(*row[: ON_A_DEVICE.start], *row[ON_A_DEVICE.stop :]) for row in table]
@@ -115,11 +116,6 @@ def estimate_all(pipe: Datapipe) -> dict[int, BatchSizeEstimate | None]:
         before = [found[id(source)] for source in stage.inputs]
         found[id(stage)] = stage.estimate_size(before[0] if len(before) == 1 else None)
     return found
-
-
-def size_text(expected: BatchSizeEstimate | None) -> str:
-    """Return the number of bytes, if it is known."""
-    return UNKNOWN if expected is None else bytes_text(expected.num_bytes)
 
 
 def bytes_text(size: float) -> str:

@@ -98,8 +98,8 @@ def describe(value: Any, numbers: Mapping[int, int]) -> str | None:
         return None
     if isinstance(value, Datapipe):
         return f"stage {numbers.get(id(value), type(value).__name__)}"
-    for kinds, text in TEXTS:
-        if isinstance(value, kinds):
+    for classes, text in TEXTS:
+        if isinstance(value, classes):
             return text(value)
     if isinstance(value, (list, tuple, Set, Mapping)):
         if len(value) > MOST_VALUES:
@@ -125,22 +125,12 @@ def describe_array(values: Any) -> str:
     return f"{values.dtype} of shape {tuple(values.shape)}"
 
 
-def describe_items(items: ItemSet | HeteroItemSet) -> str:
-    """Return how many items there are, and what their members are called."""
-    return f"{len(items)} items named {items.names}"
-
-
-def describe_graph(graph: SamplingGraph) -> str:
-    """Return how many nodes and edges there are, of each type if there are types."""
-    return f"graph of {graph.num_nodes} nodes and {graph.num_edges} edges"
-
-
 TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
     (np.generic, lambda value: repr(value.item())),
     ((bool, int, float, str, bytes, type(None), torch.dtype, torch.device), repr),
     (Enum, str),
     ((torch.Tensor, np.ndarray), describe_array),
-    ((ItemSet, HeteroItemSet), describe_items),
-    (SamplingGraph, describe_graph),
+    ((ItemSet, HeteroItemSet), lambda items: f"{len(items)} items named {items.names}"),
+    (SamplingGraph, lambda graph: f"graph of {graph.num_nodes} nodes and {graph.num_edges} edges"),
 )
 """How to write values of some classes."""

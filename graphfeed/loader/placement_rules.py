@@ -1,6 +1,6 @@
 """The rules about which stages run in workers, and which in the main process."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import cache
 from typing import Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_threads import InThreads
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader.stages.in_workers import InWorkers, chain_of
 from graphfeed.loader.stages.sharder import Sharder
 from graphfeed.ops.arguments import brief
 
@@ -45,13 +45,6 @@ def runs_before_cut(stage: Datapipe) -> bool:
     """Return whether a stage and all transforms before it may run in workers."""
     chain = list(chain_of(stage))
     return bool(chain) and all(placement_of(before) is Placement.WORKER for before in chain)
-
-
-def chain_of(stage: Datapipe) -> Iterator[Transform]:
-    """Yield a stage and the transforms right before it, the last one first."""
-    while isinstance(stage, Transform):
-        yield stage
-        stage = stage.datapipe
 
 
 def shard_items(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

@@ -1,8 +1,7 @@
 import pytest
 
 import graphfeed as gf
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, describe_plan, size_text
+from graphfeed.loader.explain import BYTES_NOTE, UNKNOWN_NOTE, bytes_text, describe_plan
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from tests import pipelines
@@ -28,7 +27,7 @@ def cells(pipe: gf.Datapipe, num_workers: int = 0) -> list[list[str]]:
     ],
 )
 def test_sizes_have_few_digits(num_bytes: float, text: str) -> None:
-    assert size_text(BatchSizeEstimate(num_bytes, {}, 0, {})) == text
+    assert bytes_text(num_bytes) == text
 
 
 def test_what_is_not_known_is_said() -> None:

@@ -181,14 +181,18 @@ class InWorkers(Datapipe):
             ) from error
 
 
+def chain_of(stage: Datapipe) -> Iterator[Transform]:
+    """Yield a stage and the transforms right before it, the last one first."""
+    while isinstance(stage, Transform):
+        yield stage
+        stage = stage.datapipe
+
+
 def transforms_before(last: Datapipe) -> tuple[Datapipe, tuple[Transform, ...]]:
     """Return the transforms right before a stage, in order, and first the stage before them."""
-    stages: list[Transform] = []
     (source,) = last.inputs
-    while isinstance(source, Transform):
-        stages.append(source)
-        source = source.datapipe
-    return source, tuple(reversed(stages))
+    stages = tuple(chain_of(source))[::-1]
+    return stages[0].datapipe if stages else source, stages
 
 
 def with_failure(source: Datapipe) -> Iterator[Any]:
