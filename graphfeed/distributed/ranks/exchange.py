@@ -71,22 +71,22 @@ def merge_rows(answers: Sequence[tuple[torch.Tensor, Tensors]], key: str, empty:
         ValueError: A rank sent another number of rows, or rows of another dtype or shape.
     """
     if len(answers) == 1:
-        [(places, tensors)] = answers
-        return check_answer(tensors[key], len(places), empty)
-    total = sum(places.numel() for places, _ in answers)
+        [(positions, tensors)] = answers
+        return check_answer(tensors[key], len(positions), empty)
+    total = sum(positions.numel() for positions, _ in answers)
     merged = buffers.empty((total, *empty.shape[1:]), empty.dtype)
-    for places, tensors in answers:
-        place_rows(tensors[key], merged, places)
+    for positions, tensors in answers:
+        place_rows(tensors[key], merged, positions)
     return merged
 
 
-def place_rows(rows: torch.Tensor, out: torch.Tensor, places: torch.Tensor) -> None:
-    """Write the rows of an answer to their places.
+def place_rows(rows: torch.Tensor, out: torch.Tensor, positions: torch.Tensor) -> None:
+    """Write the rows of an answer to their positions.
 
     Raises:
-        ValueError: There is not one row per place, or the rows have another dtype or shape than those of `out`.
+        ValueError: There is not one row per position, or the rows have another dtype or shape than those of `out`.
     """
-    copy_rows(check_answer(rows, len(places), out), torch.arange(len(places)), out, places, distinct=True)
+    copy_rows(check_answer(rows, len(positions), out), torch.arange(len(positions)), out, positions, distinct=True)
 
 
 def check_answer(rows: torch.Tensor, count: int, like: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,7 @@ def merge_columns(
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Return the start of each question's rows, and the rows, in the order of the questions.
 
-    Each row is copied once, to its place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
+    Each row is copied once, into place, and ids come as int32. With both, and parts in huge pages, two ranks make 1.3
     times as many mini-batches per second of CPU time as when ids of int64 were concatenated, and then put in order
     (ogbn-products shaped graph, fan-outs 15, 10 and 5).
 
@@ -117,20 +117,20 @@ def merge_columns(
         ValueError: A rank sent counts that are not those of its questions and rows.
     """
     if len(answers) == 1:
-        [(places, tensors)] = answers
+        [(positions, tensors)] = answers
         starts = starts_of(tensors[COUNTS])
         columns = {key: tensors[key].to(dtype) for key, dtype in dtypes.items()}
         shapes = {tuple(values.shape) for values in columns.values()}
-        if (len(starts) - 1, shapes) != (len(places), {(int(starts[-1]),)}):
+        if (len(starts) - 1, shapes) != (len(positions), {(int(starts[-1]),)}):
             raise ValueError(
-                f"a rank that was asked for {len(places)} columns sent {len(starts) - 1} counts, which add up to "
+                f"a rank that was asked for {len(positions)} columns sent {len(starts) - 1} counts, which add up to "
                 f"{int(starts[-1])}, and values of shape {sorted(shapes)}"
             )
         check_columns("the running sum of the counts that a rank sent", starts)
         return starts, columns
     counts = [tensors[COUNTS] for _, tensors in answers]
     values = [[tensors[key] for key in dtypes] for _, tensors in answers]
-    offsets, merged = ops.merge_columns([places for places, _ in answers], counts, values, list(dtypes.values()))
+    offsets, merged = ops.merge_columns([positions for positions, _ in answers], counts, values, list(dtypes.values()))
     return offsets, dict(zip(dtypes, merged, strict=True))
 
 

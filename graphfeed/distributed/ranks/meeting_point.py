@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 5.0
 
 @dataclass
 class Visits:
-    """What this process keeps of a place where it is a rank, or of its process groups."""
+    """What this process keeps of an address where it is a rank, or of its process groups."""
 
     uses: Iterator[int] = field(default_factory=count)
     """Counts how often ranks met there."""

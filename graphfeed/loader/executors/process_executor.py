@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +17,6 @@ from typing import Any, ParamSpec, TypeVar
 from graphfeed.datapipes.pipeline.observer import Observer
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
 from graphfeed.loader.executors.main_module import check_main_module
-from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import pack_work, work_here
 from graphfeed.loader.transport.pickling import dump
@@ -100,7 +100,7 @@ class ProcessExecutor(Executor):
         if os.getpid() != self._dispatcher.process:
             raise RuntimeError("this executor belongs to the process that this one was forked from; make another here")
         future: Future[T] = Future()
-        self._dispatcher.put(Task(next(self._numbers), dump(Call(fn, args, kwargs)), future))
+        self._dispatcher.put(Task(next(self._numbers), dump(partial(fn, *args, **kwargs)), future))
         return future
 
     def begin(self, cut: Any, observer: Observer | None) -> "Callable[[Any], Future[Any]]":  # noqa: ARG002

@@ -28,19 +28,6 @@ GRACE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Call:
-    """A function and its arguments."""
-
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    keywords: dict[str, Any]
-
-    def __call__(self) -> Any:
-        """Call the function."""
-        return self.function(*self.arguments, **self.keywords)
-
-
-@dataclass(frozen=True)
 class Reply:
     """What a worker sends: a call's number with its result or error. Without a number: it is ready for a call."""
 
@@ -82,7 +69,7 @@ def answer(message: bytes) -> Any:
     """Do the call in a message, and return the encoded reply; a result that can't be encoded is an error too."""
     (number,) = NUMBER.unpack_from(message)
     try:
-        call: Call = pickle.loads(memoryview(message)[NUMBER.size :])
+        call = pickle.loads(memoryview(message)[NUMBER.size :])
         return encode(Reply(number, call()))
     except BaseException as error:
         return encode(Reply(number, error=RemoteError.of(error)))

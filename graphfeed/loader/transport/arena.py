@@ -76,16 +76,16 @@ class Arena:
         """Free a block, and merge it with its free neighbours."""
         block = self.in_use.pop(slot)
         self.slots.append(slot)
-        place = bisect.bisect(self.starts, block.start)
+        index = bisect.bisect(self.starts, block.start)
         start, stop = block.start, block.stop
-        if place < len(self.starts) and self.starts[place] == stop:
-            stop = self.stops[place]
-            del self.starts[place], self.stops[place]
-        if place and self.stops[place - 1] == start:
-            self.stops[place - 1] = stop
+        if index < len(self.starts) and self.starts[index] == stop:
+            stop = self.stops[index]
+            del self.starts[index], self.stops[index]
+        if index and self.stops[index - 1] == start:
+            self.stops[index - 1] = stop
         else:
-            self.starts.insert(place, start)
-            self.stops.insert(place, stop)
+            self.starts.insert(index, start)
+            self.stops.insert(index, stop)
 
 
 class BlockLease:

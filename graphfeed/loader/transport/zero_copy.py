@@ -21,7 +21,7 @@ SMALL_BYTES = 1 << 14
 """Smaller buffers are copied; otherwise they would keep a whole block in use."""
 COUNT = struct.Struct("<Q")
 """What a header begins with: how many buffers lie in blocks."""
-PLACE = struct.Struct("<6Q")
+REFERENCE = struct.Struct("<6Q")
 """A buffer's number; its block's slot, start and size; where in the block the buffer begins, and its size."""
 
 
@@ -47,8 +47,8 @@ class Piece(NamedTuple):
 class ZeroCopySender:
     """The sender's side: a source of memory for a `BufferPool`, and what makes messages of what was written there.
 
-    A buffer in one of its blocks is sent as a place, without a copy. That is right only if nothing in this process can
-    write to it any more, or see what the receiver writes. So a block is handed over when nothing here refers to it,
+    A buffer in one of its blocks is sent by reference, without a copy. That is right only if nothing in this process
+    can write to it any more, or see what the receiver writes. So a block is handed over when nothing here refers to it,
     which the death of its array tells. The receiver's last reference frees it. Three kinds of buffers are copied: those
     in a block that something here still refers to, such as a stage that keeps a tensor for the next mini-batch; small
     ones; and of those that overlap, all but the largest, because they arrive apart.
@@ -119,34 +119,34 @@ class ZeroCopySender:
         return Holding(self.arena.marks, block.slot, address, block.stop - block.start)
 
     def pack(self, header: bytes, buffers: list[Any]) -> tuple[bytes, list[Any], list[Any]]:
-        """Return a message's header with places in it, what is left to copy, and what must live until that is sent.
+        """Return a message's header with references in it, what is left to copy, and what must live until that is sent.
 
         Takes the arrays out of the list: the result is right if the caller keeps no other reference to them.
         """
         arena = self.arena
         if arena is None:
             return COUNT.pack(0) + header, buffers, []
-        placed: list[tuple[Piece, Block]] = []
+        in_place: list[tuple[Piece, Block]] = []
         kept = []
         for block, pieces in self.claim(arena, buffers):
             for piece in pieces:
                 buffers[piece.number] = arena.memory[piece.start : piece.stop]
             holding = self.holdings[block.slot]()
-            chosen = worth_a_place(pieces) if holding is None else []
-            placed.extend((piece, block) for piece in chosen)
+            chosen = large_and_apart(pieces) if holding is None else []
+            in_place.extend((piece, block) for piece in chosen)
             if holding is not None:
                 holding.claimed = False
                 kept.append(holding)
             elif not chosen:
                 kept.append(self._hold(block))
-        placed.sort()
-        places = [
-            PLACE.pack(number, block.slot, block.start, block.stop - block.start, start - block.start, stop - start)
-            for (number, start, stop), block in placed
+        in_place.sort()
+        references = [
+            REFERENCE.pack(number, block.slot, block.start, block.stop - block.start, start - block.start, stop - start)
+            for (number, start, stop), block in in_place
         ]
-        for piece, _ in reversed(placed):
+        for piece, _ in reversed(in_place):
             del buffers[piece.number]
-        return b"".join((COUNT.pack(len(placed)), *places, header)), buffers, kept
+        return b"".join((COUNT.pack(len(in_place)), *references, header)), buffers, kept
 
     def claim(self, arena: Arena, buffers: list[Any]) -> list[tuple[Block, list[Piece]]]:
         """Return the blocks that buffers lie in, which no longer become free by themselves, and the buffers in each."""
@@ -183,7 +183,7 @@ def receive_sender(descriptor: Any, size: int) -> ZeroCopySender:
     return ZeroCopySender(MemoryFile(descriptor.detach()), size)
 
 
-def worth_a_place(pieces: list[Piece]) -> list[Piece]:
+def large_and_apart(pieces: list[Piece]) -> list[Piece]:
     """Return the pieces of a block that are not small and don't overlap; the largest of those that do."""
     chosen: list[Piece] = []
     for piece in sorted(pieces, key=lambda piece: piece.start - piece.stop):
@@ -201,11 +201,11 @@ class ZeroCopyReceiver:
         self.reader = reader
 
     def unpack(self, header: bytes, buffers: list[Bytes]) -> tuple[bytes, list[Bytes]]:
-        """Return the header without places, and all buffers in the order in which they were packed."""
+        """Return the header without references, and all buffers in the order in which they were packed."""
         (count,) = COUNT.unpack_from(header)
-        end = COUNT.size + count * PLACE.size
+        end = COUNT.size + count * REFERENCE.size
         blocks: dict[int, Bytes] = {}
-        for number, slot, start, size, offset, length in PLACE.iter_unpack(header[COUNT.size : end]):
+        for number, slot, start, size, offset, length in REFERENCE.iter_unpack(header[COUNT.size : end]):
             assert self.reader is not None
             if slot not in blocks:
                 blocks[slot] = self.reader.lease(slot, start, size)

@@ -13,7 +13,6 @@ import torch
 
 from graphfeed.loader.executors.dispatcher import ATTEMPTS, Dispatcher, Task, WorkerLostError
 from graphfeed.loader.executors.process_executor import ProcessExecutor, make_context
-from graphfeed.loader.executors.worker_main import Call
 from graphfeed.loader.transport.pickling import dump
 from tests.forked import held_elsewhere, in_child
 from tests.waiting import wait_until
@@ -22,7 +21,7 @@ SECONDS = 60.0
 
 
 def task(function: Any, *arguments: Any) -> Task:
-    return Task(0, dump(Call(function, arguments, {})), Future())
+    return Task(0, dump(partial(function, *arguments)), Future())
 
 
 def check_three_tasks(dispatcher: Dispatcher) -> None:

@@ -1,16 +1,17 @@
 import pickle
 import threading
+from functools import partial
 from typing import Any
 
 import torch
 
-from graphfeed.loader.executors.worker_main import NUMBER, Call, Calls, Reply, answer, receive_calls
+from graphfeed.loader.executors.worker_main import NUMBER, Calls, Reply, answer, receive_calls
 from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode, dump
 
 
 def ask(number: int, function: Any, *arguments: Any) -> Reply:
-    reply: Reply = decode(*answer(NUMBER.pack(number) + dump(Call(function, arguments, {}))))
+    reply: Reply = decode(*answer(NUMBER.pack(number) + dump(partial(function, *arguments))))
     return reply
 
 

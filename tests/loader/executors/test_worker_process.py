@@ -4,12 +4,13 @@ import selectors
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 
 from graphfeed.loader.executors.process_executor import make_context
-from graphfeed.loader.executors.worker_main import Call, Reply
+from graphfeed.loader.executors.worker_main import Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import buffers
@@ -34,7 +35,7 @@ def replies(worker: WorkerProcess) -> list[Reply | BaseException]:
 
 def test_it_says_that_it_is_ready_and_answers(worker: WorkerProcess) -> None:
     assert replies(worker) == [Reply(None)]
-    worker.send(4, dump(Call(pow, (2, 5), {})))
+    worker.send(4, dump(partial(pow, 2, 5)))
     assert replies(worker) == [Reply(4, 32)]
     assert not worker.gone
 
@@ -93,7 +94,7 @@ def fork_a_child() -> int:
 def test_a_killed_one_is_noticed_though_its_own_child_lives_on() -> None:
     worker = WorkerProcess(multiprocessing.get_context("fork"))
     replies(worker)
-    worker.send(1, dump(Call(fork_a_child, (), {})))
+    worker.send(1, dump(partial(fork_a_child)))
     (reply,) = replies(worker)
     assert isinstance(reply, Reply)
     try:
@@ -127,7 +128,7 @@ def test_results_stay_as_they_were_sent(worker: WorkerProcess, *, keep: bool) ->
     assert replies(worker) == [Reply(None)]
     results = []
     for number in range(30):
-        worker.send(number, dump(Call(make, (number,), {"keep": keep})))
+        worker.send(number, dump(partial(make, number, keep=keep)))
         (reply,) = replies(worker)
         assert isinstance(reply, Reply)
         results.append(reply.result)

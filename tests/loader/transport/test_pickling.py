@@ -15,22 +15,10 @@ from graphfeed.loader.transport.pickling import decode, encode
 from tests.digests import assert_same
 
 DTYPES = [
-    torch.bool,
-    torch.uint8,
-    torch.int8,
-    torch.int16,
-    torch.uint16,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.float8_e4m3fn,
-    torch.complex32,
-    torch.complex64,
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.int64, torch.float16,
+    torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.complex32, torch.complex64,
     torch.complex128,
-]
+]  # fmt: skip
 
 
 @dataclass
