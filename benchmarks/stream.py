@@ -14,7 +14,8 @@ import torch
 import graphfeed as gf
 from benchmarks.timing import Times, in_turn
 from graphfeed.distributed import SamplingServer
-from graphfeed.distributed.servers.flight import MADE, import_flight, to_batch
+from graphfeed.distributed.servers.tickets import MADE
+from graphfeed.distributed.wire import import_flight, to_batch
 
 TENSORS = 20
 MOST_STREAMED, ROUND_BYTES = 160, 160_000_000

@@ -179,7 +179,7 @@ __all__ = [
 # Names that most programs do not need, and those of other libraries: found on first use, and not listed by dir().
 _NAMES = {
     "graphfeed.channels": """ChannelBase Closed EndOfEpoch MpChannel PeerError QueueTimeoutError SampleMessage
-        SamplerPool SamplerReceiver SamplerSender ShmChannel""",
+        SamplerPool ShmChannel""",
     "graphfeed.cuda_report": "cuda_check",
     "graphfeed.datapipes": """BudgetSampler CompactPerLayer FanoutSampler ItemNameWarning PairNegativeSampler
         PipelineGraph SamplePerLayer SubgraphInducer TemporalSampler exclude_seed_edges minibatcher_default
@@ -187,8 +187,9 @@ _NAMES = {
     "graphfeed.distributed": """CooperativeConv CooperativeConvFunction DistContext DistLinkNeighborLoader DistLoader
         DistNeighborLoader DistNeighborSampler DistRole GraphPart HaloIds HaloPlan HaloRows LocalFeatureStore
         LocalGraphStore MeetingPoint PartBook PartitionReport PartitionedFeature PartitionedGraph Partitioner Peers
-        RankLostError RemoteReceivingChannel SamplingServer StoredPart assign_nodes cut_graph cut_rows open_part
-        plan_halo read_graphlearn read_graphlearn_caches report_partition write_partition""",
+        RankLostError RemoteReceivingChannel SamplerReceiver SamplerSender SamplingServer StoredPart assign_nodes
+        cut_graph cut_rows open_part plan_halo read_graphlearn read_graphlearn_caches report_partition
+        write_partition""",
     "graphfeed.ingest": """FixedLenFeature LoadedGraphTensors SerializedGraphMetadata SerializedTFRecordInfo
         TFDatasetOptions TFRecordDataLoader load_torch_tensors_from_tf_record read_tfrecords write_tfrecords""",
     "graphfeed.interop.dgl": "from_dglgraph",
@@ -255,6 +256,8 @@ if typing.TYPE_CHECKING:
     from graphfeed.distributed import Peers as Peers
     from graphfeed.distributed import RankLostError as RankLostError
     from graphfeed.distributed import RemoteReceivingChannel as RemoteReceivingChannel
+    from graphfeed.distributed import SamplerReceiver as SamplerReceiver
+    from graphfeed.distributed import SamplerSender as SamplerSender
     from graphfeed.distributed import SamplingServer as SamplingServer
     from graphfeed.distributed import StoredPart as StoredPart
     from graphfeed.distributed import assign_nodes as assign_nodes

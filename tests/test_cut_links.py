@@ -32,7 +32,7 @@ READER = f"""
 """
 SENDER = f"""
     import torch
-    from graphfeed.channels import SamplerSender
+    from graphfeed.distributed import SamplerSender
     number = int(sys.argv[1])
     print("ready", flush=True)
     known = open(sys.argv[2], "rb").read()
@@ -46,7 +46,7 @@ SENDER = f"""
     time.sleep(100)
 """
 RECEIVER = f"""
-    from graphfeed.channels import SamplerReceiver
+    from graphfeed.distributed import SamplerReceiver
     tls = tuple(open(name, "rb").read() for name in sys.argv[1:])
     receiver = SamplerReceiver(None, "0.0.0.0:7000", num_sender=2, token={TOKEN!r}, tls=tls, timeout={TIMEOUT})
     input()

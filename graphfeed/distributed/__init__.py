@@ -28,8 +28,7 @@ from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, RankLostError
-from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel
-from graphfeed.distributed.servers.sampling_server import SamplingServer
+from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
 from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
 from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
 from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
@@ -62,6 +61,8 @@ __all__ = [
     "Peers",
     "RankLostError",
     "RemoteReceivingChannel",
+    "SamplerReceiver",
+    "SamplerSender",
     "SamplingServer",
     "StoredPart",
     "WholeGraph",

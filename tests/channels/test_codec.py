@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphfeed.channels.codec import DTYPES, pack_tensors, unpack_tensors
+from graphfeed.channels.codec import DTYPES, pack_tensors, read_table, unpack_tensors
 from tests.digests import assert_same
 
 
@@ -38,3 +38,23 @@ def test_anything_else_is_refused(message: Any) -> None:
 def test_sparse_tensors_are_refused() -> None:
     with pytest.raises(TypeError, match=r"must be dense, but 'a' is torch\.sparse_coo; send its parts"):
         pack_tensors({"a": torch.eye(2).to_sparse()})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        b"x",
+        b"[1]",
+        b"[" * 100_000,
+        b'[["a", "int64"]]',
+        b'[["a", "int64", [-2]]]',
+        b'[["a", "no type", [1]]]',
+        b'[["a", "quint8", [1]]]',
+        b'[["a", "uint8", [0, 1e400]]]',
+        b'[["a", "uint8", [0, 9223372036854775808]]]',
+        b'[["a", "uint8", [' + b"1, " * 64 + b"1]]]",
+    ],
+)
+def test_a_table_that_describes_no_tensors_is_refused(table: bytes) -> None:
+    with pytest.raises(ValueError, match="what came is no message: "):
+        read_table(table)

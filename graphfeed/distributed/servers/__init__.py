@@ -1,5 +1,14 @@
-"""Servers that make mini-batches for other machines.
+"""What serves other machines and reads from them over Arrow Flight, by the means of `graphfeed.distributed.wire`.
 
-The server with its command, health and metrics, and the clients that read from it. Channels between processes of one
-machine are in `graphfeed.channels`.
+`SamplingServer` makes the mini-batches of a pipeline, for loaders (`remote_executor`) and for programs without the
+pipeline (`RemoteReceivingChannel`); `serve_command` is its command, `health_endpoint` and `server_metrics` tell how it
+is. `SamplerSender` and `SamplerReceiver` carry samples of any kind, under DGL's former names. Channels between
+processes of one machine are in `graphfeed.channels`.
 """
+
+from graphfeed.distributed.servers.remote_receiving_channel import RemoteReceivingChannel
+from graphfeed.distributed.servers.sampler_receiver import SamplerReceiver
+from graphfeed.distributed.servers.sampler_sender import SamplerSender
+from graphfeed.distributed.servers.sampling_server import SamplingServer
+
+__all__ = ["RemoteReceivingChannel", "SamplerReceiver", "SamplerSender", "SamplingServer"]

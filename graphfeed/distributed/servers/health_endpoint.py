@@ -1,150 +1,120 @@
 """The health and the metrics of a sampling server over HTTP, for `curl` and for Prometheus."""
 
-import asyncio
 import hmac
 import socket
 import threading
-from http import HTTPStatus
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-from graphfeed.channels.addresses import listen
-from graphfeed.channels.certificates import make_server_context
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.distributed.wire import listen, make_server_context
 
-LONGEST_REQUEST = 8192
-"""How many bytes a request may have, its headers included."""
 REQUEST_SECONDS = 5.0
 """How long a request may take, from its connection to the last byte of the answer."""
 MOST_CONNECTIONS = 32
 """How many requests are served at once; others wait in the system."""
 
 
-class HealthEndpoint:
-    """Answers `GET /health`, by 200 or 503, and `GET /metrics`, in Prometheus's text format, from a thread of its own.
+class HealthEndpoint(ThreadingHTTPServer):
+    """Answers `GET /health`, by 200 or 503, and `GET /metrics`, in Prometheus's text format.
 
     Whatever is sent to it takes up a bounded amount of memory, files and time.
 
     Args:
-        metrics: What it tells.
+        metrics: What it shows.
         host: The address to listen on.
-        port: The port; 0 takes a free one, which is then the attribute `port`.
+        port: The port; 0 takes a free one.
         token: What a request must bring in its header "Authorization: Bearer ..."; None asks for nothing.
         tls: A certificate chain and a private key, both as PEM; None speaks plain HTTP.
     """
 
+    daemon_threads = True
+
     def __init__(
         self, metrics: ServerMetrics, host: str, port: int, token: str | None, tls: tuple[bytes, bytes] | None
     ) -> None:
+        context = None if tls is None else make_server_context(*tls)
+        super().__init__((host, port), Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listen(host, port)
+        if context is not None:
+            # Handshakes are made by the threads of requests, so that a slow one keeps no other waiting.
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+        self.port: int = self.socket.getsockname()[1]
         self.metrics = metrics
         self.expected = None if token is None else f"bearer {token}".encode()
-        self.context = None if tls is None else make_server_context(*tls)
-        self.listener = listen(host, port)
-        self.listener.setblocking(False)
-        self.port: int = self.listener.getsockname()[1]
-        self.loop = asyncio.new_event_loop()
-        self.ended = asyncio.Event()
-        self.thread = threading.Thread(target=self._run, name="graphfeed-health", daemon=True)
+        self.free = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.thread = threading.Thread(target=self.serve_forever, args=(0.1,), name="graphfeed-health", daemon=True)
         self.thread.start()
 
     def close(self) -> None:
         """Stop listening. Does nothing the second time."""
-        if self.thread.is_alive():
-            self.loop.call_soon_threadsafe(self.ended.set)
-            self.thread.join(REQUEST_SECONDS)
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
 
-    def respond(self, request: bytes) -> bytes:
-        """Return the answer to the head of a request."""
-        first, *others = request.split(b"\r\n")
-        method, _, rest = first.partition(b" ")
-        path, _, version = rest.partition(b" ")
-        status, text = HTTPStatus.OK, ""
-        if not version.startswith(b"HTTP/1."):
-            status = HTTPStatus.BAD_REQUEST
-        elif method not in (b"GET", b"HEAD"):
-            status = HTTPStatus.METHOD_NOT_ALLOWED
-        elif not self.knows_token(others):
-            status = HTTPStatus.UNAUTHORIZED
-        elif path == b"/metrics":
-            text = self.metrics.text()
-        elif path == b"/health":
-            problem = self.metrics.problem()
-            status, text = (HTTPStatus.OK, "ok") if problem is None else (HTTPStatus.SERVICE_UNAVAILABLE, problem)
-            text += "\n"
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in a thread, as soon as few enough others are answered."""
+        self.free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request; after a while, hang up."""
+        late = threading.Timer(REQUEST_SECONDS, hang_up, (request,))
+        late.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            late.cancel()
+            late.join()
+            self.free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a caller that has gone."""
+
+
+class Request(BaseHTTPRequestHandler):
+    """A request to a `HealthEndpoint`."""
+
+    server: HealthEndpoint
+    timeout = REQUEST_SECONDS
+
+    def do_GET(self) -> None:
+        """Answer with the health or the metrics."""
+        metrics = self.server.metrics
+        if not self._has_token():
+            self._respond(401, "the token is missing or wrong\n")
+        elif self.path == "/metrics":
+            self._respond(200, metrics.text())
+        elif self.path == "/health":
+            problem = metrics.problem()
+            self._respond(200 if problem is None else 503, f"{problem or 'ok'}\n")
         else:
-            status = HTTPStatus.NOT_FOUND
-        return write_response(status, text, with_body=method != b"HEAD")
+            self._respond(404, "there are /health and /metrics\n")
 
-    def knows_token(self, headers: list[bytes]) -> bool:
-        """Tell whether the headers of a request hold the token; all wrong ones take the same time."""
-        if self.expected is None:
-            return True
-        given = b""
-        for line in headers:
-            name, _, value = line.partition(b":")
-            if name.strip().lower() == b"authorization":
-                scheme, _, secret = value.strip().partition(b" ")
-                given = scheme.lower() + b" " + secret.strip()
-        return hmac.compare_digest(given, self.expected)
+    do_HEAD = do_GET
 
-    def _run(self) -> None:
-        try:
-            self.loop.run_until_complete(self._listen())
-        finally:
-            self.loop.close()
-            self.listener.close()
+    def log_message(self, *_: Any) -> None:
+        """Log nothing."""
 
-    async def _listen(self) -> None:
-        accepting = asyncio.create_task(self._accept())
-        await self.ended.wait()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(accepting, *tasks, return_exceptions=True)
+    def _has_token(self) -> bool:
+        """Tell whether the request has the token; all wrong ones take the same time."""
+        scheme, _, token = self.headers.get("Authorization", "").strip().partition(" ")
+        expected = self.server.expected
+        return expected is None or hmac.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)
 
-    async def _accept(self) -> None:
-        room = asyncio.Semaphore(MOST_CONNECTIONS)
-        serving: set[asyncio.Task[None]] = set()  # a loop alone does not keep its tasks
-        while True:
-            await room.acquire()
-            try:
-                sock, _ = await self.loop.sock_accept(self.listener)
-            except OSError:  # no file is left, or the caller has gone
-                room.release()
-                await asyncio.sleep(0.1)
-                continue
-            task = asyncio.create_task(self._serve(sock))
-            serving.add(task)
-            task.add_done_callback(serving.discard)
-            task.add_done_callback(lambda _: room.release())
-
-    async def _serve(self, sock: socket.socket) -> None:
-        reader = asyncio.StreamReader(limit=LONGEST_REQUEST)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport: asyncio.Transport | None = None
-        try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                transport, _ = await self.loop.connect_accepted_socket(lambda: protocol, sock, ssl=self.context)
-                writer = asyncio.StreamWriter(transport, protocol, reader, self.loop)
-                try:
-                    response = self.respond(await reader.readuntil(b"\r\n\r\n"))
-                except asyncio.LimitOverrunError:
-                    response = write_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "", with_body=True)
-                writer.write(response)
-                writer.close()
-                await writer.wait_closed()
-        except (asyncio.IncompleteReadError, OSError):  # TimeoutError and those of TLS are among them
-            pass
-        finally:
-            if transport is not None:
-                transport.abort()
-            sock.close()
+    def _respond(self, status: int, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
-def write_response(status: HTTPStatus, text: str, *, with_body: bool) -> bytes:
-    """Return an answer, after which the connection ends."""
-    body = (text or f"{status.value} {status.phrase}\n").encode()
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\n"
-        "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + (body if with_body else b"")
+def hang_up(sock: socket.socket) -> None:
+    """End a connection, whatever its thread waits for."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, Self
 
-from graphfeed.channels.sample_channel import ChannelBase
+from graphfeed.channels import ChannelBase
 from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
-from graphfeed.distributed.servers.flight import Cut
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
+from graphfeed.distributed.servers.tickets import Cut
 from graphfeed.loader.executors.remote_error import RemoteTraceback
 from graphfeed.ops.checks import check_count, check_seconds, check_seed
 

@@ -1,10 +1,8 @@
 """A server that makes the mini-batches of a pipeline for loaders on other machines."""
 
 import hashlib
-import hmac
 import json
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -12,30 +10,31 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from graphfeed.channels.addresses import check_place, is_loopback, join_address, listen
-from graphfeed.channels.certificates import make_server_context
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.traverse import find
-from graphfeed.distributed.servers.flight import (
+from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
+from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.distributed.servers.tickets import (
     ABOUT,
     FAILED,
-    FORMAT,
-    FORMAT_HEADER,
     MADE,
-    OTHER_FORMAT,
     REFUSED,
     Cut,
-    check_token,
     describe_cut,
-    import_flight,
     pack_cuts,
     read_cut,
     read_question,
     read_ticket,
+)
+from graphfeed.distributed.wire import (
+    FlightServer,
+    check_token,
+    import_flight,
+    is_loopback,
+    join_address,
+    make_server_context,
     to_batch,
 )
-from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
-from graphfeed.distributed.servers.server_metrics import ServerMetrics
 from graphfeed.loader.caches import find_caches
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.remote_error import notes_of, summarise
@@ -47,8 +46,6 @@ from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops.checks import check_count
 from graphfeed.ops.optional import import_optional
 
-SECONDS_TO_END = 10.0
-"""How long the requests at work may take to end when a server is closed."""
 STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""
 MOST_WAITING = 1000
@@ -116,12 +113,11 @@ class SamplingServer:
     ) -> None:
         if not isinstance(pipe, Datapipe):
             raise TypeError(f"pipe must be a pipeline of stages, but is a {type(pipe).__name__}")
-        self._token, self._tls, self._allow_plaintext = token, tls, allow_plaintext
-        place = check_place(host, port)
+        self._token, self._tls, self._allow_plaintext = check_token(token), tls, allow_plaintext
+        join_address(host, port)
         self._check_host(host)
         if tls is not None:
             make_server_context(*tls)
-        self._expected = f"Bearer {check_token(token)}".encode()
         self._sides = find_sides(pipe)
         self._found: dict[bytes, WorkerTask] = {}
         cores = available_cores() if num_workers is None else num_workers
@@ -133,16 +129,8 @@ class SamplingServer:
         """What the server counts."""
         self.on_event: Callable[[str], None] = ignore
         """Is told in one line of each request that was refused, or failed; set it to print or log them."""
-        flight = import_flight()
-        location = f"grpc{'' if tls is None else '+tls'}://{place}"
-        try:
-            self._flight = flight_server(flight, self, location, [tls] if tls is not None else None)
-        except import_optional("pyarrow", "a sampling server", "").ArrowException as error:
-            listen(host, port).close()  # which says what pyarrow does not
-            raise OSError(f"nobody can listen on {place}: {error}") from error
-        self.port: int = self._flight.port
-        self.address = join_address(host, self.port)
-        self._end = weakref.finalize(self, Shutdown(self._flight))
+        self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
+        self.port, self.address = self._server.port, self._server.address
         self._endpoints: list[Any] = []
 
     @property
@@ -174,17 +162,12 @@ class SamplingServer:
             ...     urllib.request.urlopen(f"http://{server.serve_health()}/health").status
             200
         """
-        check_place(host, port)
+        join_address(host, port)
         self._check_host(host)
         guard = (None, None) if is_loopback(host) else (self._token, self._tls)
         endpoint = HealthEndpoint(self.metrics, host, port, *guard)
         self._endpoints.append(weakref.finalize(self, endpoint.close))
         return join_address(host, endpoint.port)
-
-    def authenticate(self, headers: dict[str, list[str]]) -> bool:
-        """Tell whether a request has the token; all wrong ones take the same time."""
-        given = headers.get("authorization") or [""]
-        return hmac.compare_digest(str(given[0]).encode(), self._expected)
 
     def tell(self, event: str) -> None:
         """Tell `on_event`, with escapes for what does not print; what it raises is printed, and sent to no reader."""
@@ -237,7 +220,7 @@ class SamplingServer:
         What is not answered by then is lost to its reader, which asks another server. Does nothing the second time.
         """
         self.metrics.is_closed = True
-        self._end()
+        self._server.close()
         for end in self._endpoints:
             end()
 
@@ -248,6 +231,11 @@ class SamplingServer:
     def __exit__(self, *_: object) -> None:
         """Close the server."""
         self.close()
+
+    def _do_get(self, context: Any, ticket: Any) -> Any:
+        batch = self.answer(ticket.ticket, context.is_cancelled)
+        arrow = import_optional("pyarrow", "a sampling server", "")
+        return import_flight().RecordBatchStream(arrow.Table.from_batches([batch]))
 
     def _check_host(self, host: str) -> None:
         if self._tls is None and not self._allow_plaintext and not is_loopback(host):
@@ -296,40 +284,6 @@ class SamplingServer:
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
 
 
-class Shutdown:
-    """Ends a server of Arrow Flight. The thread that does so is started at once: no program starts one as it ends."""
-
-    def __init__(self, flight_server: Any) -> None:
-        self.begun = threading.Event()
-        self.kept: list[Any] = [flight_server]
-        """What must not be freed before all requests have ended, as that would wait for these."""
-        self.thread = threading.Thread(
-            target=end_when_told, args=(self.begun, self.kept), name="graphfeed-shutdown", daemon=True
-        )
-        self.thread.start()
-
-    def __call__(self) -> None:
-        """Stop listening; wait a while for the requests at work."""
-        self.begun.set()
-        end = time.monotonic() + SECONDS_TO_END
-        while self.thread.is_alive() and time.monotonic() < end:
-            self.thread.join(0.1)  # a signal that comes right before a wait is handled after it
-        if not self.thread.is_alive():
-            return
-        # pyarrow would wait for the requests at the end of the program, without a limit.
-        registered: Any = getattr(weakref.finalize, "_registry", {})
-        for finalizer in list(registered):
-            watched = finalizer.peek()
-            if watched is not None and watched[0] is self.kept[0]:
-                self.kept.append(finalizer.detach())
-
-
-def end_when_told(begun: threading.Event, kept: list[Any]) -> None:
-    """End the first of some objects, a server of Arrow Flight, after an event; keep the others until then."""
-    begun.wait()
-    kept[0].shutdown()
-
-
 def ignore(event: str) -> None:
     """Do nothing about an event."""
 
@@ -355,26 +309,3 @@ def of_rank(cut: Cut, work: WorkerTask, place: list[int]) -> tuple[Cut, WorkerTa
     source: Any = work.source
     own = source.changed(rank=int(place[0]), world_size=int(place[1]))
     return replace(cut, rank=place), replace(work, source=own)
-
-
-def flight_server(flight: Any, server: SamplingServer, location: str, certificates: Any) -> Any:
-    """Start the server of Arrow Flight that asks this one; its classes are made here, as pyarrow is imported late."""
-    arrow = import_optional("pyarrow", "a sampling server", "")
-
-    def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
-        if not server.authenticate(headers):
-            server.note("unauthenticated", f"{info.method.name} without the right token")
-            raise flight.FlightUnauthenticatedError("the token is missing or wrong")
-        there = (headers.get(FORMAT_HEADER) or ["1"])[0]
-        if there != str(FORMAT):
-            reason = OTHER_FORMAT.format(there=there, here=FORMAT)
-            server.note("refused", reason)
-            raise flight.FlightServerError(reason)
-
-    def do_get(_: Any, context: Any, ticket: Any) -> Any:
-        batch = server.answer(ticket.ticket, context.is_cancelled)
-        return flight.RecordBatchStream(arrow.Table.from_batches([batch]))
-
-    guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": start_call})
-    handler = type("MinibatchHandler", (flight.FlightServerBase,), {"do_get": do_get})
-    return handler(location, middleware={"token": guard()}, tls_certificates=certificates)

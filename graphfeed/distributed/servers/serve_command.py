@@ -16,10 +16,9 @@ from queue import Empty, SimpleQueue
 from runpy import run_path
 from typing import Any
 
-from graphfeed.channels.addresses import parse_address
 from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.distributed.servers.flight import check_token
 from graphfeed.distributed.servers.sampling_server import SamplingServer
+from graphfeed.distributed.wire import check_token, parse_address
 from graphfeed.loader.executors.remote_error import summarise
 
 

@@ -1,15 +1,14 @@
-"""What a sampling server counts, and how it is told."""
+"""The metrics of a sampling server, for Prometheus, and whether it is well."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from graphfeed.ops.optional import import_optional
 from graphfeed.storage.memory.cache_use import Cache
 
-Row: TypeAlias = tuple[str, str, str, dict[str, float]]
-"""A metric: its name, its type, what it means, and its values by their labels."""
 Caches: TypeAlias = list[tuple[str, Cache]]
 
 STUCK_SECONDS = 60.0
@@ -77,51 +76,51 @@ class ServerMetrics:
         return None
 
     def text(self) -> str:
-        """Return the counts in Prometheus's text format."""
+        """Return the counts in Prometheus's text format.
+
+        Raises:
+            ImportError: prometheus_client is not installed.
+        """
+        prometheus = import_prometheus()
+        registry = prometheus.CollectorRegistry()
+        registry.register(self)
+        return str(prometheus.generate_latest(registry).decode())
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics, as prometheus_client asks of its collectors."""
+        core = import_prometheus("prometheus_client.core")
+        gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
         with self.lock:
-            rows: list[Row] = [
-                ("minibatches_total", "counter", "Mini-batches made.", {"": self.num_made}),
-                ("sent_bytes_total", "counter", "Bytes of the answers with them.", {"": self.sent_bytes}),
-                ("requests_in_flight", "gauge", "Requests that wait or are at work.", {"": self.in_flight}),
-                (
-                    "errors_total",
-                    "counter",
-                    "Requests that got no mini-batch.",
-                    {f'{{kind="{kind}"}}': count for kind, count in self.errors.items()},
-                ),
-                ("uptime_seconds", "gauge", "Since the server began.", {"": round(time.monotonic() - self.begin, 3)}),
-                ("pipeline_info", "gauge", "The served pipeline.", {f'{{fingerprint="{self.fingerprint}"}}': 1}),
-            ]
-        lines = []
-        for name, kind, meaning, values in [*rows, *self._cache_rows()]:
-            lines += [f"# HELP graphfeed_{name} {meaning}", f"# TYPE graphfeed_{name} {kind}"]
-            lines += [f"graphfeed_{name}{labels} {value}" for labels, value in values.items()]
-        return "\n".join(lines) + "\n"
-
-    def _cache_rows(self) -> list[Row]:
-        """Return what there is to tell of caches, those of equal labels as one; nothing if there are none."""
-        found: dict[str, list[Cache]] = {}
+            yield counter("graphfeed_minibatches", "Mini-batches made.", self.num_made)
+            yield counter("graphfeed_sent_bytes", "Bytes of the answers with them.", self.sent_bytes)
+            yield gauge("graphfeed_requests_in_flight", "Requests that wait or are at work.", self.in_flight)
+            errors = counter("graphfeed_errors", "Requests that got no mini-batch.", labels=["kind"])
+            for kind, count in self.errors.items():
+                errors.add_metric([kind], count)
+            yield errors
+        yield gauge("graphfeed_uptime_seconds", "Since the server began.", round(time.monotonic() - self.begin, 3))
+        pipeline = gauge("graphfeed_pipeline_info", "The served pipeline.", labels=["fingerprint"])
+        pipeline.add_metric([self.fingerprint], 1)
+        yield pipeline
+        by_labels: dict[tuple[str, str], list[Cache]] = {}
         for names, cache in self.caches():
-            found.setdefault(labels(of=names, kind=cache.kind), []).append(cache)
-        if not found:
-            return []
-        sizes, hits, misses = (
-            {given: sum(getattr(cache, name) for cache in caches) for given, caches in found.items()}
-            for name in ("max_size_in_bytes", "hits", "misses")
-        )
-        return [
-            ("cache_bytes", "gauge", "What a cache takes when it is full.", sizes),
-            ("cache_hits_total", "counter", "Rows or columns that a cache had.", hits),
-            ("cache_misses_total", "counter", "Rows or columns that it lacked.", misses),
-        ]
+            by_labels.setdefault((names, cache.kind), []).append(cache)
+        for attribute, family, name, meaning in (
+            ("max_size_in_bytes", gauge, "cache_bytes", "What a cache takes when it is full."),
+            ("hits", counter, "cache_hits", "Rows or columns that a cache had."),
+            ("misses", counter, "cache_misses", "Rows or columns that it lacked."),
+        ):
+            rows = family(f"graphfeed_{name}", meaning, labels=["of", "kind"])
+            for labels, caches in by_labels.items():
+                rows.add_metric(labels, sum(getattr(cache, attribute) for cache in caches))
+            if by_labels:
+                yield rows
 
 
-def labels(**values: str) -> str:
-    """Return labels of a metric, with escapes for what ends them.
+def import_prometheus(module: str = "prometheus_client") -> Any:
+    """Return a module of `prometheus_client`.
 
-    Example:
-        >>> labels(of="node feat", kind="rows")
-        '{of="node feat",kind="rows"}'
+    Raises:
+        ImportError: It is not installed.
     """
-    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-    return "{" + ",".join(f'{name}="{value.translate(escapes)}"' for name, value in values.items()) + "}"
+    return import_optional(module, "the metrics of a sampling server", "pip install 'graphfeed[serve]'")

@@ -13,8 +13,8 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.distributed.servers import remote_executor
-from graphfeed.distributed.servers.flight import MADE, Cut
 from graphfeed.distributed.servers.remote_executor import LostServerError, RemoteExecutor
+from graphfeed.distributed.servers.tickets import MADE, Cut
 from tests import pipelines
 from tests.digests import digest, digests
 from tests.distributed.served import TOKEN, compressing_server, forked_servers, loader, servers
@@ -140,10 +140,10 @@ def test_addresses_without_tls_are_of_this_machine_or_named_so() -> None:
         RemoteExecutor(addresses[2:], TOKEN, b"PEM", 1, 1.0)
 
 
-def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_rests_longer_than_it_was_waited_for(
+def test_a_server_that_hangs_is_tried_by_one_request_at_a_time_and_backs_off_longer_than_it_was_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remote_executor, "REST_SECONDS", (0.001, 0.02))
+    monkeypatch.setattr(remote_executor, "BACKOFF_SECONDS", (0.001, 0.02))
     executor = RemoteExecutor(["localhost:1", "localhost:2"], TOKEN, None, 4, 0.2)
     hanging, good = executor.servers
     begun: list[float] = []

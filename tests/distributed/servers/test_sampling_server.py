@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.channels.addresses import listen
 from graphfeed.distributed import SamplingServer
 from graphfeed.distributed.servers import sampling_server
-from graphfeed.distributed.servers.flight import import_flight, to_batch, write_question
+from graphfeed.distributed.servers.tickets import write_question
+from graphfeed.distributed.wire import import_flight, listen, to_batch
 from graphfeed.ops.optional import import_optional
 from tests import pipelines
 from tests.digests import digests
@@ -117,7 +117,7 @@ def test_the_server_whose_answer_cannot_be_read_is_named(
 ) -> None:
     batch = import_optional("pyarrow", "", "").record_batch({"a": [1]})
     monkeypatch.setattr(sampling_server, "to_batch", lambda *_: batch)
-    error = f"the answer of the sampling server {server.address} can't be read: what came is no answer"
+    error = f"the answer of the sampling server {server.address} can't be read: what came is no message"
     with pytest.raises(ValueError, match=re.escape(error)):
         read(pipelines.shuffled(), server)
 
@@ -140,10 +140,11 @@ def test_caches_that_it_reads_through_are_in_its_metrics() -> None:
     cached = gf.cpu_cached_feature(gf.TorchBasedFeature(torch.zeros(4, 1)), 1000)
     store = gf.BasicFeatureStore({("node", None, "x"): cached})
     pipe = gf.ItemSampler(gf.ItemSet(4, names="seeds"), batch_size=2).fetch_feature(store, ["x"])
+    pytest.importorskip("prometheus_client")
     with SamplingServer(pipe, token=TOKEN) as server:
         list(gf.DataLoader(pipe, servers=[server.address], token=TOKEN, seed=0))
         found = [line for line in server.metrics.text().splitlines() if "cache_misses_total{" in line]
-    assert found == ['graphfeed_cache_misses_total{of="node x",kind="rows in memory, sieve"} 4']
+    assert found == ['graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 4.0']
 
 
 def test_another_pipeline_is_refused_by_the_field_that_differs(server: SamplingServer) -> None:
@@ -251,8 +252,9 @@ def test_a_server_and_its_program_end_while_a_client_holds_a_call_open() -> None
     run = run_body(
         """
         from graphfeed.distributed.servers import sampling_server
+        from graphfeed.distributed.wire import flight
         from tests.distributed.served import open_call
-        sampling_server.SECONDS_TO_END = 1.0
+        flight.SECONDS_TO_END = 1.0
         server = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
         unclosed = sampling_server.SamplingServer(pipelines.shuffled(), token="t")
         calls = open_call(server.port), open_call(unclosed.port)

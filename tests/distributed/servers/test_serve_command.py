@@ -9,7 +9,7 @@ import pytest
 
 import graphfeed as gf
 from graphfeed.__main__ import main
-from graphfeed.channels.addresses import listen
+from graphfeed.distributed.wire import listen
 from tests import pipelines
 from tests.distributed.rank_processes import start_program
 from tests.distributed.served import TOKEN, arguments, loader, open_call, servers

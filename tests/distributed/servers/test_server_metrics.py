@@ -7,6 +7,8 @@ import graphfeed as gf
 from graphfeed.distributed.servers import server_metrics
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
 
+pytest.importorskip("prometheus_client")
+
 
 def test_the_text_has_a_line_for_each_count() -> None:
     metrics = ServerMetrics("abc", 2)
@@ -15,14 +17,14 @@ def test_the_text_has_a_line_for_each_count() -> None:
     metrics.count_error("refused")
     with metrics.request():
         lines = metrics.text().splitlines()
-    assert "graphfeed_minibatches_total 2" in lines
-    assert "graphfeed_sent_bytes_total 120" in lines
+    assert "graphfeed_minibatches_total 2.0" in lines
+    assert "graphfeed_sent_bytes_total 120.0" in lines
     assert "# HELP graphfeed_sent_bytes_total Bytes of the answers with them." in lines
-    assert "graphfeed_requests_in_flight 1" in lines
-    assert 'graphfeed_errors_total{kind="refused"} 1' in lines
-    assert 'graphfeed_errors_total{kind="failed"} 0' in lines
-    assert 'graphfeed_pipeline_info{fingerprint="abc"} 1' in lines
-    assert "graphfeed_requests_in_flight 0" in metrics.text().splitlines()
+    assert "graphfeed_requests_in_flight 1.0" in lines
+    assert 'graphfeed_errors_total{kind="refused"} 1.0' in lines
+    assert 'graphfeed_errors_total{kind="failed"} 0.0' in lines
+    assert 'graphfeed_pipeline_info{fingerprint="abc"} 1.0' in lines
+    assert "graphfeed_requests_in_flight 0.0" in metrics.text().splitlines()
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert {line.partition(" ")[0].partition("{")[0] for line in lines if line[0] != "#"} == set(typed)
 
@@ -31,10 +33,10 @@ def test_the_text_tells_of_each_cache() -> None:
     cache = gf.CPUFeatureCache((2, 1), torch.float32)
     cache.query(torch.tensor([1, 2]))
     lines = ServerMetrics("abc", 2, lambda: [('node "x"', cache)]).text().splitlines()
-    given = '{of="node \\"x\\"",kind="rows in memory, sieve"}'
-    assert f"graphfeed_cache_bytes{given} {cache.max_size_in_bytes}" in lines
-    assert f"graphfeed_cache_hits_total{given} 0" in lines
-    assert f"graphfeed_cache_misses_total{given} 2" in lines
+    given = '{kind="rows in memory, sieve",of="node \\"x\\""}'
+    assert f"graphfeed_cache_bytes{given} {float(cache.max_size_in_bytes)}" in lines
+    assert f"graphfeed_cache_hits_total{given} 0.0" in lines
+    assert f"graphfeed_cache_misses_total{given} 2.0" in lines
     assert not any("cache" in line for line in ServerMetrics("abc", 2).text().splitlines())
 
 
@@ -43,7 +45,7 @@ def test_caches_of_equal_names_are_told_of_as_one() -> None:
     for _, cache in caches:
         cache.query(torch.tensor([1, 2, 3]))
     lines = ServerMetrics("abc", 2, lambda: list(caches)).text().splitlines()
-    assert 'graphfeed_cache_misses_total{of="node x",kind="rows in memory, sieve"} 6' in lines
+    assert 'graphfeed_cache_misses_total{kind="rows in memory, sieve",of="node x"} 6.0' in lines
 
 
 def test_a_server_is_ill_when_it_closes_when_it_is_full_and_when_it_finishes_nothing(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.servers.minibatch_codec import pack_minibatch, unpack_minibatch
+from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
 from tests import pipelines
 from tests.digests import assert_same
 
@@ -17,8 +17,8 @@ for _ in range(900):
 
 
 def there_and_back(value: Any) -> Any:
-    tree, tensors = pack_minibatch(value)
-    return unpack_minibatch(json.loads(json.dumps(tree)), tensors)
+    tree, tensors = pack_value(value)
+    return unpack_value(json.loads(json.dumps(tree)), tensors)
 
 
 @pytest.mark.parametrize("build", pipelines.ALL)
@@ -35,9 +35,9 @@ def test_attributes_and_values_of_users_come_back() -> None:
 
 def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
     ids = torch.arange(3)
-    tree, tensors = pack_minibatch(gf.MiniBatch(seeds=ids, input_nodes=ids))
+    tree, tensors = pack_value(gf.MiniBatch(seeds=ids, input_nodes=ids))
     assert list(tensors) == ["0"]
-    assert unpack_minibatch(tree, tensors).input_nodes is ids
+    assert unpack_value(tree, tensors).input_nodes is ids
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_tensor_that_occurs_twice_is_sent_once() -> None:
 def test_what_cannot_be_sent_is_named_by_its_place(value: Any) -> None:
     minibatch = gf.MiniBatch(node_features={"feat": value})
     with pytest.raises(TypeError, match=r"^minibatch\.node_features\.feat is a .* run behind the cut"):
-        pack_minibatch(minibatch)
+        pack_value(minibatch)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_what_cannot_be_sent_is_named_by_its_place(value: Any) -> None:
 )
 def test_what_is_no_mini_batch_is_refused(tree: Any) -> None:
     with pytest.raises(ValueError, match="what came is no mini-batch"):
-        unpack_minibatch(tree, {})
+        unpack_value(tree, {})

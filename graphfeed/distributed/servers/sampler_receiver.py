@@ -1,0 +1,275 @@
+"""DGL's former receiver of samples, which is a server of Arrow Flight."""
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import unquote
+
+from graphfeed.channels import PeerError, SampleMessage
+from graphfeed.channels.codec import count_bytes
+from graphfeed.distributed.wire import (
+    FlightServer,
+    check_encryption,
+    check_schema,
+    choose_token,
+    from_batch,
+    import_flight,
+    parse_address,
+    text_of,
+    to_batch,
+)
+from graphfeed.ops.checks import check_seconds
+
+HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"
+"""What a sender puts: nothing, to see whether it may; a sample; the end of its epoch; and that it goes."""
+CAPACITY = 2
+"""How many samples, or ends of epochs, of a sender wait to be taken before it has to wait itself."""
+STEP_SECONDS = 0.1
+"""How often it is looked whether a sender is still there."""
+
+
+@dataclass(eq=False)
+class Sender:
+    """A sender that is connected."""
+
+    name: str
+    queue: deque[tuple[str, SampleMessage]] = field(default_factory=deque)
+    """What it has put and nobody has taken: samples, and ends of its epochs."""
+    num_samples: int = 0
+    """How many samples were taken in this epoch."""
+    ended: bool = False
+    """It has signalled the end of the epoch; what it puts after that is not taken before the next epoch."""
+    left: bool = False
+    """It has said that it goes."""
+    lost: str | None = None
+    """Why nothing more can come from it."""
+
+
+class SampleInbox:
+    """The samples of several senders, a few of each; threads of the server put, and the trainer's takes."""
+
+    def __init__(self, num_sender: int) -> None:
+        self.num_sender = num_sender
+        self.senders: dict[bytes, Sender] = {}
+        self.signals = 0
+        self.closed = False
+        self.changed = threading.Condition()
+
+    def connect(self, key: bytes, name: str, has_gone: Callable[[], bool]) -> Iterator[Any]:
+        """Answer a call that a sender holds open: so the end of its process is noticed, and that of this one."""
+        sender = Sender(f"sender {name}")
+        with self.changed:
+            self.senders[key] = sender
+        yield to_batch(HELLO, None)
+        while not self.closed and not has_gone():
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed, STEP_SECONDS)
+        with self.changed:
+            sender.lost = sender.lost or "the sender has closed the connection, or is dead"
+            self.changed.notify_all()
+
+    def put(self, key: bytes, reader: Any, has_gone: Callable[[], bool]) -> None:
+        """Take in what a sender has put, as soon as there is room.
+
+        Raises:
+            ValueError: There is no such sender, or what came is no sample.
+        """
+        try:
+            check_schema(reader.schema)
+            kind, sample = from_batch(reader.read_chunk().data)
+            if kind == SAMPLE:
+                count_bytes(sample)
+            elif kind not in (HELLO, END, LEAVE):
+                raise ValueError("what came is no sample")
+        except Exception as error:
+            with self.changed:
+                if key in self.senders:
+                    self.senders[key].lost = text_of(error)
+                self.changed.notify_all()
+            raise
+        if kind == HELLO:
+            return
+        with self.changed:
+            sender = self.senders.get(key)
+            if sender is not None and kind == LEAVE:
+                sender.left = True
+            elif sender is not None:
+                self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed)
+            if sender is None or sender.lost or self.closed or has_gone():
+                raise ValueError("the connection is closed")
+            if kind != LEAVE:
+                sender.queue.append((kind, sample))
+            self.changed.notify_all()
+
+    def take(self, seconds: float) -> SampleMessage | None:
+        """Return the next sample, or None at the end of the epoch.
+
+        Raises:
+            TimeoutError: Nothing came in time; the message names the senders that are connected and silent.
+            PeerError: A sender left or was cut off before it signalled; the message names it.
+            RuntimeError: The inbox is closed.
+        """
+        end = time.monotonic() + seconds
+        with self.changed:
+            while not self.closed:
+                for key, sender in list(self.senders.items()):
+                    if sender.ended:
+                        continue
+                    if sender.queue:
+                        kind, sample = sender.queue.popleft()
+                        self.changed.notify_all()
+                        if kind == SAMPLE:
+                            sender.num_samples += 1
+                            self.senders[key] = self.senders.pop(key)  # it is the turn of others
+                            return sample
+                        sender.ended = True
+                        self.signals += 1
+                        end = time.monotonic() + seconds
+                        if self.signals >= self.num_sender:
+                            self._begin_epoch()
+                            return None
+                    elif sender.left or sender.lost:
+                        del self.senders[key]
+                        if not sender.left:
+                            raise PeerError(f"{sender.name} was cut off before it signalled: {sender.lost}")
+                        if sender.num_samples:
+                            raise PeerError(
+                                f"{sender.name} left after {sender.num_samples} samples, before it signalled"
+                            )
+                if time.monotonic() >= end:
+                    silent = [sender.name for sender in self.senders.values() if not sender.ended]
+                    raise TimeoutError(
+                        f"no sample came for {seconds:g} s; {self.signals} of {self.num_sender} senders have "
+                        f"signalled, and {' and '.join(silent) or 'no other'} is connected"
+                    )
+                self.changed.wait(end - time.monotonic())
+            raise RuntimeError("the receiver is closed; make another")
+
+    def close(self) -> None:
+        """Let nobody put or take any more."""
+        with self.changed:
+            self.closed = True
+            self.senders.clear()
+            self.changed.notify_all()
+
+    def _begin_epoch(self) -> None:
+        self.signals = 0
+        for sender in self.senders.values():
+            if sender.ended:
+                sender.ended, sender.num_samples = False, 0
+
+
+class SamplerReceiver:
+    """Receives the samples of several senders, under the name that DGL's contrib package used.
+
+    An iteration yields the samples of one epoch, in order for each sender. It ends when `num_sender` senders have
+    signalled; the next iteration yields the next epoch. DGL's receiver mixed epochs, waited for ever for a dead sender
+    and let none join late. This one keeps epochs apart, raises an error, and lets senders join at any time. At most
+    three samples of each sender are in memory here; one that sends faster than samples are taken has to wait.
+
+    Samples come over Arrow Flight: `pip install 'graphfeed[serve]'`. Where other machines can call, senders need a
+    token, and what they send needs TLS. Nothing is unpickled. As for a `SamplingServer`, the token and TLS keep others
+    from sending, and not from being a burden.
+
+    Args:
+        graph: Ignored, for programs that pass it; samples come as dicts of tensors, whatever the graph.
+        addr: The address to listen on, such as "127.0.0.1:50051" or "[::1]:50051". With port 0 the system chooses one,
+            see `address`. Without TLS, other than loopback addresses must be written as "grpc://0.0.0.0:50051"; then
+            anybody on the way can read the token and the samples, and put others in their place.
+        num_sender: How many signals end an epoch.
+        net_type: "socket".
+        token: The token that senders have to know; None means that of the environment, GRAPHFEED_TOKEN. Without one,
+            only a loopback address can be listened on, and every user of this machine may send.
+        tls: A certificate chain and a private key, both as PEM.
+        timeout: After how many seconds in which nothing came the receiver gives up.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The address is taken, or not one of this machine.
+        TypeError: An argument is of another type.
+        ValueError: A malformed address, another net_type, no sender, a certificate that can't be used, or no token or
+            no TLS where other machines can call.
+
+    Example:
+        >>> import threading, torch
+        >>> from graphfeed.distributed import SamplerSender
+        >>> receiver = SamplerReceiver(None, "127.0.0.1:0", num_sender=1)
+        >>> sent = threading.Thread(target=lambda: SamplerSender({0: receiver.address}).send({"x": torch.ones(1)}, 0))
+        >>> sent.start()
+        >>> next(iter(receiver))
+        {'x': tensor([1.])}
+        >>> receiver.close()
+    """
+
+    def __init__(
+        self,
+        graph: Any,
+        addr: str,
+        num_sender: int = 1,
+        net_type: str = "socket",
+        *,
+        token: str | None = None,
+        tls: tuple[bytes, bytes] | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        if num_sender < 1:
+            raise ValueError(f"num_sender must be 1 or more, but is {num_sender}")
+        if net_type != "socket":
+            raise ValueError(f"net_type must be 'socket', but is {net_type!r}")
+        check_seconds("timeout", timeout)
+        host, port = parse_address(check_encryption(addr, "tls=(certificate, key)", has_tls=tls is not None))
+        token = choose_token(token, host)
+        self.graph = graph
+        self.num_sender = num_sender
+        self.timeout = timeout
+        self.epoch = 0
+        # The server must not refer to this object, which ends it when it is dropped.
+        inbox = self._inbox = SampleInbox(num_sender)
+        flight = import_flight()
+
+        def do_get(context: Any, ticket: Any) -> Any:
+            name = unquote(context.peer().partition(":")[2])
+            calls = inbox.connect(ticket.ticket, name, context.is_cancelled)
+            return flight.GeneratorStream(to_batch(HELLO, None).schema, calls)
+
+        def do_put(context: Any, descriptor: Any, reader: Any, _: Any) -> None:
+            inbox.put(descriptor.command, reader, context.is_cancelled)
+
+        server = FlightServer(host, port, token, tls, lambda *_: None, do_get=do_get, do_put=do_put)
+        self.address = server.address
+        """Where it listens, as "host:port"."""
+        self._close = weakref.finalize(self, end_both, inbox, server)
+
+    def __iter__(self) -> Iterator[SampleMessage]:
+        """Yield the samples of an epoch, or what is left of it.
+
+        Raises:
+            TimeoutError: Nothing came in time; the message names the senders that are connected and silent.
+            PeerError: A sender left or was cut off before it signalled; the message names it.
+            RuntimeError: The receiver is closed.
+        """
+        while (sample := self._inbox.take(self.timeout)) is not None:
+            yield sample
+        self.epoch += 1
+
+    def close(self) -> None:
+        """Stop listening, and close all connections. Does nothing the second time."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        """Return the receiver, which the end of the block closes."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the receiver."""
+        self.close()
+
+
+def end_both(inbox: SampleInbox, server: FlightServer) -> None:
+    """End the calls of senders, and then their server."""
+    inbox.close()
+    server.close()

@@ -1,0 +1,262 @@
+"""DGL's former sender of samples to trainers, which is a client of Arrow Flight."""
+
+import os
+import secrets
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from graphfeed.channels import Closed, SampleMessage
+from graphfeed.channels.codec import count_bytes
+from graphfeed.distributed.servers.sampler_receiver import END, HELLO, LEAVE, SAMPLE
+from graphfeed.distributed.wire import (
+    call_options,
+    check_encryption,
+    choose_token,
+    import_flight,
+    make_client,
+    make_client_context,
+    parse_address,
+    text_of,
+    to_batch,
+)
+from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.ops.checks import check_seconds
+from graphfeed.ops.optional import import_optional
+
+RETRY_SECONDS = 0.2
+LEAST_SECONDS = 0.01
+"""How long each step of connecting may take, if the time is over."""
+LEAVE_SECONDS = 5.0
+"""How long it may take to say that a sender leaves."""
+LARGEST_BYTES = (1 << 31) - (1 << 25)
+"""The largest sample: gRPC takes messages below 2 GiB."""
+
+
+class SamplerSender:
+    """Sends samples to numbered receivers, under the name that DGL's contrib package used.
+
+    A sample is a dict of tensors of any dtypes. `send` returns once the receiver has the sample, and waits while
+    two that were sent before have not been taken there. For one thread at a time. Needs pyarrow:
+    `pip install 'graphfeed[serve]'`.
+
+    Args:
+        namebook: The receivers' addresses by number, such as {0: "127.0.0.1:50051"}. Without TLS, those of other
+            machines must be written as "grpc://10.0.0.2:50051"; then anybody on the way can read the token and the
+            samples, and put others in their place.
+        net_type: "socket".
+        token: The token that receivers ask for; None means that of the environment, GRAPHFEED_TOKEN. Without one, only
+            receivers on this machine can be called.
+        tls_root_certs: The certificates that the receivers' are checked against, as PEM; None connects without TLS.
+        timeout: How many seconds connecting may take, and each `send`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        TypeError: An argument is of another type.
+        ValueError: No or malformed addresses, another net_type, or no token or no TLS for another machine.
+        TimeoutError: A receiver did not answer in time.
+        PermissionError: A receiver has another token, or no certificate that is known.
+
+    Example:
+        >>> import threading, torch
+        >>> from graphfeed.distributed import SamplerReceiver
+        >>> def send(address):
+        ...     with SamplerSender({0: address}, token="secret") as sender:
+        ...         sender.send({"x": torch.ones(1)}, 0)
+        ...         sender.signal(0)
+        >>> with SamplerReceiver(None, "127.0.0.1:0", token="secret") as receiver:
+        ...     threading.Thread(target=send, args=(receiver.address,)).start()
+        ...     list(receiver)
+        [{'x': tensor([1.])}]
+    """
+
+    def __init__(
+        self,
+        namebook: Mapping[int, str],
+        net_type: str = "socket",
+        *,
+        token: str | None = None,
+        tls_root_certs: bytes | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        if not namebook:
+            raise ValueError("namebook must have a receiver's address under each number, but is empty")
+        if net_type != "socket":
+            raise ValueError(f"net_type must be 'socket', but is {net_type!r}")
+        check_seconds("timeout", timeout)
+        self.timeout = timeout
+        self.addresses = dict(namebook)
+        unconnected = {
+            number: Connection(address, token, tls_root_certs, timeout) for number, address in self.addresses.items()
+        }
+        self.connections: dict[int, Connection] = {}
+        # Calls of Arrow Flight are not interrupted by signals, but waiting for another thread is.
+        self._executor = ThreadExecutor(1, "graphfeed-sender")
+        self._close = weakref.finalize(self, leave_all, self.connections, self._executor)
+        try:
+            for number, connection in unconnected.items():
+                self._executor.submit(connection.connect).result()
+                self.connections[number] = connection
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, nodeflow: SampleMessage, recv_id: int) -> None:
+        """Send a sample to one receiver.
+
+        Raises:
+            KeyError: There is no such receiver, or it was lost before.
+            TypeError: The sample is not a dict of dense tensors by name; nothing was sent.
+            ValueError: It is larger than 2 GiB; nothing was sent.
+            Closed: The receiver is gone.
+            TimeoutError: It takes no more samples, and was left.
+        """
+        # Before any is made contiguous: one that is expanded may be far larger than its memory.
+        size = count_bytes(nodeflow)
+        if size > LARGEST_BYTES:
+            raise ValueError(f"a sample may have {LARGEST_BYTES} bytes, but this one has {size}; send less at a time")
+        sample = {name: tensor.detach() for name, tensor in nodeflow.items()}
+        self._put(to_batch(SAMPLE, sample), recv_id)
+
+    def batch_send(self, nodeflows: Sequence[SampleMessage], recv_ids: Sequence[int]) -> None:
+        """Send several samples, each to its receiver."""
+        for nodeflow, recv_id in zip(nodeflows, recv_ids, strict=True):
+            self.send(nodeflow, recv_id)
+
+    def signal(self, recv_id: int) -> None:
+        """Tell one receiver that this sender's epoch is over."""
+        self._put(to_batch(END, None), recv_id)
+
+    def close(self) -> None:
+        """Leave all receivers. Does nothing the second time."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        """Return the sender, which the end of the block closes."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the sender."""
+        self.close()
+
+    def _put(self, batch: Any, recv_id: int) -> None:
+        if recv_id not in self.connections:
+            raise KeyError(f"recv_id must be one of {sorted(self.connections)}, but is {recv_id}")
+        connection, is_sent = self.connections[recv_id], False
+        try:
+            self._executor.submit(connection.put, batch, self.timeout).result()
+            is_sent = True
+        except TimeoutError as error:
+            raise TimeoutError(f"receiver {recv_id} took nothing for {self.timeout:g} s; it was left") from error
+        except ConnectionError as error:
+            address = self.addresses[recv_id]
+            raise Closed(f"receiver {recv_id} at {address} has closed the connection, or is dead: {error}") from error
+        finally:
+            if not is_sent:
+                # After an interrupt, the sample may still be on its way, so no other one can follow.
+                self.connections.pop(recv_id).cut_off()
+
+
+class Connection:
+    """A sender's connection to one receiver: a call that is held open while both live, and one for each sample."""
+
+    def __init__(self, address: str, token: str | None, tls_root_certs: bytes | None, timeout: float) -> None:
+        self.address = check_encryption(address, "tls_root_certs=...", has_tls=tls_root_certs is not None)
+        self.host, self.port = parse_address(self.address)
+        if self.port == 0:
+            raise ValueError(
+                f"nobody can be called at port 0, as in {address!r}; give the port that the receiver listens on"
+            )
+        self.token = choose_token(token, self.host)
+        self.tls_root_certs, self.timeout = tls_root_certs, timeout
+        self.context = None if tls_root_certs is None else make_client_context(tls_root_certs)
+        self.process = os.getpid()
+        self.key = secrets.token_hex(16)
+
+    def connect(self) -> None:
+        """Connect to the receiver, which may start later than the sender.
+
+        Raises:
+            TimeoutError: It did not answer in time.
+            PermissionError: It has another token, or no certificate that is known.
+        """
+        end = time.monotonic() + self.timeout
+        self._find_listener(end)
+        self.client = make_client(self.address, self.tls_root_certs, self.timeout)
+        try:
+            self.put(to_batch(HELLO, None), max(end - time.monotonic(), LEAST_SECONDS))
+            ticket = import_flight().Ticket(self.key)
+            self.session = self.client.do_get(ticket, call_options(self.token, None))
+            self.session.read_chunk()
+        except TimeoutError as error:
+            raise TimeoutError(f"receiver {self.address} let nobody in for {self.timeout:g} s") from error
+        except (ConnectionError, import_flight().FlightError) as error:
+            way = "without TLS" if self.context is None else "over TLS"
+            raise PermissionError(
+                f"receiver {self.address} has another token, or is not one of graphfeed's (it was called {way}): "
+                f"{text_of(error)}"
+            ) from error
+
+    def _find_listener(self, end: float) -> None:
+        """Wait until somebody listens; gRPC doesn't tell a wrong certificate from an address where nobody does."""
+        while True:
+            try:
+                sock = socket.create_connection((self.host, self.port), max(end - time.monotonic(), LEAST_SECONDS))
+                break
+            except (OSError, UnicodeError) as error:
+                if time.monotonic() + RETRY_SECONDS > end:
+                    raise TimeoutError(
+                        f"receiver {self.address} did not answer for {self.timeout:g} s: is it running? The last error "
+                        f"was: {error}"
+                    ) from error
+                time.sleep(RETRY_SECONDS)
+        with sock:
+            try:
+                if self.context is not None:
+                    self.context.wrap_socket(sock, server_hostname=self.host).close()
+            except TimeoutError as error:
+                raise TimeoutError(f"receiver {self.address} let nobody in for {self.timeout:g} s") from error
+            except OSError as error:
+                raise PermissionError(
+                    f"receiver {self.address} has no TLS, or no certificate that is known: {error}"
+                ) from error
+
+    def put(self, batch: Any, seconds: float) -> None:
+        """Put a record batch, and wait until the receiver has it.
+
+        Raises:
+            TimeoutError: It did not take it in time.
+            ConnectionError: It is gone, or refused it.
+        """
+        flight, arrow = import_flight(), import_optional("pyarrow", "a sender of samples", "")
+        end = time.monotonic() + seconds
+        try:
+            descriptor = flight.FlightDescriptor.for_command(self.key)
+            writer, _ = self.client.do_put(descriptor, batch.schema, call_options(self.token, seconds))
+            with writer:
+                writer.write_batch(batch)
+        except (flight.FlightError, arrow.ArrowException, OSError) as error:
+            if time.monotonic() >= end or isinstance(error, flight.FlightTimedOutError):
+                raise TimeoutError(text_of(error)) from error
+            raise ConnectionError(text_of(error)) from error
+
+    def cut_off(self) -> None:
+        """End the connection, which the receiver takes for a failure unless this sender has left."""
+        self.session.cancel()
+        self.client.close()
+
+
+def leave_all(connections: dict[int, Connection], executor: ThreadExecutor) -> None:
+    """Tell all receivers that their sender leaves."""
+    executor.shutdown(wait=False, cancel_futures=True)
+    while connections:
+        _, connection = connections.popitem()
+        if connection.process == os.getpid():  # not in a forked process, where gRPC would hang
+            try:
+                connection.put(to_batch(LEAVE, None), min(connection.timeout, LEAVE_SECONDS))
+            except OSError:  # it is gone
+                continue
+            finally:
+                connection.cut_off()

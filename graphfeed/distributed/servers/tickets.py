@@ -1,0 +1,155 @@
+"""What a sampling server and its readers ask and answer, as JSON.
+
+A reader asks for one mini-batch at a time, by a ticket: a line with the fingerprint of the stages that make it, and one
+with the seed, the epoch and the index. A reader without the pipeline first asks which mini-batches there are.
+"""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from graphfeed.datapipes.datapipe import Datapipe, Ranked
+from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
+
+MADE, REFUSED, FAILED = "made", "refused", "failed"
+"""What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""
+ABOUT = b"about "
+"""What a question about the server's pipeline begins with."""
+LARGEST_TICKET = 1 << 20
+"""How many bytes a ticket may have; those of large pipelines have a few thousand."""
+LONGEST_QUESTION = 100
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which stages make a mini-batch."""
+
+    fingerprint: Fingerprint
+    streams: list[list[int]]
+    """The random streams of each stage, which tell alike branches of a join apart."""
+    rank: list[int] | None
+    """The rank whose mini-batches they are, and the number of ranks; None for a source that knows no ranks."""
+
+    @cached_property
+    def text(self) -> bytes:
+        """The fields in JSON, which is one line."""
+        return json.dumps(asdict(self)).encode()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the fields, which came from elsewhere, are what they should be."""
+        stages: Any = self.fingerprint
+        streams: Any = self.streams
+        if not isinstance(stages, dict) or not all(isinstance(fields, dict) for fields in stages.values()):
+            return False
+        if not all(isinstance(text, str) for fields in stages.values() for text in fields.values()):
+            return False
+        return isinstance(streams, list) and (self.rank is None or is_rank(self.rank))
+
+
+def describe_cut(pipe: Datapipe) -> Cut:
+    """Return what says which stages a pipeline has."""
+    stages = [stage for stage in traverse(pipe) if not stage.inserted]
+    rank = stages[0].place if isinstance(stages[0], Ranked) else None  # type: ignore[attr-defined]
+    streams = [[stage.number, stage.foreign_number] for stage in stages]
+    return Cut(take_fingerprint(pipe), streams, None if rank is None else list(rank))
+
+
+def write_ticket(cut: Cut, task: tuple[int, int, int]) -> bytes:
+    """Return the ticket for the mini-batch with a seed, an epoch and an index: a line for the cut and one for them."""
+    return b"%b\n[%d, %d, %d]" % (cut.text, *task)
+
+
+def read_ticket(ticket: bytes) -> tuple[bytes, tuple[int, int, int]]:
+    """Return the text of the cut that a ticket names, for `read_cut`, and the mini-batch that it asks for.
+
+    Raises:
+        ValueError: It is no ticket.
+    """
+    if len(ticket) > LARGEST_TICKET:
+        raise ValueError(f"a ticket may have {LARGEST_TICKET} bytes, but this one has {len(ticket)}")
+    text, _, task = ticket.rpartition(b"\n")
+    try:
+        seed, epoch, index = json.loads(task)
+        if not are_counts([abs(seed), epoch, index]):
+            raise TypeError("a number is none, or is out of range")
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a ticket for a mini-batch: {ticket[:80]!r}") from error
+    return text, (seed, epoch, index)
+
+
+def read_cut(text: bytes) -> Cut:
+    """Return the cut that a ticket names.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        cut = Cut(**json.loads(text))
+        if not cut.is_valid:
+            raise TypeError("a field has another type, or is out of range")
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"not a ticket for a mini-batch: {text[:80]!r}") from error
+    return cut
+
+
+def write_question(rank: tuple[int, int]) -> bytes:
+    """Return the question which mini-batches a server makes for a rank, of so many."""
+    return ABOUT + json.dumps(rank).encode()
+
+
+def read_question(ticket: bytes) -> list[int]:
+    """Return the rank that a question is about, and the number of ranks.
+
+    Raises:
+        ValueError: It is no question.
+    """
+    rank: Any = None
+    with suppress(RecursionError, ValueError):
+        rank = json.loads(ticket[len(ABOUT) :]) if len(ticket) < LONGEST_QUESTION else None
+    if not is_rank(rank):
+        raise ValueError(f"not a question about the pipeline: {ticket[:80]!r}")
+    return list(rank)
+
+
+def pack_cuts(cuts: list[tuple[Cut, int]]) -> list[Any]:
+    """Return cuts, and how many mini-batches each has in an epoch, as an answer for a reader."""
+    return [[asdict(cut), length] for cut, length in cuts]
+
+
+def unpack_cuts(packed: list[Any]) -> list[tuple[Cut, int]]:
+    """Return the cuts in an answer.
+
+    Raises:
+        ValueError: The answer says something else.
+    """
+    try:
+        cuts = [(Cut(**fields), length) for fields, length in packed]
+        if not all(cut.is_valid and are_counts([length]) for cut, length in cuts):
+            raise TypeError("a field has another type, or is out of range")
+    except (TypeError, ValueError) as error:
+        raise ValueError("what came is no answer of a sampling server") from error
+    return cuts
+
+
+def is_answer(kind: Any, value: Any) -> bool:
+    """Tell whether a value that came from elsewhere is what goes with the kind of its answer."""
+    if kind == REFUSED:
+        return isinstance(value, str)
+    if kind == FAILED:
+        is_error = isinstance(value, list) and len(value) == 3 and isinstance(value[1], list)
+        return is_error and all(isinstance(text, str) for text in (value[0], *value[1], value[2]))
+    return bool(kind == MADE)
+
+
+def is_rank(value: Any) -> bool:
+    """Tell whether a value is a list of a rank and the number of ranks."""
+    return isinstance(value, list) and len(value) == 2 and are_counts(value) and value[0] < value[1]
+
+
+def are_counts(values: list[Any]) -> bool:
+    """Tell whether all values are ints of 0 or more."""
+    return all(type(value) is int and value >= 0 for value in values)

@@ -1,0 +1,42 @@
+"""What all that leaves the machine over Arrow Flight has in common: one token, one TLS, one format.
+
+`access` checks addresses, tokens and certificates, `flight` makes servers and clients, and `record_batches` turns
+values with tensors into Arrow's record batches and back, by the tree of `value_codec`. Who sends what is in
+`graphfeed.distributed.servers`.
+"""
+
+from graphfeed.distributed.wire.access import (
+    TOKEN_VARIABLE,
+    check_encryption,
+    check_token,
+    choose_token,
+    is_loopback,
+    join_address,
+    listen,
+    make_client_context,
+    make_server_context,
+    parse_address,
+)
+from graphfeed.distributed.wire.flight import FlightServer, call_options, import_flight, make_client, text_of
+from graphfeed.distributed.wire.record_batches import check_schema, from_batch, to_batch
+
+__all__ = [
+    "TOKEN_VARIABLE",
+    "FlightServer",
+    "call_options",
+    "check_encryption",
+    "check_schema",
+    "check_token",
+    "choose_token",
+    "from_batch",
+    "import_flight",
+    "is_loopback",
+    "join_address",
+    "listen",
+    "make_client",
+    "make_client_context",
+    "make_server_context",
+    "parse_address",
+    "text_of",
+    "to_batch",
+]

@@ -1,0 +1,199 @@
+"""Who may connect to whom: addresses, tokens and certificates, checked before anything is sent."""
+
+import ipaddress
+import os
+import socket
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.checks import check_count
+
+TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
+PLAINTEXT = ("grpc://", "tcp://")
+"""What an address of another machine begins with where no TLS is wanted."""
+
+
+def parse_address(address: Any) -> tuple[str, int]:
+    """Return the host and the port of an address; that of IPv6 has its host in brackets, which are left out.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is no address.
+
+    Example:
+        >>> parse_address("127.0.0.1:50051"), parse_address("[::1]:50051")
+        (('127.0.0.1', 50051), ('::1', 50051))
+    """
+    if not isinstance(address, str):
+        raise TypeError(f"an address must be a text as '127.0.0.1:50051', but is {brief(address)}")
+    host, _, port = address.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if is_bracketed:
+        host = host[1:-1]
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535
+    if not host or not is_port or (":" in host) != is_bracketed or set(host) & set("[]/@ \t\r\n"):
+        raise ValueError(f"an address must be as '127.0.0.1:50051' or '[::1]:50051', but is {address!r}")
+    return host, int(port)
+
+
+def join_address(host: Any, port: Any) -> str:
+    """Return the address of a host and a port.
+
+    Raises:
+        TypeError: The host is no text, or the port no number.
+        ValueError: They make no address.
+
+    Example:
+        >>> join_address("::1", 50051)
+        '[::1]:50051'
+    """
+    if not isinstance(host, str):
+        raise TypeError(f"host must be a text as '127.0.0.1' or '::1', but is {brief(host)}")
+    check_count("port", port, 0)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    parse_address(address)
+    return address
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_encryption(address: Any, option: str, *, has_tls: bool) -> str:
+    """Return an address as "host:port", unless others could read what is sent there.
+
+    Args:
+        address: "host:port", or "grpc://host:port" where nobody else is on the network.
+        option: How TLS is asked for, for messages; the first word is the parameter's name.
+        has_tls: Whether it was.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is no address, others could read what is sent, or both TLS and none are asked for.
+
+    Example:
+        >>> check_encryption("grpc://10.0.0.2:50051", "tls=(certificate, key)", has_tls=False)
+        '10.0.0.2:50051'
+    """
+    is_plaintext = isinstance(address, str) and address.startswith(PLAINTEXT)
+    bare = address.partition("://")[2] if is_plaintext else address
+    name = option.partition("=")[0]
+    if "://" in str(bare):
+        raise ValueError(
+            f"an address must be 'host:port', or 'grpc://host:port' without TLS, but is {address!r}; with {name}, "
+            "TLS needs no other name"
+        )
+    host, port = parse_address(bare)
+    if is_plaintext and has_tls:
+        raise ValueError(f"{address} asks for no TLS, but {name} asks for it; leave one of them out")
+    if not is_plaintext and not has_tls and not is_loopback(host):
+        raise ValueError(
+            f"others on the way to {address} could read and change what is sent; give {option}, or write "
+            f"'grpc://{address}' where nobody else is on the network"
+        )
+    return join_address(host, port)
+
+
+def check_token(token: str | None) -> str:
+    """Return a token that can be sent as a header.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is missing, or has other characters than printable ASCII.
+    """
+    if token is not None and not isinstance(token, str):
+        raise TypeError(f"token must be a text, but is a {type(token).__name__}")
+    if not token or not token.isascii() or not token.isprintable() or token != token.strip():
+        given = "is missing" if not token else "has other characters, or blanks at an end"
+        raise ValueError(f"token must be a text of printable ASCII characters, the same on both sides, but {given}")
+    return token
+
+
+def choose_token(token: str | None, host: str) -> str:
+    """Return the given token, or else the environment's; "" only where nobody but this machine can reach the host.
+
+    Raises:
+        TypeError: The token is no text.
+        ValueError: There is none, and the host is not a loopback address; or it has other characters than ASCII's.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+    if token != "":
+        return check_token(token)
+    if not is_loopback(host):
+        raise ValueError(
+            f"{host} can be reached by others: give both sides the same token, or set {TOKEN_VARIABLE} for both"
+        )
+    return ""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, on IPv4 where a name stands for both; "::" stands for all addresses of both.
+
+    Raises:
+        OSError: The host is not one of this machine, or the port is taken; the message names both.
+    """
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = min(infos, key=lambda info: info[0] != socket.AF_INET)
+        both = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, backlog=128, dualstack_ipv6=both)
+    except (OSError, UnicodeError) as error:
+        raise OSError(f"nobody can listen on {join_address(host, port)}: {error}") from error
+
+
+def make_server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Return the TLS context of a server.
+
+    Raises:
+        TypeError: They are no bytes.
+        ValueError: They are no certificate and key, or do not belong together; or the key is encrypted.
+    """
+    for name, content in (("certificate", certificate), ("key", key)):
+        if not isinstance(content, bytes):
+            raise TypeError(
+                f"tls must be a certificate chain and its key as bytes, but the {name} is a {type(content).__name__}"
+            )
+
+    def refuse_password() -> str:
+        raise ValueError("the private key of tls is encrypted; give it decrypted, as openssl pkey writes it")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as folder:  # the module ssl reads them from files alone
+        for name, content in (("certificate", certificate), ("key", key)):
+            (Path(folder) / name).write_bytes(content)
+        try:
+            # Without the function, an encrypted key's password would be asked for on the terminal.
+            context.load_cert_chain(f"{folder}/certificate", f"{folder}/key", refuse_password)
+        except ssl.SSLError as error:
+            raise ValueError(
+                f"tls must be a certificate chain and the private key of its first certificate, both as PEM: {error}"
+            ) from error
+    return context
+
+
+def make_client_context(tls_root_certs: bytes) -> ssl.SSLContext:
+    """Return the TLS context of a client that checks servers' certificates, and their names, against some others.
+
+    Raises:
+        TypeError: It is not bytes.
+        ValueError: It holds no certificate.
+    """
+    if not isinstance(tls_root_certs, bytes):
+        raise TypeError(
+            "tls_root_certs must be certificates as bytes, such as Path('chain.pem').read_bytes(), but is "
+            f"{tls_root_certs!r}"
+        )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        # Bundles have the names of authorities as comments, in any encoding.
+        context.load_verify_locations(cadata=tls_root_certs.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        raise ValueError(f"tls_root_certs must be certificates as PEM: {error}") from error
+    return context

@@ -1,0 +1,166 @@
+"""Servers and clients of Arrow Flight, with one token and one TLS for all that leaves the machine."""
+
+import hmac
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from graphfeed.distributed.wire.access import join_address, listen, make_client_context, make_server_context
+from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT
+from graphfeed.loader.executors.thread_executor import renew_torch_threads
+from graphfeed.ops.optional import import_optional
+
+FORMAT_HEADER = "graphfeed-format"
+"""The header of a call that names the format of its record batches; without one, that is the first."""
+SECONDS_TO_END = 10.0
+"""How long the calls at work may take to end when a server is closed."""
+USED_BY: set[int] = set()
+"""The processes that have used gRPC; a forked process finds its parent in it."""
+
+
+def import_flight() -> Any:
+    """Return the module `pyarrow.flight`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    return import_optional("pyarrow.flight", "a sampling server", "pip install 'graphfeed[serve]'")
+
+
+class FlightServer:
+    """A server of Arrow Flight that answers calls with the right token only, from its creation to `close()`.
+
+    Args:
+        host: The address to listen on.
+        port: The port; 0 takes a free one, which is then the attribute `port`.
+        token: What calls must bring in their header "authorization"; "" for calls without one.
+        tls: A certificate chain and a private key, both as PEM.
+        on_refused: Is told of each call that is refused: "unauthenticated" or "refused", and the reason.
+        methods: What answers calls, as for `pyarrow.flight.FlightServerBase`, such as `do_get(context, ticket)`.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+        OSError: The address is taken, or not one of this machine.
+        ValueError: The host and the port make no address, or the certificate can't be used.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        token: str,
+        tls: tuple[bytes, bytes] | None,
+        on_refused: Callable[[str, str], None],
+        **methods: Callable[..., Any],
+    ) -> None:
+        flight = import_flight()
+        address = join_address(host, port)
+        if tls is not None:
+            make_server_context(*tls)
+        USED_BY.add(os.getpid())
+        renew_torch_threads()  # in a forked process; calls come in several threads at once
+        # Classes are made here, as pyarrow is imported late.
+        guard = type("TokenGuard", (flight.ServerMiddlewareFactory,), {"start_call": make_guard(token, on_refused)})
+        handlers = {name: lambda _, *args, method=method: method(*args) for name, method in methods.items()}
+        server_class = type("Handler", (flight.FlightServerBase,), handlers)
+        scheme, certificates = ("grpc", None) if tls is None else ("grpc+tls", [tls])
+        try:
+            server = server_class(f"{scheme}://{address}", middleware={"token": guard()}, tls_certificates=certificates)
+        except import_optional("pyarrow", "a sampling server", "").ArrowException as error:
+            listen(host, port).close()  # which says what pyarrow does not
+            raise OSError(f"nobody can listen on {address}: {error}") from error
+        # At the end of the program, pyarrow would wait for open calls without a limit.
+        for reference in weakref.getweakrefs(server):
+            if isinstance(reference.__callback__, weakref.finalize):
+                reference.__callback__.detach()
+        self.port: int = server.port
+        self.address = join_address(host, self.port)
+        closing = threading.Event()
+        # No thread can be started as a program ends. This one keeps the server, which must not be freed before.
+        thread = threading.Thread(
+            target=shut_down_after, args=(closing, server), name="graphfeed-shutdown", daemon=True
+        )
+        thread.start()
+        self.close = weakref.finalize(self, end_calls, closing, thread)
+        """Stop listening and wait for the calls at work, but 10 seconds at most: a client may hold one open."""
+
+
+def make_guard(token: str, on_refused: Callable[[str, str], None]) -> Callable[..., None]:
+    """Return a function that refuses calls with another token, or in another format."""
+    flight = import_flight()
+    expected = authorization(token).encode()
+
+    def start_call(_: Any, info: Any, headers: dict[str, list[str]]) -> None:
+        given = (headers.get("authorization") or [""])[0]
+        if not hmac.compare_digest(str(given).encode(), expected):
+            on_refused("unauthenticated", f"{info.method.name} without the right token")
+            raise flight.FlightUnauthenticatedError("the token is missing or wrong")
+        there = (headers.get(FORMAT_HEADER) or ["1"])[0]
+        if there != str(FORMAT):
+            reason = OTHER_FORMAT.format(there=there, here=FORMAT)
+            on_refused("refused", reason)
+            raise flight.FlightServerError(reason)
+
+    return start_call
+
+
+def authorization(token: str) -> str:
+    """Return the header for a token."""
+    return f"Bearer {token}" if token else ""
+
+
+def shut_down_after(closing: threading.Event, server: Any) -> None:
+    """Shut down a server of Arrow Flight after an event; this waits for all calls."""
+    closing.wait()
+    server.shutdown()
+
+
+def end_calls(closing: threading.Event, thread: threading.Thread) -> None:
+    """Make a thread shut down its server, and wait a while for it."""
+    closing.set()
+    for _ in range(round(SECONDS_TO_END / 0.1)):
+        thread.join(0.1)  # a signal that comes right before a wait is handled after it
+        if not thread.is_alive():
+            return
+
+
+def make_client(address: str, tls_root_certs: bytes | None, timeout: float) -> Any:
+    """Return a client of the server at "host:port"; it connects when it is first used.
+
+    Raises:
+        RuntimeError: This process was forked from one that has used gRPC, which would hang here.
+    """
+    if USED_BY - {os.getpid()}:
+        raise RuntimeError(
+            "this process was forked from one that has used Arrow Flight, and gRPC would hang in it; start processes "
+            "by 'spawn' or 'forkserver'"
+        )
+    USED_BY.add(os.getpid())
+    if tls_root_certs is not None:
+        make_client_context(tls_root_certs)
+    return import_flight().FlightClient(
+        f"{'grpc' if tls_root_certs is None else 'grpc+tls'}://{address}",
+        tls_root_certs=tls_root_certs,
+        generic_options=[
+            # Without it, a machine that is gone is noticed after 20 seconds.
+            ("grpc.min_reconnect_backoff_ms", int(1000 * min(timeout, 20))),
+            # gRPC refuses compressed answers, 1 MB of which would take up 2 GB; servers send none.
+            ("grpc.compression_enabled_algorithms_bitset", 1),
+        ],
+    )
+
+
+def call_options(token: str, timeout: float | None) -> Any:
+    """Return the options of a call: the token, the format, and how many seconds it may take."""
+    headers = [(FORMAT_HEADER.encode(), str(FORMAT).encode())]
+    if token:
+        headers.append((b"authorization", authorization(token).encode()))
+    return import_flight().FlightCallOptions(timeout=timeout, headers=headers)
+
+
+def text_of(error: Exception) -> str:
+    """Return the text of an error of Arrow Flight, without what the layers below it add."""
+    return re.split(r"\. (?:gRPC client debug context|Detail: Python exception)", str(error))[0] or repr(error)

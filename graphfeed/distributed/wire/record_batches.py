@@ -1,0 +1,164 @@
+"""Values with tensors as Arrow's record batches: what each message over Arrow Flight holds. Nothing is pickled."""
+
+import json
+from itertools import accumulate, groupby
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphfeed.channels.codec import Row, pack_tensors, read_table
+from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
+from graphfeed.ops.arguments import brief
+from graphfeed.ops.buffers import NUMPY_DTYPES, POOL
+from graphfeed.ops.optional import import_optional
+from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
+from graphfeed.storage.memory.shared import from_bytes
+
+FORMAT = 2
+"""The format of the record batches. The first one had a column for each tensor."""
+OTHER_FORMAT = (
+    "the other side has mini-batches in format {there}, and this one in format {here}; install the same release of "
+    "graphfeed on both"
+)
+
+LARGEST_HEADER = 1 << 24
+"""How many bytes all but the tensors may take; the objects that it would become may take gigabytes."""
+COLUMN = "minibatch"
+EMPTY_ROW = bytes(16)
+"""The one row of the column: Arrow's view of no bytes."""
+EMPTY_LINE = bytes(ALIGNMENT)
+
+SMALL_BYTES, LARGE_BYTES = 1 << 15, 1 << 20
+"""Received tensors below the first size share a block of memory; so do those from there to the second, and larger ones
+have their own."""
+
+
+def to_batch(kind: str, value: Any) -> Any:
+    """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory.
+
+    It has one column, whose buffers are a head, a table of the tensors, and the tensors, small ones first. A column for
+    each tensor would take both sides several times as long. Each buffer takes up whole cache lines of what is sent, so
+    that a reader copies many at once. The one row is empty: a record batch without rows is not sent.
+
+    Raises:
+        TypeError: There is something in the value that can't be sent; the message names the place.
+        ValueError: All but the tensors takes more than `LARGEST_HEADER` bytes, which no reader takes.
+    """
+    arrow = import_optional("pyarrow", "a sampling server", "pip install 'graphfeed[serve]'")
+    tree, tensors = pack_value(value)
+    rows = dict(sorted(tensors.items(), key=lambda row: size_class(row[1].nbytes)))
+    table, parts = pack_tensors(rows)
+    head = json.dumps([FORMAT, kind, tree]).encode()
+    head, table = (text.ljust(align(len(text))) for text in (head, table))
+    if len(head) + len(table) > LARGEST_HEADER:
+        raise ValueError(
+            f"all but the tensors of a mini-batch may take {LARGEST_HEADER} bytes as JSON, but takes "
+            f"{len(head) + len(table)}; make tensors of its lists"
+        )
+    buffers = [None, *map(arrow.py_buffer, (EMPTY_ROW, head, table))]
+    for part in parts:
+        buffers.append(arrow.py_buffer(part))
+        # Arrow itself goes on at the next multiple of 8 bytes.
+        if gap := -part.size & (ALIGNMENT - 8):
+            buffers.append(arrow.py_buffer(EMPTY_LINE[:gap]))
+    column = arrow.Array.from_buffers(arrow.binary_view(), 1, buffers)
+    return arrow.RecordBatch.from_arrays([column], names=[COLUMN])
+
+
+def size_class(size: int) -> int:
+    """Return which received tensors one of so many bytes shares a block of memory with: 0 or 1, or 2 for none."""
+    return (size >= SMALL_BYTES) + (size >= LARGE_BYTES)
+
+
+def from_batch(batch: Any) -> tuple[Any, Any]:
+    """Return the kind and the value of a record batch, whose tensors are this process's own.
+
+    Arrow's memory can't be written to, and its arrays begin at any byte; so they are copied, once, into pooled memory.
+    A tensor that is kept keeps the block that it is in: see `copy_tensors`.
+
+    Raises:
+        ValueError: It is no message of graphfeed's, or one of another release.
+    """
+    head, table, memory = open_body(batch)
+    try:
+        version, kind, tree = json.loads(head)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError("what came is no message of graphfeed's") from error
+    if version != FORMAT:
+        raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
+    rows = read_table(table)
+    if sum(align(size) for *_, size in rows) != memory.size:
+        raise ValueError("what came is no message of graphfeed's: its tensors have other sizes than it says")
+    return kind, unpack_value(tree, copy_tensors(rows, memory))
+
+
+def open_body(batch: Any) -> tuple[bytes, bytes, Bytes]:
+    """Return the head and the table of a record batch, and the memory with its tensors, where it lies.
+
+    No offset or size is taken from the message: what is returned lies within what came.
+
+    Raises:
+        ValueError: It is no message of graphfeed's, or one of another release.
+    """
+    if batch is None:
+        raise ValueError("what came is no message of graphfeed's: it has no data")
+    check_schema(batch.schema)
+    buffers = batch.column(0).buffers()[2:]
+    if len(buffers) < 2:
+        raise ValueError(f"what came is no message of graphfeed's: it has {len(buffers)} buffers")
+    head, table = buffers[:2]
+    body = table.parent
+    if body is None or head.parent is None:
+        raise ValueError("what came is no message of graphfeed's: its buffers lie apart, as if it were compressed")
+    if head.size + table.size > LARGEST_HEADER:
+        raise ValueError(
+            f"what came is no message of graphfeed's: its head has {head.size} bytes and its table {table.size}, "
+            f"together more than {LARGEST_HEADER}"
+        )
+    memory = np.frombuffer(body, np.uint8) if body.size else np.empty(0, np.uint8)
+    return head.to_pybytes(), table.to_pybytes(), memory[table.address + table.size - body.address :]
+
+
+def check_schema(schema: Any) -> None:
+    """Refuse what has other columns than this format, such as dictionaries, of which any number may come.
+
+    Raises:
+        ValueError: It is no message of graphfeed's, or one of another release.
+    """
+    if b"tensors" in (schema.metadata or {}):
+        raise ValueError(OTHER_FORMAT.format(there=1, here=FORMAT))
+    if [str(column) for column in schema.types[:2]] != ["binary_view"]:
+        raise ValueError(f"what came is no message of graphfeed's: its columns are {brief(schema.names)}")
+
+
+def copy_tensors(rows: list[Row], memory: Bytes) -> dict[str, torch.Tensor]:
+    """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came.
+
+    Those of less than 32 kB share a block of memory, those of less than 1 MB another, and larger ones have their own:
+    a block for each would take longer than the copy. So a tensor that is kept keeps at most those of its mini-batch
+    that are about as large: kept labels of some kB do not keep the features.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    start = 0
+    for number, alike in groupby(rows, lambda row: size_class(row[3])):
+        for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[row] for row in alike]:
+            offsets = list(accumulate((align(size) for *_, size in group), initial=0))
+            block = copy_aligned(memory[start : start + offsets[-1]])
+            for (name, dtype, shape, size), offset in zip(group, offsets, strict=False):
+                known = NUMPY_DTYPES.get(dtype)
+                if known is not None and size:
+                    tensors[name] = torch.from_numpy(np.ndarray(shape, known, block, offset))
+                else:
+                    tensors[name] = from_bytes(block[offset : offset + size], dtype, shape)
+            start += offsets[-1]
+    return tensors
+
+
+def copy_aligned(data: Bytes) -> Bytes:
+    """Return a copy of bytes in pooled memory, which begins at a multiple of a cache line."""
+    memory: Bytes = POOL.empty(data.size + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % ALIGNMENT
+    copy = memory[start : start + data.size]
+    copy[:] = data
+    return copy

@@ -1,0 +1,157 @@
+"""Addresses, tokens and certificates: what is accepted, and what errors say."""
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphfeed.distributed import SamplingServer
+from graphfeed.distributed.servers.remote_executor import RemoteExecutor
+from graphfeed.distributed.wire import (
+    check_encryption,
+    check_token,
+    choose_token,
+    is_loopback,
+    join_address,
+    listen,
+    make_client_context,
+    make_server_context,
+    parse_address,
+)
+from tests import pipelines
+
+MALFORMED = [
+    "",
+    "host",
+    "host:",
+    ":1",
+    "host:x",
+    "host:70000",
+    "host:\u0663",
+    "::1:5",
+    "[::1]",
+    "[host]:5",
+    "a b:5",
+    "u@h:5",
+]
+
+
+@pytest.mark.parametrize("address", MALFORMED)
+def test_malformed_addresses_are_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"an address must be as '127\.0\.0\.1:50051' or '\[::1\]:50051'"):
+        parse_address(address)
+
+
+@pytest.mark.parametrize("address", [None, 5000, ("host", 5)])
+def test_what_is_no_text_is_refused(address: Any) -> None:
+    with pytest.raises(TypeError, match="an address must be a text"):
+        parse_address(address)
+    with pytest.raises(TypeError, match="an address must be a text"):
+        check_encryption(address, "tls=...", has_tls=False)
+
+
+@pytest.mark.parametrize("address", ["host:5", "10.0.0.2:0", "[::1]:65535", "[fe80::1%eth0]:7"])
+def test_an_address_has_a_host_and_a_port(address: str) -> None:
+    assert join_address(*parse_address(address)) == address
+
+
+def test_others_can_read_what_is_sent_only_where_that_was_asked_for() -> None:
+    for address in ("localhost:5", "127.0.0.2:5", "[::1]:5"):
+        assert is_loopback(parse_address(address)[0])
+        assert check_encryption(address, "tls=...", has_tls=False) == address
+    for address in ("0.0.0.0:5", "[::]:5", "node7:5", "10.0.0.2:5", "localhost.example.org:5"):
+        with pytest.raises(ValueError, match=r"give tls=\.\.\., or write 'grpc://.*' where nobody else is on"):
+            check_encryption(address, "tls=...", has_tls=False)
+        assert check_encryption(address, "tls=...", has_tls=True) == address
+        for scheme in ("grpc://", "tcp://"):
+            assert check_encryption(scheme + address, "tls=...", has_tls=False) == address
+            with pytest.raises(ValueError, match="asks for no TLS, but tls asks for it"):
+                check_encryption(scheme + address, "tls=...", has_tls=True)
+    with pytest.raises(ValueError, match="an address must be 'host:port', or 'grpc://host:port' without TLS"):
+        check_encryption("tls://node7:5", "tls=...", has_tls=False)
+
+
+def test_a_host_may_be_a_name_or_of_either_family() -> None:
+    for host, callers in (
+        ("localhost", ["127.0.0.1"]),
+        ("127.0.0.1", ["127.0.0.1"]),
+        ("::1", ["::1"]),
+        ("::", ["::1", "127.0.0.1"]),
+    ):
+        try:
+            listener = listen(host, 0)
+        except OSError:
+            assert ":" in host  # not every machine has IPv6
+            continue
+        with listener:
+            for caller in callers:
+                socket.create_connection((caller, listener.getsockname()[1]), timeout=10).close()
+
+
+def test_where_nobody_can_listen_is_named() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"nobody can listen on 127\.0\.0\.1:{port}: .*in use"):
+            listen("127.0.0.1", port)
+    for host in ("192.0.2.1", "nowhere.invalid", "a..b"):
+        with pytest.raises(OSError, match=f"nobody can listen on {host}:5"):
+            listen(host, 5)
+
+
+def test_a_token_is_needed_where_others_can_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHFEED_TOKEN", raising=False)
+    assert choose_token(None, "127.0.0.1") == choose_token(None, "localhost") == choose_token(None, "::1") == ""
+    assert choose_token("x", "0.0.0.0") == "x"
+    for host in ("0.0.0.0", "example.org"):
+        with pytest.raises(ValueError, match="can be reached by others: give both sides the same token"):
+            choose_token(None, host)
+    monkeypatch.setenv("GRAPHFEED_TOKEN", "y")
+    assert choose_token(None, "0.0.0.0") == "y"
+
+
+@pytest.mark.parametrize("token", [None, "", " a", "a\n", "ä"])
+def test_a_token_must_fit_into_a_header(token: str | None) -> None:
+    with pytest.raises(ValueError, match="token must be a text of printable ASCII"):
+        check_token(token)
+
+
+def test_a_certificate_needs_its_own_key(certificates: list[tuple[bytes, bytes]]) -> None:
+    (certificate, key), (_, other_key) = certificates
+    make_server_context(certificate, key)
+    make_client_context(certificate)
+    for given in ((certificate, other_key), (key, certificate), (b"nothing", key), (b"", b"")):
+        with pytest.raises(ValueError, match="tls must be a certificate chain and the private key"):
+            make_server_context(*given)
+    pytest.importorskip("pyarrow")
+    with pytest.raises(ValueError, match="tls must be a certificate chain"):
+        SamplingServer(pipelines.shuffled(), token="a", tls=(certificate, other_key))
+
+
+@pytest.mark.parametrize("content", [b"nothing", b"", b"\xff\x00", "chain.pem", Path("chain.pem")])
+def test_what_holds_no_certificate_is_refused_before_anything_is_sent(content: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="tls_root_certs must be certificates as"):
+        RemoteExecutor(["10.0.0.2:5"], "a", content, 1, 1.0)
+
+
+def test_a_key_that_is_encrypted_is_refused_and_nobody_is_asked_for_its_password(
+    certificates: list[tuple[bytes, bytes]], tmp_path: Path
+) -> None:
+    certificate, key = certificates[0]
+    (tmp_path / "key.pem").write_bytes(key)
+    command = ["openssl", "pkey", "-in", str(tmp_path / "key.pem"), "-aes256", "-passout", "pass:word"]
+    encrypted = subprocess.run(command, capture_output=True, check=True).stdout
+    assert b"ENCRYPTED" in encrypted
+    with pytest.raises(ValueError, match="the private key of tls is encrypted"):
+        make_server_context(certificate, encrypted)
+
+
+def test_a_key_that_is_given_as_text_is_not_shown() -> None:
+    with pytest.raises(TypeError, match=r"as bytes, but the key is a str$"):
+        make_server_context(b"", "a secret")  # type: ignore[arg-type]
+
+
+def test_certificates_may_have_comments_in_any_encoding(certificates: list[tuple[bytes, bytes]]) -> None:
+    for comment in ("# Főtanúsítvány\n".encode(), b"# F\xf5tan\xfas\xedtv\xe1ny\n"):
+        make_client_context(comment + certificates[0][0])
