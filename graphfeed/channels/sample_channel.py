@@ -14,11 +14,12 @@ import torch
 from graphfeed.channels.bounded_queue_state import BoundedQueueState
 from graphfeed.channels.broker import LOOK, Broker, text_of
 from graphfeed.channels.channel_client import ChannelClient, Consumer, EndOfEpoch, PeerError, Producer
-from graphfeed.channels.codec import SampleMessage, pack_tensors, unpack_tensors
 from graphfeed.loader.transport.arena import ARENA_BYTES
 from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS
+from graphfeed.storage.memory import decode_tensors, encode_tensors
 
-MESSAGE, ERROR = b"m", b"e"
+SampleMessage = dict[str, torch.Tensor]
+"""How a sample is sent: tensors by name."""
 
 
 class ChannelBase(ABC):
@@ -84,7 +85,7 @@ class SampleChannel(ChannelBase):
 
     def put(self, msg: SampleMessage, timeout_seconds: float) -> bool:
         """Send a sample; return False if there was no room for it in time."""
-        header, buffers = pack_tensors(msg)
+        header, buffers = encode_tensors(msg)
         size = len(header) + sum(buffer.size + 72 for buffer in buffers) + 80
         if size > self.limit_bytes:
             raise RuntimeError(
@@ -92,7 +93,7 @@ class SampleChannel(ChannelBase):
                 "give it more, or send less at a time; nothing was sent, and the channel goes on"
             )
         with self._client(Producer) as client:
-            sent: bool = client.put(MESSAGE + header, buffers, timeout_seconds)
+            sent: bool = client.put(header, buffers, timeout_seconds)
         return sent
 
     def get(self, timeout_seconds: float) -> SampleMessage | None:
@@ -108,17 +109,16 @@ class SampleChannel(ChannelBase):
             received = client.get(timeout_seconds)
         if received is None:
             return None
-        header, buffers = received
-        if header[:1] == ERROR:
-            raise PeerError(header[1:].decode(errors="replace"))
-        sample = unpack_tensors(header[1:], buffers)
+        error, sample = decode_tensors(*received)
+        if error is not None:
+            raise PeerError(error)
         return {name: value.pin_memory() for name, value in sample.items()} if self.pinned else sample
 
     def send_error(self, error: BaseException) -> None:
         """Make a consumer raise a `PeerError` with this error's text, after the samples sent before it."""
         text = f"in process {os.getpid()}: {type(error).__name__}: {error}"
         with self._client(Producer) as client:
-            if not client.put(ERROR + text.encode(), [], TIMEOUT_SECONDS):
+            if not client.put(*encode_tensors({}, head=text), TIMEOUT_SECONDS):
                 raise TimeoutError(f"nobody received the error for {TIMEOUT_SECONDS:g} s: {text}") from error
 
     def end_epoch(self) -> None:

@@ -10,7 +10,6 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from graphfeed.channels import PeerError, SampleMessage
-from graphfeed.channels.codec import count_bytes
 from graphfeed.distributed.wire import (
     FlightServer,
     check_encryption,
@@ -23,6 +22,7 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.ops.checks import check_seconds
+from graphfeed.storage.memory import describe_tensors
 
 HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"
 """What a sender puts: nothing, to see whether it may; a sample; the end of its epoch; and that it goes."""
@@ -82,7 +82,7 @@ class SampleInbox:
             check_schema(reader.schema)
             kind, sample = from_batch(reader.read_chunk().data)
             if kind == SAMPLE:
-                count_bytes(sample)
+                describe_tensors(sample)
             elif kind not in (HELLO, END, LEAVE):
                 raise ValueError("what came is no sample")
         except Exception as error:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from graphfeed.channels import Closed, SampleMessage
-from graphfeed.channels.codec import count_bytes
 from graphfeed.distributed.servers.sampler_receiver import END, HELLO, LEAVE, SAMPLE
 from graphfeed.distributed.wire import (
     call_options,
@@ -25,6 +24,7 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.ops.checks import check_seconds
 from graphfeed.ops.optional import import_optional
+from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2
 LEAST_SECONDS = 0.01
@@ -114,7 +114,7 @@ class SamplerSender:
             TimeoutError: It takes no more samples, and was left.
         """
         # Before any is made contiguous: one that is expanded may be far larger than its memory.
-        size = count_bytes(nodeflow)
+        size = sum(spec.nbytes for spec in describe_tensors(nodeflow))
         if size > LARGEST_BYTES:
             raise ValueError(f"a sample may have {LARGEST_BYTES} bytes, but this one has {size}; send less at a time")
         sample = {name: tensor.detach() for name, tensor in nodeflow.items()}

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.channels.codec import Row, pack_tensors, read_table
 from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.buffers import NUMPY_DTYPES, POOL
 from graphfeed.ops.optional import import_optional
 from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
+from graphfeed.storage.memory import TensorSpec, encode_tensors, read_specs
 from graphfeed.storage.memory.shared import from_bytes
 
 FORMAT = 2
@@ -37,9 +37,9 @@ have their own."""
 def to_batch(kind: str, value: Any) -> Any:
     """Return a value, and its kind in a word, as a record batch, which is sent straight from the tensors' memory.
 
-    It has one column, whose buffers are a head, a table of the tensors, and the tensors, small ones first. A column for
-    each tensor would take both sides several times as long. Each buffer takes up whole cache lines of what is sent, so
-    that a reader copies many at once. The one row is empty: a record batch without rows is not sent.
+    It has one column, whose buffers are a header and the tensors, small ones first; a column for each tensor would take
+    both sides several times as long. Each buffer takes up whole cache lines of what is sent, so that a reader copies
+    many at once. The one row is empty: a record batch without rows is not sent.
 
     Raises:
         TypeError: There is something in the value that can't be sent; the message names the place.
@@ -47,16 +47,15 @@ def to_batch(kind: str, value: Any) -> Any:
     """
     arrow = import_optional("pyarrow", "a sampling server", "pip install 'graphfeed[serve]'")
     tree, tensors = pack_value(value)
-    rows = dict(sorted(tensors.items(), key=lambda row: size_class(row[1].nbytes)))
-    table, parts = pack_tensors(rows)
-    head = json.dumps([FORMAT, kind, tree]).encode()
-    head, table = (text.ljust(align(len(text))) for text in (head, table))
-    if len(head) + len(table) > LARGEST_HEADER:
+    in_order = dict(sorted(tensors.items(), key=lambda item: size_class(item[1].nbytes)))
+    header, parts = encode_tensors(in_order, [FORMAT, kind, tree])
+    header = header.ljust(align(len(header)))
+    if len(header) > LARGEST_HEADER:
         raise ValueError(
             f"all but the tensors of a mini-batch may take {LARGEST_HEADER} bytes as JSON, but takes "
-            f"{len(head) + len(table)}; make tensors of its lists"
+            f"{len(header)}; make tensors of its lists"
         )
-    buffers = [None, *map(arrow.py_buffer, (EMPTY_ROW, head, table))]
+    buffers = [None, *map(arrow.py_buffer, (EMPTY_ROW, header))]
     for part in parts:
         buffers.append(arrow.py_buffer(part))
         # Arrow itself goes on at the next multiple of 8 bytes.
@@ -80,21 +79,24 @@ def from_batch(batch: Any) -> tuple[Any, Any]:
     Raises:
         ValueError: It is no message of graphfeed's, or one of another release.
     """
-    head, table, memory = open_body(batch)
+    header, memory = open_body(batch)
     try:
-        version, kind, tree = json.loads(head)
+        (version, kind, tree), rows = json.loads(header)
     except (RecursionError, TypeError, ValueError) as error:
         raise ValueError("what came is no message of graphfeed's") from error
     if version != FORMAT:
         raise ValueError(OTHER_FORMAT.format(there=brief(version), here=FORMAT))
-    rows = read_table(table)
-    if sum(align(size) for *_, size in rows) != memory.size:
+    try:
+        specs = read_specs(rows)
+    except ValueError as error:
+        raise ValueError(f"what came is no message of graphfeed's: {str(error)[:200]}") from error
+    if sum(align(spec.nbytes) for spec in specs) != memory.size:
         raise ValueError("what came is no message of graphfeed's: its tensors have other sizes than it says")
-    return kind, unpack_value(tree, copy_tensors(rows, memory))
+    return kind, unpack_value(tree, copy_tensors(specs, memory))
 
 
-def open_body(batch: Any) -> tuple[bytes, bytes, Bytes]:
-    """Return the head and the table of a record batch, and the memory with its tensors, where it lies.
+def open_body(batch: Any) -> tuple[bytes, Bytes]:
+    """Return the header of a record batch, and the memory with its tensors, where it lies.
 
     No offset or size is taken from the message: what is returned lies within what came.
 
@@ -105,19 +107,17 @@ def open_body(batch: Any) -> tuple[bytes, bytes, Bytes]:
         raise ValueError("what came is no message of graphfeed's: it has no data")
     check_schema(batch.schema)
     buffers = batch.column(0).buffers()[2:]
-    if len(buffers) < 2:
-        raise ValueError(f"what came is no message of graphfeed's: it has {len(buffers)} buffers")
-    head, table = buffers[:2]
-    body = table.parent
-    if body is None or head.parent is None:
+    if not buffers:
+        raise ValueError("what came is no message of graphfeed's: it has no buffers")
+    header, body = buffers[0], buffers[0].parent
+    if body is None:
         raise ValueError("what came is no message of graphfeed's: its buffers lie apart, as if it were compressed")
-    if head.size + table.size > LARGEST_HEADER:
+    if header.size > LARGEST_HEADER:
         raise ValueError(
-            f"what came is no message of graphfeed's: its head has {head.size} bytes and its table {table.size}, "
-            f"together more than {LARGEST_HEADER}"
+            f"what came is no message of graphfeed's: its header has {header.size} bytes, more than {LARGEST_HEADER}"
         )
     memory = np.frombuffer(body, np.uint8) if body.size else np.empty(0, np.uint8)
-    return head.to_pybytes(), table.to_pybytes(), memory[table.address + table.size - body.address :]
+    return header.to_pybytes(), memory[header.address + header.size - body.address :]
 
 
 def check_schema(schema: Any) -> None:
@@ -132,7 +132,7 @@ def check_schema(schema: Any) -> None:
         raise ValueError(f"what came is no message of graphfeed's: its columns are {brief(schema.names)}")
 
 
-def copy_tensors(rows: list[Row], memory: Bytes) -> dict[str, torch.Tensor]:
+def copy_tensors(specs: list[TensorSpec], memory: Bytes) -> dict[str, torch.Tensor]:
     """Return tensors that begin at multiples of a cache line in pooled memory, copied from what came.
 
     Those of less than 32 kB share a block of memory, those of less than 1 MB another, and larger ones have their own:
@@ -141,16 +141,16 @@ def copy_tensors(rows: list[Row], memory: Bytes) -> dict[str, torch.Tensor]:
     """
     tensors: dict[str, torch.Tensor] = {}
     start = 0
-    for number, alike in groupby(rows, lambda row: size_class(row[3])):
-        for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[row] for row in alike]:
-            offsets = list(accumulate((align(size) for *_, size in group), initial=0))
+    for number, alike in groupby(specs, lambda spec: size_class(spec.nbytes)):
+        for group in [list(alike)] if number < size_class(LARGE_BYTES) else [[spec] for spec in alike]:
+            offsets = list(accumulate((align(spec.nbytes) for spec in group), initial=0))
             block = copy_aligned(memory[start : start + offsets[-1]])
-            for (name, dtype, shape, size), offset in zip(group, offsets, strict=False):
-                known = NUMPY_DTYPES.get(dtype)
-                if known is not None and size:
-                    tensors[name] = torch.from_numpy(np.ndarray(shape, known, block, offset))
+            for spec, offset in zip(group, offsets, strict=False):
+                known = NUMPY_DTYPES.get(spec.dtype)
+                if known is not None and spec.nbytes:
+                    tensors[spec.name] = torch.from_numpy(np.ndarray(spec.shape, known, block, offset))
                 else:
-                    tensors[name] = from_bytes(block[offset : offset + size], dtype, shape)
+                    tensors[spec.name] = from_bytes(block[offset : offset + spec.nbytes], spec.dtype, spec.shape)
             start += offsets[-1]
     return tensors
 
