@@ -24,13 +24,13 @@ class Peer:
 
     name: str
     epoch: int = 0
-    """The peer's epoch: a producer's grows when it ends one, a consumer's when it is told of an end."""
+    """The peer's epoch: a producer's grows when it ends one, a consumer's when it gets the end of one."""
     sent: int = 0
     """Messages that a producer has sent in its epoch."""
     offer: Item | None = None
     """The message that a producer waits to send."""
-    failures_told: int = 0
-    """How many failures a consumer was told of."""
+    failures_seen: int = 0
+    """How many failures a consumer has had as replies."""
 
 
 Reply = tuple[Peer, int, Any]
@@ -65,7 +65,7 @@ class BoundedQueueState:
         return Peer(name, self.epoch)
 
     def add_consumer(self, name: str) -> Peer:
-        """Add a consumer; it will be told the end of every epoch, also of those before it came."""
+        """Add a consumer; it gets the end of every epoch, also of those before it came."""
         self.last_consumer_failure = None
         self.consumers.append(Peer(name))
         return self.consumers[-1]
@@ -101,7 +101,7 @@ class BoundedQueueState:
         return True
 
     def remove(self, peer: Peer, failure: str | None) -> None:
-        """Remove a peer; every consumer is told of a failure, after all messages in the queue."""
+        """Remove a peer; every consumer gets its failure, after all messages in the queue."""
         if peer in self.consumers:
             self.consumers.remove(peer)
             if peer in self.waiting:
@@ -174,9 +174,9 @@ class BoundedQueueState:
                 self.queued_bytes -= item.size
                 self.counts["messages received"] += 1
                 replies.append((consumer, OK, item))
-            elif consumer.failures_told < len(self.failures):
-                replies.append((consumer, FAILED, self.failures[consumer.failures_told]))
-                consumer.failures_told += 1
+            elif consumer.failures_seen < len(self.failures):
+                replies.append((consumer, FAILED, self.failures[consumer.failures_seen]))
+                consumer.failures_seen += 1
             else:
                 continue
             self.waiting.remove(consumer)

@@ -90,7 +90,7 @@ class ChannelClient:
         return self.receive(REPLY_SECONDS)
 
     def close(self, error: str = "") -> None:
-        """Leave the channel; with an error, the other peers are told of it."""
+        """Leave the channel; an error goes to the other peers."""
         self.goodbye.cancel()
         sock = self.socket.sock
         if sock.fileno() >= 0:

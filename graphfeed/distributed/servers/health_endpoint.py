@@ -7,7 +7,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from graphfeed.distributed.servers.server_metrics import ServerMetrics
+from graphfeed.distributed.servers.server_metrics import ServerMetrics, import_prometheus
 from graphfeed.distributed.wire import listen, make_server_context
 
 REQUEST_SECONDS = 5.0
@@ -27,6 +27,10 @@ class HealthEndpoint(ThreadingHTTPServer):
         port: The port; 0 takes a free one.
         token: What a request must bring in its header "Authorization: Bearer ..."; None asks for nothing.
         tls: A certificate chain and a private key, both as PEM; None speaks plain HTTP.
+
+    Raises:
+        ImportError: prometheus_client is not installed.
+        OSError: The address is taken, or not one of this machine.
     """
 
     daemon_threads = True
@@ -34,6 +38,7 @@ class HealthEndpoint(ThreadingHTTPServer):
     def __init__(
         self, metrics: ServerMetrics, host: str, port: int, token: str | None, tls: tuple[bytes, bytes] | None
     ) -> None:
+        import_prometheus()  # if it lacks, say so here rather than at the first request
         context = None if tls is None else make_server_context(*tls)
         super().__init__((host, port), Request, bind_and_activate=False)
         self.socket.close()

@@ -50,10 +50,10 @@ STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""
 MOST_WAITING = 1000
 """How many requests may wait until others are made; each of them takes up a thread."""
-MOST_FOUND = 64
-"""The stages of how many cuts are found without reading their fingerprints anew."""
+MOST_TASKS = 64
+"""How many readers' cuts are kept, so that their fingerprints need not be read anew."""
 LONGEST_EVENT = 1000
-"""How many characters of an event are told; texts of readers may be in it."""
+"""How many characters the line of an event has; texts of readers may be in it."""
 
 
 class SamplingServer:
@@ -118,17 +118,17 @@ class SamplingServer:
         self._check_host(host)
         if tls is not None:
             make_server_context(*tls)
-        self._sides = find_sides(pipe)
-        self._found: dict[bytes, WorkerTask] = {}
+        self._cuts = find_cuts(pipe)
+        self._tasks: dict[bytes, WorkerTask] = {}
         cores = available_cores() if num_workers is None else num_workers
         check_count("num_workers", cores, 1)
         self._slots = threading.BoundedSemaphore(cores)
-        fingerprints = json.dumps([cut.fingerprint for cut, _ in self._sides], sort_keys=True)
+        fingerprints = json.dumps([cut.fingerprint for cut, _ in self._cuts], sort_keys=True)
         fingerprint = hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
         self.metrics = ServerMetrics(fingerprint, MOST_WAITING + cores, partial(find_caches, pipe))
         """What the server counts."""
-        self.on_event: Callable[[str], None] = ignore
-        """Is told in one line of each request that was refused, or failed; set it to print or log them."""
+        self.on_event: Callable[[str], None] = lambda _: None
+        """Gets a line for each request that was refused, or failed; set it to print or log them."""
         self._server = FlightServer(host, port, token, tls, self.note, do_get=self._do_get)
         self.port, self.address = self._server.port, self._server.address
         self._endpoints: list[Any] = []
@@ -139,7 +139,7 @@ class SamplingServer:
         return self.metrics.num_made
 
     def serve_health(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Tell by HTTP how the server is, until it is closed; return the address.
+        """Serve health and metrics over HTTP until the server is closed; return the address.
 
         `GET /health` is answered by 200, or by 503 with the reason. `GET /metrics` has Prometheus's text format:
         mini-batches, bytes, requests in flight, errors by kind, the seconds since the start, the fingerprint of the
@@ -152,6 +152,7 @@ class SamplingServer:
             port: The port; 0 takes a free one.
 
         Raises:
+            ImportError: prometheus_client is not installed.
             OSError: The address is taken, or not one of this machine.
             ValueError: Others could reach the address, and there is no TLS.
 
@@ -169,20 +170,12 @@ class SamplingServer:
         self._endpoints.append(weakref.finalize(self, endpoint.close))
         return join_address(host, endpoint.port)
 
-    def tell(self, event: str) -> None:
-        """Tell `on_event`, with escapes for what does not print; what it raises is printed, and sent to no reader."""
-        line = " ".join(event.split())[:LONGEST_EVENT]
-        try:
-            self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
-        except Exception:
-            traceback.print_exc()
-
     def answer(self, ticket: bytes, has_gone: Callable[[], bool]) -> Any:
         """Return the answer to a request, as a record batch.
 
         Args:
             ticket: What is asked for.
-            has_gone: Tells whether the reader has given up.
+            has_gone: Returns whether the reader has given up.
 
         Raises:
             FlightCancelledError: It has given up; nothing was made.
@@ -193,7 +186,7 @@ class SamplingServer:
                 if ticket.startswith(ABOUT):
                     return to_batch(MADE, pack_cuts(self._describe(read_question(ticket))))
                 cut, task = read_ticket(ticket)
-                work = self._found.get(cut) or self._find(cut)
+                work = self._tasks.get(cut) or self._find_task(cut)
             except ValueError as error:
                 self.note("refused", str(error))
                 return to_batch(REFUSED, str(error))
@@ -210,9 +203,13 @@ class SamplingServer:
             return answer
 
     def note(self, kind: str, reason: str) -> None:
-        """Count a request without an answer, and tell of it."""
+        """Count a request without an answer, and call `on_event`, in one line with escapes for what does not print."""
         self.metrics.count_error(kind)
-        self.tell(f"{'failed' if kind == 'failed' else 'refused'}: {reason}")
+        line = " ".join(f"{'failed' if kind == 'failed' else 'refused'}: {reason}".split())[:LONGEST_EVENT]
+        try:
+            self.on_event("".join(part if part.isprintable() else repr(part)[1:-1] for part in line))
+        except Exception:  # it is the program's affair, and no reader's
+            traceback.print_exc()
 
     def close(self) -> None:
         """Stop listening, and wait for the requests at work, but 10 seconds at most: a client may hold one open.
@@ -260,52 +257,43 @@ class SamplingServer:
         self.metrics.count_error("cancelled")
         raise flight.FlightCancelledError("the reader has given up")
 
-    def _describe(self, place: list[int]) -> list[tuple[Cut, int]]:
-        ranked = [side if side[0].rank is None else of_rank(*side, place) for side in self._sides]
+    def _describe(self, rank: list[int]) -> list[tuple[Cut, int]]:
+        ranked = [cut if cut[0].rank is None else of_rank(*cut, rank) for cut in self._cuts]
         return [(cut, len(work.source)) for cut, work in ranked]  # type: ignore[arg-type]
 
-    def _find(self, text: bytes) -> WorkerTask:
-        cut = read_cut(text)
-        work = self._choose(cut)
-        # Readers ask for many mini-batches of the same cut.
-        if len(self._found) >= MOST_FOUND:
-            self._found.clear()
-        self._found[text] = work
-        return work
-
-    def _choose(self, cut: Cut) -> WorkerTask:
-        differences = [find_difference(cut.fingerprint, own.fingerprint) for own, _ in self._sides]
-        equal = [side for side, difference in zip(self._sides, differences, strict=True) if difference is None]
+    def _find_task(self, text: bytes) -> WorkerTask:
+        """Return what makes the mini-batches of a reader's cut, and keep it: readers ask for many of the same cut."""
+        asked = read_cut(text)
+        differences = [find_difference(asked.fingerprint, cut.fingerprint) for cut, _ in self._cuts]
+        equal = [pair for pair, difference in zip(self._cuts, differences, strict=True) if difference is None]
         if not equal:
             raise ValueError(f"the loader's pipeline is another one than the server's: {differences[0]}")
-        for own, work in equal:
-            if own.streams == cut.streams and (own.rank is None) == (cut.rank is None):
-                return work if cut.rank is None else of_rank(cut, work, cut.rank)[1]
+        for cut, work in equal:
+            if cut.streams == asked.streams and (cut.rank is None) == (asked.rank is None):
+                if len(self._tasks) >= MOST_TASKS:
+                    self._tasks.clear()
+                self._tasks[text] = work if asked.rank is None else of_rank(cut, work, asked.rank)[1]
+                return self._tasks[text]
         raise ValueError("the loader's pipeline draws from other random streams than the server's")
 
 
-def ignore(event: str) -> None:
-    """Do nothing about an event."""
-
-
-def find_sides(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
-    """Return what workers would run of a pipeline, one for each cut.
+def find_cuts(pipe: Datapipe) -> list[tuple[Cut, WorkerTask]]:
+    """Return the cuts of a pipeline, each with what workers would run there.
 
     Raises:
         ValueError: Workers could not run anything by its index alone.
     """
     running = make_plan(pipe, LoaderOptions(num_workers=1)).running
-    sides = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
-    if not sides or any(work.source is None for _, work in sides):
+    cuts = [(describe_cut(cut.datapipe), cut.work()) for cut in find(running, InWorkers)]  # type: ignore[attr-defined]
+    if not cuts or any(work.source is None for _, work in cuts):
         raise ValueError(
             f"a server makes mini-batches by their index, which this pipeline does not allow: {pipe!r}; begin with an "
             "ItemSampler, and put at least one stage behind it"
         )
-    return sides
+    return cuts
 
 
-def of_rank(cut: Cut, work: WorkerTask, place: list[int]) -> tuple[Cut, WorkerTask]:
-    """Return the same side for one of several ranks."""
+def of_rank(cut: Cut, work: WorkerTask, rank: list[int]) -> tuple[Cut, WorkerTask]:
+    """Return the same cut for one of several ranks."""
     source: Any = work.source
-    own = source.changed(rank=int(place[0]), world_size=int(place[1]))
-    return replace(cut, rank=place), replace(work, source=own)
+    return replace(cut, rank=rank), replace(work, source=source.changed(rank=rank[0], world_size=rank[1]))

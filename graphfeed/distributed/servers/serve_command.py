@@ -54,7 +54,7 @@ def run(options: Any) -> None:
     token = read_token(options.token_file)
     pipe = run_pipeline(options.pipeline)
     with (
-        signals_told() as told,
+        signals_queued() as signals,
         SamplingServer(
             pipe,
             host,
@@ -73,27 +73,27 @@ def run(options: Any) -> None:
         while number is None:
             with suppress(Empty):
                 # The system may give a signal to another thread, which does not wake this one.
-                number = told.get(timeout=1)
+                number = signals.get(timeout=1)
         say(f"stopped after {server.num_made} mini-batches")
 
 
 @contextmanager
-def signals_told() -> Iterator[SimpleQueue[int]]:
+def signals_queued() -> Iterator[SimpleQueue[int]]:
     """Yield a queue that gets the first SIGINT or SIGTERM within the block; the second one ends the process."""
     came = False
     # Not an Event: a signal may come while the main thread holds its lock.
-    told: SimpleQueue[int] = SimpleQueue()
+    signals: SimpleQueue[int] = SimpleQueue()
 
-    def tell(number: int, _: object) -> None:
+    def queue(number: int, _: object) -> None:
         nonlocal came
         if came:
             os._exit(128 + number)
         came = True
-        told.put(number)
+        signals.put(number)
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, queue) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield told
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -128,12 +128,12 @@ def run_pipeline(path: str) -> Datapipe:
     try:
         pipe = run_path(path).get("pipe")
     except Exception as error:
-        own = error.__traceback__
-        while own is not None and own.tb_frame.f_code.co_filename != path:
-            own = own.tb_next
-        if own is None and not isinstance(error, SyntaxError):
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != path:
+            frames = frames.tb_next
+        if frames is None and not isinstance(error, SyntaxError):
             raise  # the file itself can't be read
-        text = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+        text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
         raise ValueError(f"{path} can't be run: {summarise(error)}\n{text}") from error
     if not isinstance(pipe, Datapipe):
         raise ValueError(f"{path} must set pipe to a pipeline of stages, but pipe is {pipe!r}")

@@ -182,8 +182,9 @@ def test_a_producer_that_is_not_there_is_named(own: list[SamplingServer]) -> Non
         len(one)
 
 
-def test_it_is_found_among_the_channels_too() -> None:
-    assert gf.channels.RemoteReceivingChannel is RemoteReceivingChannel  # type: ignore[attr-defined]
+def test_what_carries_samples_between_machines_is_found_among_the_channels_too() -> None:
+    for name in ("RemoteReceivingChannel", "SamplerReceiver", "SamplerSender"):
+        assert getattr(gf.channels, name) is getattr(gf.distributed, name)
     with pytest.raises(AttributeError, match="has no attribute 'RemoteChannel'"):
         gf.channels.RemoteChannel  # type: ignore[attr-defined] # noqa: B018
 
