@@ -5,17 +5,20 @@ graph in parts are those of `graphfeed.datapipes`, as for any other graph. A gra
 `graphfeed.storage`.
 """
 
-from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, CooperativeConvFunction
-from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher
-from graphfeed.distributed.cooperative.joint_sampler import JointSampler
+from graphfeed.distributed.cooperative import CooperativeConv, CooperativeConvFunction, JointFetcher, JointSampler
 from graphfeed.distributed.graph_part import GraphPart, cut_graph, cut_rows
 from graphfeed.distributed.halo_rows import HaloIds, HaloRows
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.distributed.partition.halo import HaloPlan, plan_halo
-from graphfeed.distributed.partition.plan_cluster import ClusterPlan
-from graphfeed.distributed.partition.reader import StoredPart, open_part
-from graphfeed.distributed.partition.report import PartitionReport, report_partition
-from graphfeed.distributed.partition.writer import write_partition
+from graphfeed.distributed.partition import (
+    ClusterPlan,
+    HaloPlan,
+    PartitionReport,
+    StoredPart,
+    open_part,
+    plan_halo,
+    report_partition,
+    write_partition,
+)
 from graphfeed.distributed.partitioned_feature import PartitionedFeature
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.pyg.dist_context import DistContext, DistRole

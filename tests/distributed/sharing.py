@@ -11,9 +11,8 @@ import torch
 from torch import distributed
 
 import graphfeed as gf
-from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows
+from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows, edge_positions
 from graphfeed.distributed.one_machine import shared_columns
-from graphfeed.distributed.partition import edge_positions
 from graphfeed.distributed.ranks.peers import find_place
 from graphfeed.ops.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache

@@ -3,3 +3,9 @@
 Ranks sample and fetch one large mini-batch, each for the nodes of its own part. Ranks that make mini-batches of their
 own need none of this.
 """
+
+from graphfeed.distributed.cooperative.cooperative_conv import CooperativeConv, CooperativeConvFunction
+from graphfeed.distributed.cooperative.joint_fetcher import JointFetcher
+from graphfeed.distributed.cooperative.joint_sampler import JointSampler
+
+__all__ = ["CooperativeConv", "CooperativeConvFunction", "JointFetcher", "JointSampler"]

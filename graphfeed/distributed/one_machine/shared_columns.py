@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from graphfeed import ops
+from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.one_machine.memory_scope import open_handle, write_handle
-from graphfeed.distributed.partition.edge_positions import edge_positions
 from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.graph_part import by_type
-from graphfeed.distributed.partition.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
 from graphfeed.loader.explain import bytes_text

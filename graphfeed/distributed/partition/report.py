@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from graphfeed.distributed.partition.edge_positions import remote_sources
+from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.ops.progress import progress_bar
 from graphfeed.storage.graph.assignment.assign import stacked_assignment

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition.edge_positions import edge_positions
 from graphfeed.distributed.partition.halo import HaloFeatures, plan_halo, types_of
 from graphfeed.distributed.partition.part_layout import (
     EDGE_PARTS,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed.distributed import assign_nodes, plan_halo
-from graphfeed.distributed.partition import edge_positions as partition_columns
+from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.storage.graph.assignment.assign import stacked_assignment
 from tests.distributed import graphs
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import graphfeed as gf
-from graphfeed.distributed.partition import edge_positions as partition_columns
+from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.partition.report import PartitionReport, report_partition
 from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
 from tests.distributed import graphs

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import graphfeed as gf
+from graphfeed.distributed import edge_positions as partition_columns
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.distributed.partition import edge_positions as partition_columns
 from graphfeed.distributed.partition import writer as partition_writer
 from graphfeed.distributed.partition.part_layout import read_metadata
 from graphfeed.distributed.partition.writer import write_partition

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.distributed.partition import edge_positions as partition_columns
-from graphfeed.distributed.partition.edge_positions import edge_positions
+from graphfeed.distributed import edge_positions as partition_columns
+from graphfeed.distributed.edge_positions import edge_positions
 
 
 @given(st.lists(st.integers(0, 6), max_size=8), st.integers(1, 9), st.integers(0, 99))
