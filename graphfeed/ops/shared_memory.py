@@ -132,8 +132,9 @@ def collapse(memory: Bytes) -> bool:
 def populate(memory: Bytes) -> bool:
     """Back a mapping that nobody has written to with huge pages; return whether that worked, for whole ones.
 
-    Takes 0.1 s per GB, which is what clearing pages takes. The writes that follow are then many times as fast as those
-    that have the system make small pages one by one.
+    Takes 0.1 s per GB, which is what clearing pages takes, and up to 2 s of processor time where the system has to free
+    huge pages first. The writes that follow are then many times as fast as those that have the system make small pages
+    one by one.
     """
     memory[::HUGE_PAGE] = 0  # the system makes no huge page where there is no small one
     pieces = [memory[begin : begin + POPULATED_BYTES] for begin in range(0, memory.size, POPULATED_BYTES)]
