@@ -1,7 +1,7 @@
 """Sample so many nodes of each type in each hop, with all edges among them."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import torch
@@ -53,14 +53,6 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
             raise ValueError("graph has no types, so there is no number for each; use sample_neighbor instead")
         self.__dict__["num_samples"] = read_numbers(self.num_samples, list(self.graph.num_nodes))
 
-    @property
-    def hops(self) -> list[dict[str, int]]:
-        """The number of nodes by node type, for each hop."""
-        assert isinstance(self.num_samples, Mapping)
-        depth = max(map(len, self.num_samples.values()), default=0)
-        padded = {name: [*numbers, *[0] * (depth - len(numbers))] for name, numbers in self.num_samples.items()}
-        return [{name: numbers[hop] for name, numbers in padded.items()} for hop in range(depth)]
-
     def sample_subgraphs(
         self,
         seeds: ByType,
@@ -68,19 +60,20 @@ class BudgetSampler(SubgraphSampler, name="sample_by_budget"):
         seeds_pre_time_window: ByType | None = None,  # noqa: ARG002
     ) -> tuple[ByType, list[SampledSubgraph]]:
         """Return the nodes and the one subgraph; times are ignored."""
+        assert isinstance(self.num_samples, Mapping)
         sizes: Any = self.graph.num_nodes
         first_ids = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         fanouts = torch.full((len(self.graph.edge_types),), MOST_NEIGHBORS)
         budget = NodeBudget(torch.tensor([*first_ids.values(), sum(sizes.values())]))
         newest: Any = seeds
         nodes: dict[str, list[torch.Tensor]] = {node_type: [] for node_type in sizes}
-        for number, wanted in enumerate(self.hops):
+        for number, wanted in enumerate(zip_longest(*self.num_samples.values(), fillvalue=0)):
             key = draw_key(number)
             hop: Any = self.graph.sample_neighbors(newest, fanouts, key=key)
             for node_type, parts in nodes.items():
                 parts.append(hop.original_column_node_ids[node_type])
             budget.share(*edge_runs(hop, self.graph.edge_types, first_ids))
-            drawn = budget.draw(list(wanted.values()), key)
+            drawn = budget.draw(list(wanted), key)
             newest = {node_type: ids - first for (node_type, first), ids in zip(first_ids.items(), drawn, strict=True)}
         subgraph = induce(self.graph, {name: torch.cat([*parts, newest[name]]) for name, parts in nodes.items()})
         assert subgraph.original_row_node_ids is not None
