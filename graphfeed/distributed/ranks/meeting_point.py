@@ -182,7 +182,7 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     """Return a connection of its own to the store of a process group.
 
     Raises:
-        RuntimeError: torch doesn't show the store, and nothing says where it listens.
+        ConnectionError: torch doesn't show the store, and nothing says where it listens.
     """
     # A thread that waits for a key of another rank holds its connection meanwhile.
     if hasattr(group, "get_group_store"):
@@ -191,7 +191,7 @@ def connect_to_store(group: Any, seconds: float) -> Any:
     # Older releases of torch don't show it. Where `env://` initialised the group, as under torchrun, it listens here.
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if address is None or port is None:
-        raise RuntimeError(
+        raise ConnectionError(
             f"torch {torch.__version__} doesn't show the store of a process group, and MASTER_ADDR and "
             "MASTER_PORT are not set; initialise the group by env://, update torch, or give Peers a MeetingPoint"
         )

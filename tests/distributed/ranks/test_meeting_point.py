@@ -169,7 +169,7 @@ def test_torch_that_shows_no_store_meets_where_the_process_group_does(monkeypatc
     port = free_port()
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     with pytest.raises(
-        RuntimeError, match=r"initialise the group by env://, update torch, or give Peers a MeetingPoint"
+        ConnectionError, match=r"initialise the group by env://, update torch, or give Peers a MeetingPoint"
     ):
         connect_to_store(object(), 20)
     server = MeetingPoint("127.0.0.1", port, 0, 1).open_store(20)
