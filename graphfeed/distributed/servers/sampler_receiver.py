@@ -56,7 +56,7 @@ class SampleInbox:
         self.num_sender = num_sender
         self.senders: dict[bytes, Sender] = {}
         self.signals = 0
-        self.closed = False
+        self.closed = threading.Event()
         self.changed = threading.Condition()
 
     def connect(self, key: bytes, name: str, has_gone: Callable[[], bool]) -> Iterator[Any]:
@@ -64,13 +64,14 @@ class SampleInbox:
         sender = Sender(f"sender {name}")
         with self.changed:
             self.senders[key] = sender
-        yield to_batch(HELLO, None)
-        while not self.closed and not has_gone():
+        try:
+            yield to_batch(HELLO, None)
+            while not has_gone() and not self.closed.wait(STEP_SECONDS):
+                pass
+        finally:  # also where Arrow drops the call at the first batch
             with self.changed:
-                self.changed.wait_for(lambda: self.closed, STEP_SECONDS)
-        with self.changed:
-            sender.lost = sender.lost or "the sender has closed the connection, or is dead"
-            self.changed.notify_all()
+                sender.lost = sender.lost or "the sender has closed the connection, or is dead"
+                self.changed.notify_all()
 
     def put(self, key: bytes, reader: Any, has_gone: Callable[[], bool]) -> None:
         """Take in what a sender has put, as soon as there is room.
@@ -98,8 +99,8 @@ class SampleInbox:
             if sender is not None and kind == LEAVE:
                 sender.left = True
             elif sender is not None:
-                self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed)
-            if sender is None or sender.lost or self.closed or has_gone():
+                self.changed.wait_for(lambda: len(sender.queue) < CAPACITY or sender.lost or self.closed.is_set())
+            if sender is None or sender.lost or self.closed.is_set() or has_gone():
                 raise ValueError("the connection is closed")
             if kind != LEAVE:
                 sender.queue.append((kind, sample))
@@ -115,7 +116,7 @@ class SampleInbox:
         """
         end = time.monotonic() + seconds
         with self.changed:
-            while not self.closed:
+            while not self.closed.is_set():
                 for key, sender in list(self.senders.items()):
                     if sender.ended:
                         continue
@@ -152,7 +153,7 @@ class SampleInbox:
     def close(self) -> None:
         """Let nobody put or take any more."""
         with self.changed:
-            self.closed = True
+            self.closed.set()
             self.senders.clear()
             self.changed.notify_all()
 

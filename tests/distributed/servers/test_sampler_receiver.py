@@ -16,7 +16,7 @@ import torch
 
 from graphfeed.channels import Closed, PeerError
 from graphfeed.distributed import SamplerReceiver, SamplerSender
-from graphfeed.distributed.servers.sampler_receiver import SAMPLE
+from graphfeed.distributed.servers.sampler_receiver import SAMPLE, SampleInbox
 from graphfeed.distributed.wire import parse_address, to_batch
 from tests.distributed.rank_processes import Program, start_program, warm
 from tests.waiting import wait_until
@@ -337,3 +337,12 @@ def test_a_receiver_that_is_dropped_stops_to_listen() -> None:
     address = parse_address(SamplerReceiver(None, "127.0.0.1:0").address)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address, timeout=10)
+
+
+def test_a_sender_whose_first_answer_could_not_be_sent_is_lost() -> None:
+    inbox = SampleInbox(1)
+    call = inbox.connect(b"key", "of a test", lambda: False)
+    next(call)
+    del call  # as Arrow does
+    with pytest.raises(PeerError, match="sender of a test was cut off before it signalled: the sender has closed"):
+        inbox.take(5)
