@@ -1,6 +1,7 @@
 """The command `python -m graphfeed.cuda_check`: prints what `graphfeed.cuda_check()` returns.
 
-It exits with 1 if something is missing or failed.
+It exits with 1 if something is missing or failed. The function is in `graphfeed.cuda_report`: import it from there, for
+importing this module gives `graphfeed` the module in place of the function.
 """
 
 import sys

@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 import torch
 
-import graphfeed
 from graphfeed import cuda_report
 from graphfeed.cuda_report import CudaReport, Finding, check_device, find_cupy, find_device, look_around
 from graphfeed.ops import compare_kernels
@@ -62,7 +61,7 @@ def test_on_a_gpu_kernels_and_locked_memory_are_checked(cuda: Cuda, monkeypatch:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda_report, "check_device", lambda _, *sizes: check_device(device, 6, 150))
     with cuda.running():
-        report = graphfeed.cuda_check()
+        report = cuda_report.cuda_check()
         assert report.ok, report
         assert str(report).endswith("\nCUDA is ready")
         assert [finding.subject for finding in report.findings[:3]] == ["graphfeed", "compiler", "locked memory"]
@@ -74,7 +73,7 @@ def test_on_a_gpu_kernels_and_locked_memory_are_checked(cuda: Cuda, monkeypatch:
             monkeypatch.setattr(import_launch().cupy, "RawModule", None)
             import_launch().module.cache_clear()
             import_launch().function_of.cache_clear()
-            broken = graphfeed.cuda_check()
+            broken = cuda_report.cuda_check()
             assert [finding.status for finding in broken.findings[:3]] == ["ok", "failed", "failed"]
             assert "cudaHostRegister returned 2" in broken.findings[2].said
 
