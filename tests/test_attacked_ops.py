@@ -11,12 +11,18 @@ from tests.scripts import REPOSITORY, run
 
 NAMES = sorted(calls.calls())
 NOT_CALLED = {
-    "NOT_CACHED", "POLICIES", "CacheSets", "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Drawing",
-    "Found", "GuidedSums", "HighDegreeIndex", "HopGraph", "InducedEdges", "Picks", "PolicyState", "SampledHop",
-    "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "draw_unkeyed",
+    "BYTES_PER_PLACE", "MOST_SLOTS", "NOT_CACHED", "NO_EDGES", "POLICIES", "TYPE_DTYPES", "CacheSets",
+    "CachedEdgeValues", "Columns", "Compacted", "CompletedFuture", "Drawing", "EdgeValues", "Found", "GuidedSums",
+    "HighDegreeIndex", "HopGraph", "InducedEdges", "KnownEdges", "Picks", "PolicyState", "Population",
+    "SampledHop", "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "draw_unkeyed",
     "max_uva_threads",
 }  # fmt: skip
 """Constants, tuples of results, and what takes no arguments."""
+UNCHECKED = {
+    "check_columns", "check_device", "check_one_rank", "check_starts", "compact_parts", "drawing", "is_gpu",
+    "joined_by", "minibatch_key", "on_gpu", "place_nodes", "split_by_type", "take_rows", "take_small", "values_of",
+}  # fmt: skip
+"""What other rooms call with arguments that they have checked, or that leads to no kernel."""
 
 
 def attack(names: list[str], examples: int, record: Path, **settings: str) -> None:
@@ -29,8 +35,8 @@ def attack(names: list[str], examples: int, record: Path, **settings: str) -> No
 
 def test_every_public_name_is_attacked_or_takes_nothing() -> None:
     called = {name.split()[0] for name in NAMES}
-    assert called | NOT_CALLED == set(ops.__all__)
-    assert not called & NOT_CALLED
+    assert called | NOT_CALLED | UNCHECKED == set(ops.__all__)
+    assert not called & (NOT_CALLED | UNCHECKED)
 
 
 def test_valid_calls_work() -> None:

@@ -16,7 +16,7 @@ from graphfeed.datapipes.pipeline.iteration import begins, key_source
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.rewriting import Rewritable
 from graphfeed.datapipes.pipeline.streams import Streams
-from graphfeed.ops.checks import check_position
+from graphfeed.ops.arguments import check_position
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from graphfeed.ops.checks import check_count, check_ids, check_vector
+from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.structure.csc import TYPE_DTYPES
 

@@ -17,8 +17,7 @@ from graphfeed.distributed.ranks.exchange import ask_owners, merge_rows, place_r
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops import buffers
-from graphfeed.ops.arguments import as_ids
-from graphfeed.ops.checks import check_ids, check_vector
+from graphfeed.ops.arguments import as_ids, check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_parts import gather_parts
 from graphfeed.storage import Feature, TorchBasedFeature

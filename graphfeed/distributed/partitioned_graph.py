@@ -14,7 +14,7 @@ from graphfeed.distributed.part_book import PartBook, check_owned
 from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_columns
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.checks import bounds, check_ids
+from graphfeed.ops.arguments import bounds, check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph

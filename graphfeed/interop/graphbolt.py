@@ -22,7 +22,7 @@ from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
 from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarning
 from graphfeed.datapipes.transform import Transform
 from graphfeed.loader.stages.prefetch import Prefetch
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import check_count
 from graphfeed.storage.datasets import FILE_NAME, HeteroItemSet, ItemSet, OnDiskDataset
 from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
 

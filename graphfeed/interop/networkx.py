@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph import to_coo, to_type_dict
 from graphfeed.storage.graph.build.from_coo import from_coo
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_ids
+from graphfeed.ops.arguments import brief, check_ids
 from graphfeed.storage.datasets import HeteroItemSet, ItemSet, read_tensors
 
 PARTS = ("train", "valid", "test")

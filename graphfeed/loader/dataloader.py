@@ -26,9 +26,8 @@ from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_dev
 from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.ops import set_max_uva_threads
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, check_count, check_seconds, check_seed
 from graphfeed.ops.backend import check_device
-from graphfeed.ops.checks import check_count, check_seconds, check_seed
 from graphfeed.ops.entry_points import load_entry_point
 from graphfeed.ops.forks import ForkLock, renew_in_child
 from graphfeed.ops.keys import draw_unkeyed

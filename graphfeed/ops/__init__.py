@@ -10,23 +10,23 @@ formats: what is stored, and how, belongs to `graphfeed.storage`.
 - `structure`: `coo_to_csc` and checks of graphs, `compact` and `unique_and_compact`, `isin`, `match_pairs` and others.
 - `rows`: `gather_rows`, `gather_parts`, `copy_rows`, `delete_rows`, `read_rows`, and which rows a cache keeps.
 - `records`: `scan_records`, `parse_examples` and `write_examples`, on the bytes of files that `graphfeed.ingest` reads.
-- Here: the keys of random numbers (`Key`, `seed`), what they draw, pinned memory, futures that are already complete.
+- `arguments`: array-likes that become tensors, and checks. `process`: optional packages, progress bars, forks.
+- Here: the keys of random numbers (`Key`, `seed`), what they draw, devices, pinned memory, futures that are complete.
 """
 
 from graphfeed.ops import rows, sampling, structure
-from graphfeed.ops.completed_future import CompletedFuture
-from graphfeed.ops.keys import Key, draw_key, draw_unkeyed, seed
+from graphfeed.ops.backend import check_device, is_gpu, on_gpu
+from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
+from graphfeed.ops.keys import Key, draw_key, draw_unkeyed, drawing, minibatch_key, seed
 from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
 from graphfeed.ops.rows import *
 from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *
 
-# fmt: off
 __all__ = [
-    "CompletedFuture", "Key", "draw_key", "draw_unkeyed", "max_uva_threads", "pin_in_place", "seed",
-    "set_max_uva_threads",
-]
-# fmt: on
+    "CompletedFuture", "Key", "check_device", "check_one_rank", "draw_key", "draw_unkeyed", "drawing", "is_gpu",
+    "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed", "set_max_uva_threads",
+]  # fmt: skip
 __all__ += rows.__all__
 __all__ += sampling.__all__
 __all__ += structure.__all__

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from graphfeed.ops.checks import check_seed
+from graphfeed.ops.arguments import check_seed
 from graphfeed.ops.random import MASK, fold
 
 UNNAMED_HOPS = 1 << 32

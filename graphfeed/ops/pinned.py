@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.checks import check_can_pin, check_count
+from graphfeed.ops.arguments import check_can_pin, check_count
 from graphfeed.ops.forks import after_fork_in_child
 from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
 from graphfeed.ops.shared_memory import empty_shared

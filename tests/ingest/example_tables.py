@@ -14,7 +14,7 @@ import pyarrow.parquet
 from graphfeed.ingest import EdgeTable, NodeTable, Spec, Split
 from graphfeed.ingest.build.node_reader import Reading
 from graphfeed.ingest.tables.columns import Problems
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from tests import tfrecords
 
 USERS: dict[str, list[Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.pipeline.description import describe_stage
 from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import torch
 from graphfeed.datapipes.samplers.subgraph_inducer import induce
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
 from graphfeed.ops import NodeBudget, draw_key, expand_indptr
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import brief, check_count
 from graphfeed.storage import SampledSubgraph, SamplingGraph
 from graphfeed.storage.graph.sampled_subgraph import ByType
 from graphfeed.storage.graph.type_names import etype_str_to_tuple

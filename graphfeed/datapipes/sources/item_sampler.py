@@ -12,7 +12,7 @@ from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
 from graphfeed.ops import Key, permute
-from graphfeed.ops.checks import check_count, check_position
+from graphfeed.ops.arguments import check_count, check_position
 from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 

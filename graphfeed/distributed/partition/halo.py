@@ -15,9 +15,8 @@ from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
 from graphfeed.loader.explain import bytes_text
-from graphfeed.ops.arguments import as_ids
-from graphfeed.ops.checks import check_count, check_ids, check_vector
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.features.cached_feature import row_type
 from graphfeed.storage.features.feature_store import FeatureStore
 from graphfeed.storage.graph.assignment.assign import stacked_assignment

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import check_count
 from graphfeed.ops.forks import ForkLock
 from graphfeed.storage.datasets.array_files import check_file
 from graphfeed.storage.features.feature import Feature

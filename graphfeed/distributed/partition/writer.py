@@ -30,7 +30,7 @@ from graphfeed.distributed.partition.part_layout import (
     part_folder,
     to_numpy,
 )
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore

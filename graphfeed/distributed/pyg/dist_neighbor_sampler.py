@@ -19,8 +19,7 @@ from graphfeed.distributed.pyg.local_graph_store import LocalGraphStore
 from graphfeed.distributed.pyg.store_attributes import kind_of
 from graphfeed.distributed.ranks.peers import Peers
 from graphfeed.ops import draw_key
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import brief, check_count
 from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages

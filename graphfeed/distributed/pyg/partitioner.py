@@ -14,7 +14,7 @@ from graphfeed.distributed.edge_positions import edge_positions
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, source_of
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, sync_folder, write_text
 from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis

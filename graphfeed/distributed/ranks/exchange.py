@@ -10,7 +10,7 @@ from graphfeed import ops
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Answer, Peers
 from graphfeed.ops import buffers
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.rows.copy_rows import copy_rows
 from graphfeed.ops.rows.gather_small import take_small
 from graphfeed.ops.structure.csc import check_columns

@@ -33,7 +33,7 @@ from graphfeed.distributed.wire import (
 from graphfeed.loader.executors.remote_error import RemoteError
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 
 BACKOFF_SECONDS = (1.0, 60.0)
 """For how long a lost server is asked only if no other is left: the first time, and at most."""

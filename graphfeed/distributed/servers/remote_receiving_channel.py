@@ -11,7 +11,7 @@ from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
 from graphfeed.loader.executors.remote_error import RemoteTraceback
-from graphfeed.ops.checks import check_count, check_seconds, check_seed
+from graphfeed.ops.arguments import check_count, check_seconds, check_seed
 
 PREFETCH_SIZES = {"published": 4, "current": 2}
 """The defaults of the two releases of GraphLearn-for-PyTorch."""

@@ -21,7 +21,7 @@ from graphfeed.distributed.wire import (
     text_of,
     to_batch,
 )
-from graphfeed.ops.checks import check_seconds
+from graphfeed.ops.arguments import check_seconds
 from graphfeed.storage.memory import describe_tensors
 
 HELLO, SAMPLE, END, LEAVE = "hello", "sample", "end", "leave"

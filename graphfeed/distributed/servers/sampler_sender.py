@@ -22,8 +22,8 @@ from graphfeed.distributed.wire import (
     to_batch,
 )
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
-from graphfeed.ops.checks import check_seconds
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.arguments import check_seconds
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.memory import describe_tensors
 
 RETRY_SECONDS = 0.2

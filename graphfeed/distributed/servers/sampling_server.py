@@ -43,8 +43,8 @@ from graphfeed.loader.fingerprint import find_difference
 from graphfeed.loader.plan import make_plan
 from graphfeed.loader.rules import LoaderOptions
 from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.ops.checks import check_count
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.arguments import check_count
+from graphfeed.ops.process import import_optional
 
 STEP_SECONDS = 1.0
 """How often a request that waits looks whether its reader is still there."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.memory.cache_use import Cache
 
 Caches: TypeAlias = list[tuple[str, Cache]]

@@ -8,8 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import brief, check_count
 
 TOKEN_VARIABLE = "GRAPHFEED_TOKEN"
 PLAINTEXT = ("grpc://", "tcp://")

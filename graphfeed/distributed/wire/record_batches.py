@@ -10,7 +10,7 @@ import torch
 from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.buffers import NUMPY_DTYPES, POOL
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
 from graphfeed.storage.memory import TensorSpec, encode_tensors, read_specs
 from graphfeed.storage.memory.shared import from_bytes

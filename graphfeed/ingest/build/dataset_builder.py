@@ -21,7 +21,7 @@ from graphfeed.ingest.tables.column_kinds import common_time_unit
 from graphfeed.ingest.tables.columns import OnError, Problems
 from graphfeed.ingest.tables.input_files import InputFiles
 from graphfeed.ingest.tables.table import NUMPY, TableSource, find_sources
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import (
     FILE_NAME,
     GRAPH_FOLDER,

@@ -15,7 +15,7 @@ from graphfeed.ingest.build.spec import NodeTable
 from graphfeed.ingest.tables.column_kinds import common_kinds, has_text_ids
 from graphfeed.ingest.tables.columns import Batch, Kinds, OnError, Problems
 from graphfeed.ingest.tables.table import TableSource, arrow
-from graphfeed.ops.progress import ProgressBar
+from graphfeed.ops.process import ProgressBar
 
 
 @dataclass

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
 from graphfeed.storage.features.feature import Feature
 from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ingest.tfrecord.tfrecord_table import find_columns, has_records, read_columns
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")

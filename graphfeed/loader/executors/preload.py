@@ -14,7 +14,7 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
 from graphfeed.loader.executors.main_module import PREFIX
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.process import after_fork_in_child
 from graphfeed.storage.datasets.item_set import ItemSet
 from graphfeed.storage.features.feature import TorchBasedFeature
 from graphfeed.storage.features.feature_store import BasicFeatureStore

@@ -2,8 +2,8 @@
 
 import torch
 
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
 
 
 def crc32c(data: torch.Tensor) -> int:

@@ -3,8 +3,8 @@
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
 
 
 def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
 
 MOST_RECORD_BYTES = (1 << 31) - 1
 """The largest message that protobuf knows."""

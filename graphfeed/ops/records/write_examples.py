@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import check_count, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.records.example_layout import PLACES, ExampleLayout
 
 FRAME_BYTES = 16

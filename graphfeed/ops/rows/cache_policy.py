@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops import buffers
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments import brief, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
 from graphfeed.ops.cpu.rows.cache_policy import LISTS
 
 POLICIES = {"sieve": "sieve", "s3-fifo": "sieve", "lru": "lru", "clock": "sieve"}

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels, on_gpu, package_for
-from graphfeed.ops.checks import check_vector
 from graphfeed.ops.verified import has_passed
 
 

@@ -7,9 +7,9 @@ import torch
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
 from graphfeed.ops.buffers import flat_bytes
-from graphfeed.ops.checks import check_ids, check_vector
 
 OWNER_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 ABSENT = -1

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import bounds, check_count, check_ids, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import bounds, check_count, check_ids, check_vector
 
 LAST_BYTE = (1 << 63) - 1
 

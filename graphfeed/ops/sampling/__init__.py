@@ -8,7 +8,7 @@ draw are in `graphfeed.datapipes`.
 
 from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
 from graphfeed.ops.sampling.draw_places import draw_places
-from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type
+from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type, split_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
 from graphfeed.ops.sampling.hops.hop_graph import HopGraph

@@ -3,8 +3,8 @@
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_count, check_length, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_count, check_length, check_vector
 from graphfeed.ops.verified import check_once
 
 NOTHING = torch.empty(0, dtype=torch.int64)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.structure.csc import check_columns, ensure_csc
 from graphfeed.ops.verified import check_once, trust
 

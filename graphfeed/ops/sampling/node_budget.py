@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.structure.csc import check_columns
 
 

@@ -3,8 +3,8 @@
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import ID_DTYPES, check_count
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import ID_DTYPES, check_count
 
 
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels
-from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length
 from graphfeed.ops.verified import check_once, has_passed, trust
 

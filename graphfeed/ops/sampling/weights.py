@@ -6,10 +6,10 @@ from itertools import pairwise
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
-from graphfeed.ops.checks import check_length, check_vector
 from graphfeed.ops.pinned import is_page_locked
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.ops.structure.csc import ensure_columns
 from graphfeed.ops.verified import check_once, trust
 

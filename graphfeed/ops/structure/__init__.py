@@ -4,28 +4,34 @@ Nothing here is random; operations that draw are in `graphfeed.ops.sampling`. Th
 `graphfeed.storage.graph`.
 """
 
-from graphfeed.ops.structure.compact import Compacted, compact
+from graphfeed.ops.structure.compact import Compacted, compact, compact_parts
 from graphfeed.ops.structure.counting_sort import assign_slots, count_edges
 from graphfeed.ops.structure.csc import (
+    TYPE_DTYPES,
     Columns,
+    check_columns,
     check_csc,
     check_edge_types,
     check_joined,
+    check_starts,
     coo_to_csc,
     expand_indptr,
     indptr_edge_ids,
+    joined_by,
 )
 from graphfeed.ops.structure.induce_trees import InducedEdges, induce_trees
 from graphfeed.ops.structure.isin import isin
 from graphfeed.ops.structure.join_columns import join_columns
 from graphfeed.ops.structure.match_pairs import match_pairs
 from graphfeed.ops.structure.merge_columns import merge_columns
+from graphfeed.ops.structure.place_nodes import place_nodes
 from graphfeed.ops.structure.unique import unique_and_compact
 
 # fmt: off
 __all__ = [
-    "Columns", "Compacted", "InducedEdges", "assign_slots", "check_csc", "check_edge_types", "check_joined", "compact",
-    "coo_to_csc", "count_edges", "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns",
-    "match_pairs", "merge_columns", "unique_and_compact",
+    "TYPE_DTYPES", "Columns", "Compacted", "InducedEdges", "assign_slots", "check_columns", "check_csc",
+    "check_edge_types", "check_joined", "check_starts", "compact", "compact_parts", "coo_to_csc", "count_edges",
+    "expand_indptr", "indptr_edge_ids", "induce_trees", "isin", "join_columns", "joined_by", "match_pairs",
+    "merge_columns", "place_nodes", "unique_and_compact",
 ]
 # fmt: on

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import bounds, check_bounds, check_ids, check_length, check_vector
 from graphfeed.ops.backend import kernels, on_gpu
-from graphfeed.ops.checks import bounds, check_bounds, check_ids, check_length, check_vector
 from graphfeed.ops.cpu.structure.compact import Parts
 from graphfeed.ops.structure.csc import check_columns
 

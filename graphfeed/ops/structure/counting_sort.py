@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_ids, check_vector
 
 
 def count_edges(destinations: torch.Tensor, counts: torch.Tensor) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
-from graphfeed.ops.checks import check_ids, check_length, check_vector
 from graphfeed.ops.rows.gather import gather_long_lived
 from graphfeed.ops.verified import check_once, trust
 

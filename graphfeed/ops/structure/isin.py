@@ -2,7 +2,7 @@
 
 import torch
 
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.arguments import check_vector
 
 
 def isin(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:

@@ -3,8 +3,8 @@
 import torch
 
 from graphfeed.ops import buffers
+from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
-from graphfeed.ops.checks import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.structure.csc import check_starts
 from graphfeed.ops.verified import trust
 

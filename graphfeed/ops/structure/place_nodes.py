@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_vector
 
 FULL = torch.iinfo(torch.int64).max
 

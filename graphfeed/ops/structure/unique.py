@@ -5,7 +5,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from graphfeed.ops.checks import bounds, check_vector
+from graphfeed.ops.arguments import bounds, check_vector
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
 from graphfeed.ops.structure.compact import compact
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.pyg.data.store_data import EdgeType, StorePair
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import brief, check_count
 from graphfeed.storage.memory.tensor_tree import move
 
 

@@ -10,8 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from graphfeed.ops import coo_to_csc, expand_indptr
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import brief, check_count
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
 from graphfeed.storage.datasets.torch_files import read_tensors

@@ -12,8 +12,8 @@ from graphfeed.datapipes.datapipe import Datapipe
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.loader import DataLoader
 from graphfeed.ops import cumulate_weights
-from graphfeed.ops.checks import check_count
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.arguments import check_count
+from graphfeed.ops.process import progress_bar
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import check_count
 from graphfeed.pyg import samplers
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.pyg.loaders.node_loader import NodeLoader

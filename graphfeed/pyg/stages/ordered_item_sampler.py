@@ -13,7 +13,7 @@ from graphfeed.datapipes.pipeline.seeding import seeded_globals
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.datapipes.sources.item_sampler import ItemSampler
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import check_count
 from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 

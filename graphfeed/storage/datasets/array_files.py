@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.storage.memory.npy_file import read_npy
 
 PART_BYTES = 1 << 24

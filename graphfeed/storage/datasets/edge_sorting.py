@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed import ops
-from graphfeed.ops.checks import check_ids
-from graphfeed.ops.progress import ProgressBar
+from graphfeed.ops.arguments import check_ids
+from graphfeed.ops.process import ProgressBar
 from graphfeed.storage.datasets.array_files import ArrayWriter
 from graphfeed.storage.memory.memory_limits import memory_limit
 

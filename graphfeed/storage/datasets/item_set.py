@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.checks import ID_DTYPES
+from graphfeed.ops.arguments import ID_DTYPES, as_tensor, brief
 from graphfeed.storage.graph.type_names import by_type_name
 from graphfeed.storage.memory.shareable import Shareable
 

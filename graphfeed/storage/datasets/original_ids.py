@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.arguments import as_ids, brief
-from graphfeed.ops.checks import check_ids
+from graphfeed.ops.arguments import as_ids, brief, check_ids
 from graphfeed.storage.datasets.array_files import load_array, write_array
 from graphfeed.storage.datasets.metadata import stay_inside
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.progress import ProgressBar, progress_bar
+from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.datasets.array_files import (
     ArrayWriter,
     load_array,

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, TypeVar, overload
 import torch
 
 from graphfeed.ops import buffers
-from graphfeed.ops.arguments import as_ids, as_tensor
+from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
 from graphfeed.ops.backend import is_gpu, on_gpu
 from graphfeed.ops.buffers import flat_bytes
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.storage.features.feature import DeferredRead, DistantFeature, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache

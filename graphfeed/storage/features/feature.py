@@ -8,9 +8,8 @@ from typing import Any, Self
 import torch
 
 from graphfeed.ops import gather_rows
-from graphfeed.ops.arguments import as_ids, as_tensor, is_read_only
+from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
 from graphfeed.ops.backend import is_readable
-from graphfeed.ops.checks import check_can_pin, check_ids, check_vector
 from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
 from graphfeed.ops.verified import distrust
 from graphfeed.storage.memory.cache_use import Cache

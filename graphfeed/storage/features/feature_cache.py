@@ -9,7 +9,7 @@ from typing import Self
 import torch
 
 from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
-from graphfeed.ops.checks import check_count
+from graphfeed.ops.arguments import check_count
 from graphfeed.ops.forks import renew_in_child
 from graphfeed.ops.rows.cache_policy import MOST_SLOTS
 from graphfeed.ops.rows.gather import take_rows

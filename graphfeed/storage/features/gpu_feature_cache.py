@@ -7,8 +7,8 @@ from typing import Self
 import torch
 
 from graphfeed.ops import buffers, clear_sets, compact, copy_rows, find_in_sets, new_sets, replace_in_sets
+from graphfeed.ops.arguments import check_count, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.checks import check_count, check_vector
 from graphfeed.ops.rows.cache_sets import BYTES_PER_PLACE
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out_of_range
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 
 from graphfeed.ops import copy_rows
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.pinned import is_page_locked
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 

@@ -11,8 +11,7 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.checks import check_vector
+from graphfeed.ops.arguments import as_tensor, brief, check_vector
 from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.pinned import is_page_locked, page_lock
 from graphfeed.ops.structure.csc import joined_by

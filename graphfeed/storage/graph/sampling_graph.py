@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 from graphfeed.ops import draw_key, random_walks, sample_negatives, unique_and_compact
-from graphfeed.ops.arguments import as_ids, brief
-from graphfeed.ops.checks import check_count, check_ids, check_seed
+from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed
 from graphfeed.ops.random import MASK
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop

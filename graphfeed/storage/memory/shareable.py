@@ -9,7 +9,7 @@ from typing import Any, Self, SupportsIndex
 
 import torch
 
-from graphfeed.ops.checks import check_can_pin
+from graphfeed.ops.arguments import check_can_pin
 from graphfeed.ops.forks import ForkLock
 from graphfeed.ops.pinned import page_lock
 from graphfeed.ops.verified import passed_among, trust_copies

@@ -16,7 +16,7 @@ from graphfeed.distributed import SamplingServer
 from graphfeed.distributed.servers import sampling_server
 from graphfeed.distributed.servers.tickets import write_question
 from graphfeed.distributed.wire import import_flight, listen, to_batch
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from tests import pipelines
 from tests.digests import digests
 from tests.distributed.served import make_certificate

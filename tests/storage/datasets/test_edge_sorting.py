@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops.progress import ProgressBar, progress_bar
+from graphfeed.ops.process import ProgressBar, progress_bar
 from graphfeed.storage.datasets import edge_sorting
 from graphfeed.storage.datasets.edge_sorting import (
     EdgeArray,

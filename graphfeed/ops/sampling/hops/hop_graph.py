@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import torch
 
+from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import as_int64, as_types, package_for
-from graphfeed.ops.checks import check_ids, check_vector
 from graphfeed.ops.sampling.guides import GuidedSums, split_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, ensure_index
 from graphfeed.ops.sampling.hops.hop_arrays import Shape

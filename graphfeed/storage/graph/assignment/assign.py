@@ -3,8 +3,7 @@
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import brief
-from graphfeed.ops.checks import check_count, check_vector
+from graphfeed.ops.arguments import brief, check_count, check_vector
 from graphfeed.ops.random import fold
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis

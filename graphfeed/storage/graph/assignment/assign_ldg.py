@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from graphfeed.ops.progress import progress_bar
+from graphfeed.ops.process import progress_bar
 from graphfeed.ops.structure.place_nodes import place_nodes
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 

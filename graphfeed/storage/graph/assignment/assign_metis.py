@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed import ops
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 SEEDS = (1 << 31) - 1

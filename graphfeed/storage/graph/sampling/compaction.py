@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, overload
 import torch
 
 from graphfeed.ops import CompletedFuture, expand_indptr
-from graphfeed.ops.checks import bounds
+from graphfeed.ops.arguments import bounds
 from graphfeed.ops.completed_future import check_one_rank
 from graphfeed.ops.structure.compact import compact_parts
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph

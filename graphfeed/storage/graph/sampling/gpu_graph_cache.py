@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from graphfeed import ops
+from graphfeed.ops.arguments import check_ids
 from graphfeed.ops.backend import on_gpu
-from graphfeed.ops.checks import check_ids
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.cached_edge_values import CachedColumns, sample_cached_columns
 from graphfeed.storage.graph.graph_arrays import GraphArrays

@@ -6,8 +6,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_ids, as_tensor, brief
-from graphfeed.ops.checks import check_ids, check_ids_of_each, check_vector
+from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.group_by_type import split_by_type
 from graphfeed.storage.graph.graph_arrays import GraphArrays

@@ -7,7 +7,7 @@ from typing import SupportsIndex, cast
 
 import torch
 
-from graphfeed.ops.arguments import brief
+from graphfeed.ops.arguments.texts import brief
 
 MOST_SECONDS = 1e8
 """The longest wait, of three years: all of the system's functions that wait take as much."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphfeed.ops.optional import import_optional
+from graphfeed.ops.process import import_optional
 
 
 def test_what_is_there_is_imported() -> None:

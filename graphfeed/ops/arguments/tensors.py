@@ -1,28 +1,14 @@
-"""Arguments as people give them: arrays and lists that become tensors, and values that an error message shows."""
+"""Arrays and lists that become tensors."""
 
-from collections.abc import Collection, Sequence
-from contextlib import suppress
-from enum import Enum
-from itertools import islice
-from pathlib import PurePath
-from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-MOST_PARTS = 4
-"""How many values an error message shows of a collection or an array."""
-MOST_LEVELS = 2
-MOST_LETTERS = 80
-LONGEST = 300
-MOST_BITS = 128
+from graphfeed.ops.arguments.texts import brief
+
 OTHER_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64)
-PLAIN = (int, float, complex, type(None), torch.dtype, torch.device, np.generic, range, slice, PurePath, Enum)
-NAMED = (type, FunctionType, BuiltinFunctionType, MethodType)
-KNOWN_TEXTS: tuple[Any, ...] = (np.ndarray.__repr__, torch.Tensor.__repr__, torch.nn.Parameter.__repr__)
-BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), frozenset: ("{", "}")}
 
 
 class Borrowed:
@@ -117,62 +103,3 @@ def no_tensor(name: str, values: object) -> TypeError:
         f"{name} must be a torch.Tensor, a NumPy array, or a list of numbers or of rows of one length, but is "
         f"{brief(values)}"
     )
-
-
-def brief(value: object) -> str:
-    """Return a short text of any value for an error message.
-
-    Of tensors, arrays and collections it shows at most a few values; of other objects their class. Nothing of a user's
-    is called, so that the message of an error neither fails nor takes long.
-
-    Example:
-        >>> print(brief(torch.zeros(1000, 2)), brief({"a": list(range(100))}))
-        a Tensor of shape (1000, 2) and torch.float32 {'a': [0, 1, 2, 3, ... 100 in all]}
-    """
-    return shorten(describe(value, MOST_LEVELS), LONGEST)
-
-
-def describe(value: Any, levels: int) -> str:
-    """Return the text of a value, with some levels of collections."""
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        return describe_array(value)
-    if isinstance(value, (str, bytes)):
-        return repr(value[:MOST_LETTERS]) + ("..." if len(value) > MOST_LETTERS else "")
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, PLAIN):
-        return shorten(repr(value), MOST_LETTERS)
-    if isinstance(value, NAMED):
-        return shorten(value.__qualname__, MOST_LETTERS)
-    if isinstance(value, (dict, MappingProxyType)):
-        pairs = islice(value.items(), MOST_PARTS if levels else 0)
-        parts = [f"{describe(key, levels - 1)}: {describe(part, levels - 1)}" for key, part in pairs]
-        return f"{{{join(parts, len(value))}}}"
-    for kind, (opened, closed) in BRACKETS.items():
-        if isinstance(value, kind) and isinstance(value, Collection):
-            parts = [describe(part, levels - 1) for part in islice(value, MOST_PARTS if levels else 0)]
-            return f"{opened}{join(parts, len(value))}{',' * (kind is tuple and len(value) == 1)}{closed}"
-    return f"a {type(value).__qualname__}"
-
-
-def describe_array(array: Any) -> str:
-    """Return the values of a small array of numbers or text in memory, else its shape and dtype."""
-    if isinstance(array, np.ndarray):
-        is_small = array.size <= MOST_PARTS and not array.dtype.hasobject
-    else:
-        is_small = array.numel() <= MOST_PARTS and array.is_cpu
-    if is_small and type(array).__repr__ in KNOWN_TEXTS:
-        with suppress(RuntimeError, NotImplementedError):
-            return shorten(repr(array), MOST_LETTERS)
-    return f"a {type(array).__name__} of shape {tuple(array.shape)} and {array.dtype}"
-
-
-def join(parts: Sequence[str], count: int) -> str:
-    """Return parts in a row, and how many there are if some are left out."""
-    more = [f"... {count} in all"] if count > len(parts) else []
-    return ", ".join([*parts, *more])
-
-
-def shorten(text: str, length: int) -> str:
-    """Return a text with its end left out if it is long."""
-    return text if len(text) <= length else f"{text[:length]}..."

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from graphfeed.ops import progress
+from graphfeed.ops.process import progress
 
 
 class Terminal(io.StringIO):

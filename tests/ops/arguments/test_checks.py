@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops.checks import bounds, check_count, check_ids, check_length, check_seconds, check_vector
+from graphfeed.ops.arguments import bounds, check_count, check_ids, check_length, check_seconds, check_vector
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

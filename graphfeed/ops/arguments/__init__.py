@@ -1,0 +1,28 @@
+"""Arguments as people give them: arrays that become tensors, checks, and values that an error message shows.
+
+All rooms use these, so that an error names the argument, what it is, and what would be right, in the same words. Checks
+of graphs and of other arrays that belong together are with the operations that need them.
+"""
+
+from graphfeed.ops.arguments.checks import (
+    ID_DTYPES,
+    bounds,
+    check_bounds,
+    check_can_pin,
+    check_count,
+    check_ids,
+    check_ids_of_each,
+    check_length,
+    check_position,
+    check_seconds,
+    check_seed,
+    check_vector,
+)
+from graphfeed.ops.arguments.tensors import as_ids, as_tensor, is_read_only
+from graphfeed.ops.arguments.texts import brief
+
+__all__ = [
+    "ID_DTYPES", "as_ids", "as_tensor", "bounds", "brief", "check_bounds", "check_can_pin", "check_count", "check_ids",
+    "check_ids_of_each", "check_length", "check_position", "check_seconds", "check_seed", "check_vector",
+    "is_read_only",
+]  # fmt: skip

@@ -1,0 +1,11 @@
+"""What concerns the process: optional packages, progress bars in its terminal, and what a fork makes anew.
+
+Nothing here starts a process or a thread: those that workers run in are started by `graphfeed.loader`, and those that
+compile kernels by `graphfeed.ops.cpu.compiler`.
+"""
+
+from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.process.optional import import_optional
+from graphfeed.ops.process.progress import ProgressBar, progress_bar
+
+__all__ = ["ProgressBar", "after_fork_in_child", "import_optional", "progress_bar"]
