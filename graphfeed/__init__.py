@@ -78,7 +78,8 @@ from graphfeed.datapipes import (
     traverse,
 )
 from graphfeed.loader import DataLoader, ProcessExecutor, WorkerLostError, warm_up
-from graphfeed.ops import Key, entry_points, seed
+from graphfeed.ops import Key, seed
+from graphfeed.ops.process import entry_points
 from graphfeed.storage import (
     BasicFeatureStore,
     CPUCachedFeature,

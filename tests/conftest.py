@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from graphfeed.loader.executors.process_executor import make_context
-from graphfeed.ops import shared_memory
+from graphfeed.ops.memory import shared_memory
 from tests.ops.compiled_kernels import COMPILER
 from tests.ops.emulated_cuda import EmulatedCuda, RealCuda
 

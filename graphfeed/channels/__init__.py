@@ -16,9 +16,7 @@ from graphfeed.channels.mp_channel import MpChannel
 from graphfeed.channels.sample_channel import ChannelBase, SampleMessage
 from graphfeed.channels.sampler_pool import SamplerPool
 from graphfeed.channels.shm_channel import QueueTimeoutError, ShmChannel
-from graphfeed.loader.transport.mailbox import Inbox, Outbox, open_mailbox
-from graphfeed.loader.transport.pickling import decode, encode
-from graphfeed.loader.transport.thread_channel import Closed
+from graphfeed.loader.transport import Closed, Inbox, Outbox, decode, encode, open_mailbox
 
 __all__ = [
     "ChannelBase",

@@ -11,12 +11,9 @@ import weakref
 from contextlib import suppress
 
 from graphfeed.channels.bounded_queue_state import FAILED, NOTHING, OK, STATISTICS, BoundedQueueState, Item, Peer, Reply
-from graphfeed.loader.transport.mailbox import require_linux
-from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, PREFIX, Record
-from graphfeed.loader.transport.record_socket import RecordSocket
-from graphfeed.loader.transport.thread_channel import Closed
-from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.shared_memory import Bytes, MemoryFile
+from graphfeed.loader.transport import BLOCK, FILE, INLINE, PREFIX, Closed, Record, RecordSocket, require_linux
+from graphfeed.ops.memory import Bytes, MemoryFile
+from graphfeed.ops.process import after_fork_in_child
 
 PRODUCER, CONSUMER, WITHDRAW, END_EPOCH, LEAVE, GET, CANCEL, LOOK = range(16, 24)
 """Requests, beside the records of messages: the first two say what the client is, the others what it wants."""

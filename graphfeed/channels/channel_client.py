@@ -20,13 +20,9 @@ from graphfeed.channels.broker import (
     control_record,
     text_of,
 )
-from graphfeed.loader.transport.arena import ArenaReader
-from graphfeed.loader.transport.mailbox import Outbox
-from graphfeed.loader.transport.message import MessageReader, Record
-from graphfeed.loader.transport.record_socket import RecordSocket
-from graphfeed.loader.transport.thread_channel import Closed
-from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.shared_memory import Bytes
+from graphfeed.loader.transport import ArenaReader, Closed, MessageReader, Outbox, Record, RecordSocket
+from graphfeed.ops.memory import Bytes
+from graphfeed.ops.process import after_fork_in_child
 
 REPLY_SECONDS = 10.0
 """How long the broker may take over a request that needs no waiting."""

@@ -3,7 +3,7 @@
 import queue
 
 from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
-from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS
+from graphfeed.loader.transport import TIMEOUT_SECONDS
 
 UNBOUNDED_MESSAGES, UNBOUNDED_BYTES = 1 << 31, 1 << 62
 

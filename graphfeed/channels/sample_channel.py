@@ -14,8 +14,7 @@ import torch
 from graphfeed.channels.bounded_queue_state import BoundedQueueState
 from graphfeed.channels.broker import LOOK, Broker, text_of
 from graphfeed.channels.channel_client import ChannelClient, Consumer, EndOfEpoch, PeerError, Producer
-from graphfeed.loader.transport.arena import ARENA_BYTES
-from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS
+from graphfeed.loader.transport import ARENA_BYTES, TIMEOUT_SECONDS
 from graphfeed.storage.memory import decode_tensors, encode_tensors
 
 SampleMessage = dict[str, torch.Tensor]

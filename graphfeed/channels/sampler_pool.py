@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from graphfeed.channels.channel_client import PeerError
-from graphfeed.loader.executors.worker_process import interrupts_blocked
+from graphfeed.loader.executors import interrupts_blocked
 
 JOIN_SECONDS = 10.0
 

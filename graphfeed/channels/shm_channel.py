@@ -3,7 +3,7 @@
 import re
 
 from graphfeed.channels.sample_channel import SampleChannel, SampleMessage
-from graphfeed.loader.transport.mailbox import TIMEOUT_SECONDS
+from graphfeed.loader.transport import TIMEOUT_SECONDS
 
 UNITS = {"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30}
 

@@ -10,8 +10,8 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.transform import Transform, call
-from graphfeed.ops.backend import check_device, is_gpu
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.ops import check_device, is_gpu
+from graphfeed.storage.memory import move
 
 
 class CopyTo(Transform, name="copy_to"):

@@ -10,12 +10,11 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, Counts
 from graphfeed.datapipes.samplers.fanout_sampler import check_alone
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import is_gpu
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.backend import is_gpu
 from graphfeed.storage import Feature, FeatureStore
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import type_name
-from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.graph import ByType, type_name
+from graphfeed.storage.memory import Shareable
 
 Names: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[tuple[str, str, str], Sequence[str]]
 

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 
 from graphfeed.ops import Key
-from graphfeed.ops.entry_points import load_entry_point
-from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
-from graphfeed.storage.memory.tensor_repr import shapes_repr, tensor_repr
-from graphfeed.storage.memory.tensor_tree import all_pinned, move
+from graphfeed.ops.process import load_entry_point
+from graphfeed.storage.graph import ByType, SampledSubgraph
+from graphfeed.storage.memory import all_pinned, move, shapes_repr, tensor_repr
 
 
 @dataclass(repr=False, eq=False)

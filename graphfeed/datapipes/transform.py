@@ -14,7 +14,7 @@ from graphfeed.datapipes.pipeline.placement import Placement
 from graphfeed.datapipes.pipeline.seeding import call_seeded
 from graphfeed.datapipes.sources.iterable_source import IterableSource
 from graphfeed.ops import Key
-from graphfeed.ops.entry_points import load_entry_point
+from graphfeed.ops.process import load_entry_point
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 

@@ -32,9 +32,8 @@ from graphfeed.distributed.pyg.partitioner import Partitioner
 from graphfeed.distributed.ranks.meeting_point import MeetingPoint
 from graphfeed.distributed.ranks.peers import Peers, RankLostError
 from graphfeed.distributed.servers import RemoteReceivingChannel, SamplerReceiver, SamplerSender, SamplingServer
-from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
-from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
-from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
+from graphfeed.interop import WholeGraph, read_graphlearn, read_graphlearn_caches
+from graphfeed.storage.graph import METHODS, assign_nodes, ldg_memory
 
 __all__ = [
     "METHODS",

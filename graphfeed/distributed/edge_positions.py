@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.storage.graph.graph_arrays import GraphArrays
+from graphfeed.storage.graph import GraphArrays
 
 PIECE = 1 << 20
 """The number of edges in a piece."""

@@ -8,11 +8,14 @@ import torch
 
 from graphfeed import ops
 from graphfeed.distributed.part_book import PartBook
-from graphfeed.ops import buffers
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.ops.memory import buffers
+from graphfeed.storage.graph import (
+    ORIGINAL_EDGE_ID,
+    ByType,
+    FusedCSCSamplingGraph,
+    GraphArrays,
+    fused_csc_sampling_graph,
+)
 
 Assignment: TypeAlias = PartBook | ByType
 """A book, or the part of each node; by node type if the graph has types."""

@@ -5,9 +5,10 @@ from functools import cached_property
 
 import torch
 
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.verified import has_passed, trust
-from graphfeed.storage.features.feature import COPIED, Feature, TorchBasedFeature
+from graphfeed.ops.arguments import has_passed, trust
+from graphfeed.ops.rows import take_rows
+from graphfeed.storage import Feature, TorchBasedFeature
+from graphfeed.storage.features import COPIED
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.structure.csc import TYPE_DTYPES
+from graphfeed.ops.rows import take_rows
+from graphfeed.ops.structure import TYPE_DTYPES
 
 
 class PartBook(ABC):

@@ -16,12 +16,11 @@ from graphfeed.distributed.partitioned_graph import check_ranks
 from graphfeed.distributed.ranks.exchange import ask_owners, merge_rows, place_rows
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.rows.gather_parts import gather_parts
-from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.features.feature import DeferredRead, DistantFeature, dtype_and_shape
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import gather_parts, take_rows
+from graphfeed.storage import DeferredRead, Feature, TorchBasedFeature
+from graphfeed.storage.features import DistantFeature, dtype_and_shape
 
 
 class PartitionedFeature(DistantFeature):

@@ -15,27 +15,25 @@ from graphfeed.distributed.ranks.exchange import COUNTS, ask_owners, merge_colum
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
 from graphfeed.ops.arguments import bounds, check_ids
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.rows.gather_small import take_small
+from graphfeed.ops.rows import take_rows, take_small
 from graphfeed.storage import SampledSubgraph, SamplingGraph, SamplingRequest, TemporalQuery
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase
-from graphfeed.storage.graph.sampling.one_hop import (
+from graphfeed.storage.graph import (
     ORIGINAL_EDGE_ID,
+    ByType,
+    CSCFormatBase,
     Draws,
     EdgeArrays,
+    FusedCSCSamplingGraph,
     check_seeds,
-    pick_neighbors,
-    sample_one_hop,
-)
-from graphfeed.storage.graph.sampling.temporal_sampling import (
     edge_times_of,
     group_times,
+    parse_seeds,
     pick_in_time,
+    pick_neighbors,
+    sample_one_hop,
     stack_queries,
     temporal_sample_hop_by_hop,
 )
-from graphfeed.storage.graph.sampling_graph import parse_seeds
 
 
 class PartitionedGraph(SamplingGraph):

@@ -1,8 +1,8 @@
 """Other libraries: names only for programs of GraphBolt's, and graphs of DGL, GraphLearn, NetworkX, OGB and SciPy.
 
 This room is optional, and nothing below it imports it. What the core takes from here when it meets another library's
-objects, such as torch's data pipes, is an entry point (`graphfeed.ops.entry_points`). What is useful without the other
-library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
+objects, such as torch's data pipes, is an entry point (`graphfeed.ops.process.entry_points`). What is useful without
+the other library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG has a room of its own, `graphfeed.pyg`.
 """
 
 import importlib
@@ -13,3 +13,8 @@ def __getattr__(name: str) -> types.ModuleType:
     if name in ("dgl", "graphbolt", "graphlearn", "networkx", "ogb", "scipy"):
         return importlib.import_module(f"graphfeed.interop.{name}")
     raise AttributeError(f"module 'graphfeed.interop' has no attribute {name!r}")
+
+
+from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
+
+__all__ = ["WholeGraph", "read_graphlearn", "read_graphlearn_caches"]

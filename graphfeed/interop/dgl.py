@@ -16,10 +16,13 @@ from typing import Any
 import torch
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph, fused_csc_sampling_graph
-from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import (
+    ORIGINAL_EDGE_ID,
+    FusedCSCSamplingGraph,
+    SampledSubgraph,
+    from_coo,
+    fused_csc_sampling_graph,
+)
 
 __all__ = ["from_dglgraph"]
 

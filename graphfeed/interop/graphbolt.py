@@ -16,15 +16,12 @@ import torch
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.fluent import register
-from graphfeed.datapipes.pipeline.traverse import find, replace, traverse
-from graphfeed.datapipes.sources.minibatcher import LEGACY_NAMES, ItemNameWarning
-from graphfeed.datapipes.transform import Transform
-from graphfeed.loader.stages.prefetch import Prefetch
+from graphfeed.datapipes import LEGACY_NAMES, Datapipe, ItemNameWarning, Transform
+from graphfeed.datapipes.pipeline import find, register, replace, traverse
+from graphfeed.loader.stages import Prefetch
 from graphfeed.ops.arguments import check_count
 from graphfeed.storage.datasets import FILE_NAME, HeteroItemSet, ItemSet, OnDiskDataset
-from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
+from graphfeed.storage.graph import SampledSubgraph
 
 __all__ = [
     "BuiltinDataset",

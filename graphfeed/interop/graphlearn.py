@@ -9,13 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.storage.datasets.array_files import check_file
-from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
-from graphfeed.storage.features.feature import TorchBasedFeature
-from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
+from graphfeed.storage.datasets import BROKEN, check_file, read_tensors
+from graphfeed.storage.graph import ByType, FusedCSCSamplingGraph, from_coo
 
 NODES, EDGES = "node_pb", "edge_pb"
 

@@ -7,10 +7,7 @@ import numpy as np
 import torch
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.graph import to_coo, to_type_dict
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, from_coo, to_coo, to_type_dict
 
 __all__ = ["from_networkx", "to_networkx"]
 

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from graphfeed.interop.ogb_links import PARTS, find_relations, read_links, splits_edges
 from graphfeed.ops.process import import_optional
+from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
 from graphfeed.storage.datasets import Dataset, HeteroItemSet, ItemSet
-from graphfeed.storage.features.feature import TorchBasedFeature
-from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.graph.build.from_coo import from_coo
+from graphfeed.storage.graph import from_coo
 
 __all__ = ["read_ogb"]
 

@@ -6,9 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.graph.build.from_coo import from_coo
-from graphfeed.storage.graph.build.to_coo import to_coo
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph import FusedCSCSamplingGraph, from_coo, to_coo
 
 __all__ = ["from_scipy", "to_scipy"]
 

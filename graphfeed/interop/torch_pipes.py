@@ -9,9 +9,7 @@ from typing import Any
 from torch.utils.data import IterDataPipe
 from torch.utils.data.datapipes.iter import Mapper
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform
 
 OF_AN_ITERATION = {"_valid_iterator_id", "_number_of_samples_yielded", "_snapshot_state", "_fast_forward_iterator"}
 """What torch keeps in a pipe that was iterated."""

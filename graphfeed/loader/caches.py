@@ -1,8 +1,8 @@
 """The caches that the stages of a pipeline read through."""
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.storage.memory.cache_use import Cache, HasCaches
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import traverse
+from graphfeed.storage.memory import Cache, HasCaches
 
 
 def find_caches(pipe: Datapipe) -> list[tuple[str, Cache]]:

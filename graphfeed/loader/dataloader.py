@@ -13,9 +13,8 @@ from typing import Any, Self
 
 from torch.utils.data import IterDataPipe
 
-from graphfeed.datapipes.datapipe import Datapipe, Ranked, Source, length
-from graphfeed.datapipes.pipeline.observer import Observer
-from graphfeed.datapipes.pipeline.traverse import find, traverse
+from graphfeed.datapipes import Datapipe, Ranked, Source, length
+from graphfeed.datapipes.pipeline import Observer, find, traverse
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.fingerprint import Fingerprint, find_difference, take_fingerprint
@@ -25,12 +24,9 @@ from graphfeed.loader.progress import Progress
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, sampled_on_device
 from graphfeed.loader.run import RUN_OF, LeavesRun, RunContext
 from graphfeed.loader.stages.in_workers import InWorkers
-from graphfeed.ops import set_max_uva_threads
+from graphfeed.ops import check_device, draw_unkeyed, set_max_uva_threads
 from graphfeed.ops.arguments import brief, check_count, check_seconds, check_seed
-from graphfeed.ops.backend import check_device
-from graphfeed.ops.entry_points import load_entry_point
-from graphfeed.ops.forks import ForkLock, renew_in_child
-from graphfeed.ops.keys import draw_unkeyed
+from graphfeed.ops.process import ForkLock, load_entry_point, renew_in_child
 
 
 class DataLoader:

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.description import describe_stage
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes.pipeline import BatchSizeEstimate, describe_stage, traverse
 from graphfeed.loader.caches import find_caches
 from graphfeed.loader.rules import device_of
 from graphfeed.loader.stages.in_threads import InThreads

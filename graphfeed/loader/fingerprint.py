@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, Source
-from graphfeed.datapipes.pipeline.traverse import traverse
+from graphfeed.datapipes import Datapipe, Source
+from graphfeed.datapipes.pipeline import traverse
 from graphfeed.storage import FeatureStore, HeteroItemSet, ItemSet, SamplingGraph
 
 Fingerprint: TypeAlias = dict[str, dict[str, str]]

@@ -5,10 +5,8 @@ from concurrent.futures import Executor
 from functools import cache
 from typing import Protocol, runtime_checkable
 
-from graphfeed.datapipes.datapipe import Datapipe, Shardable
-from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, Shardable, Transform
+from graphfeed.datapipes.pipeline import Placement, traverse
 from graphfeed.loader.executors.sending import can_be_sent
 from graphfeed.loader.rules import CopiesToDevice, LoaderOptions, ReadsFeatures, device_of, moves
 from graphfeed.loader.stages.in_threads import InThreads

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.streams import assign_streams
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import assign_streams
 from graphfeed.loader.explain import describe_caches, describe_in_line, describe_plan, describe_rules, describe_written
 from graphfeed.loader.placement_rules import (
     cut_at_main_stages,

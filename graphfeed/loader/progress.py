@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import find
 
 
 @runtime_checkable

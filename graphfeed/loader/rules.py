@@ -9,16 +9,15 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.traverse import find, traverse
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.loader.stages.in_threads import InThreads
 from graphfeed.loader.stages.in_workers import InWorkers
 from graphfeed.loader.stages.pin import Pin
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.stream_prefetch import StreamPrefetch
-from graphfeed.ops.backend import is_gpu
-from graphfeed.ops.entry_points import load_entry_point
+from graphfeed.ops import is_gpu
+from graphfeed.ops.process import load_entry_point
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 from weakref import WeakKeyDictionary, WeakSet
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.observer import OBSERVER, Observer, Side
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import OBSERVER, Observer, Side
 from graphfeed.loader.transport.thread_channel import STEPS
 
 P = ParamSpec("P")

@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes import ItemSampler
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.ops.backend import load
-from graphfeed.ops.kernel_load import KernelLoad
+from graphfeed.datapipes import Datapipe, ItemSampler
+from graphfeed.ops import KernelLoad, load
 from graphfeed.storage import HeteroItemSet, ItemSet, from_coo
 
 NODES = 8

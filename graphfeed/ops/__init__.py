@@ -15,17 +15,31 @@ formats: what is stored, and how, belongs to `graphfeed.storage`.
 """
 
 from graphfeed.ops import rows, sampling, structure
-from graphfeed.ops.backend import check_device, is_gpu, on_gpu
+from graphfeed.ops.backend import (
+    as_int64,
+    as_types,
+    check_device,
+    is_gpu,
+    is_readable,
+    kernels,
+    lies_as_it_reads,
+    load,
+    on_gpu,
+)
 from graphfeed.ops.completed_future import CompletedFuture, check_one_rank
+from graphfeed.ops.kernel_load import KernelLoad
 from graphfeed.ops.keys import Key, draw_key, draw_unkeyed, drawing, minibatch_key, seed
-from graphfeed.ops.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
+from graphfeed.ops.memory.pinned import max_uva_threads, pin_in_place, set_max_uva_threads
+from graphfeed.ops.random import MASK, fold
 from graphfeed.ops.rows import *
 from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *
 
 __all__ = [
-    "CompletedFuture", "Key", "check_device", "check_one_rank", "draw_key", "draw_unkeyed", "drawing", "is_gpu",
-    "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed", "set_max_uva_threads",
+    "MASK", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types",
+    "check_device", "check_one_rank", "draw_key", "draw_unkeyed", "drawing", "fold", "is_gpu", "is_readable",
+    "kernels", "lies_as_it_reads", "load", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place",
+    "seed", "set_max_uva_threads",
 ]  # fmt: skip
 __all__ += rows.__all__
 __all__ += sampling.__all__

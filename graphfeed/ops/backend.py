@@ -6,7 +6,7 @@ from types import ModuleType
 
 import torch
 
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.memory.pinned import is_page_locked
 
 PACKAGES = {"cpu": "cpu", "cuda": "cuda"}
 """The package of kernels for each type of device."""

@@ -42,7 +42,7 @@ from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.pyg.stages.to_temporal_data import ToTemporalData
 from graphfeed.pyg.stages.zip_batches import ItemsAt, ZipBatches
-from graphfeed.storage.graph.layer_data import PyGLayerData, PyGLayerHeteroData
+from graphfeed.storage.graph import PyGLayerData, PyGLayerHeteroData
 
 if typing.TYPE_CHECKING:
     from graphfeed.pyg.samplers import HGTSampler as HGTSampler

@@ -14,7 +14,7 @@ import graphfeed as gf
 from graphfeed.distributed import PartitionedFeature, PartitionedGraph, Peers, cut_rows, edge_positions
 from graphfeed.distributed.one_machine import shared_columns
 from graphfeed.distributed.ranks.peers import find_place
-from graphfeed.ops.mappings import TABLE, read_regions
+from graphfeed.ops.memory.mappings import TABLE, read_regions
 from graphfeed.storage.features import feature_cache
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.memory.mapped_file import regions_of

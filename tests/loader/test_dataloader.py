@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.ops import pinned
+from graphfeed.ops.memory import pinned
 from tests import pipelines
 from tests.digests import digest
 from tests.waiting import wait_until

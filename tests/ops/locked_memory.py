@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import torch
 
-from graphfeed.ops import pinned
-from graphfeed.ops.pinned import READ_ONLY
+from graphfeed.ops.memory import pinned
+from graphfeed.ops.memory.pinned import READ_ONLY
 from tests.ops.stream_order import ORDER
 
 ALREADY_REGISTERED = 712

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops import pinned
+from graphfeed.ops.memory import pinned
 from tests.ops.emulated_cuda import DEVICE, Cuda, EmulatedCuda, import_launch
 from tests.ops.strict_cupy import OWN
 

@@ -9,7 +9,7 @@ import torch
 
 from graphfeed.ops.calls import make_inputs
 from graphfeed.ops.compare_kernels import compare_kernels
-from graphfeed.ops.pinned import LIMIT
+from graphfeed.ops.memory.pinned import LIMIT
 from tests.ops.emulated_cuda import EmulatedCuda, EmulatedModule
 from tests.ops.strict_cupy import note
 

@@ -10,8 +10,8 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
+from graphfeed.ops import drawing
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.keys import drawing
 
 Sampled: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Seeds, labels and indexes."""

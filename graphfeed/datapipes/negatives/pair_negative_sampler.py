@@ -11,10 +11,9 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
 from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key
-from graphfeed.ops.keys import drawing
+from graphfeed.ops import draw_key, drawing
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph.sampling.negatives import NegativeQuery, sample_negative_pairs
+from graphfeed.storage.graph import NegativeQuery, sample_negative_pairs
 
 
 class PairNegativeSampler(Transform, name="sample_negative_pairs"):

@@ -10,7 +10,7 @@ from graphfeed.datapipes.sources.seeds import given_seeds
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops import CompletedFuture
 from graphfeed.storage import add_reverse_edges
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph import ByType
 
 
 def exclude_seed_edges(

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from graphfeed.ops.entry_points import ENTRY_POINTS, load_entry_point
+from graphfeed.ops.process import ENTRY_POINTS, load_entry_point
 
 FLUENT: dict[str, type] = {}
 """Each stage by its fluent name; the class statements of the stages fill it."""

@@ -10,7 +10,7 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.storage import SamplingGraph
 from graphfeed.storage.graph import SamplingRequest, ends_of, seed_type_str_to_ntypes, to_type_dict
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.memory import tensors_in
 
 Counts: TypeAlias = Mapping[str | None, float]
 """Numbers of nodes or edges by type; without types, of the type None."""

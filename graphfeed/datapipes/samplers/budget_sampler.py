@@ -8,11 +8,12 @@ import torch
 
 from graphfeed.datapipes.samplers.subgraph_inducer import induce
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph
-from graphfeed.ops import NodeBudget, draw_key, expand_indptr
+from graphfeed.ops import draw_key
 from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.sampling import NodeBudget
+from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph import ByType, etype_str_to_tuple
 
 MOST_NEIGHBORS = 50
 """How many edges of one type to one node count; of more, so many are picked at random."""

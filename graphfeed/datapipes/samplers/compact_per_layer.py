@@ -4,7 +4,7 @@ import copy
 
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.transform import Transform
-from graphfeed.storage.graph.sampling.compaction import compact_hop
+from graphfeed.storage.graph import compact_hop
 
 
 class CompactPerLayer(Transform, name="compact_per_layer"):

@@ -12,9 +12,7 @@ from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
 from graphfeed.datapipes.transform import Transform
 from graphfeed.ops.arguments import as_tensor, brief
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import SamplingRequest
-from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.storage.graph import ByType, SamplingRequest, by_type_name
 
 Fanout: TypeAlias = int | Sequence[int] | torch.Tensor | Mapping[str, int] | Mapping[tuple[str, str, str], int]
 """Of one hop: a number, or one per edge type in the order of `graph.edge_types`, or a dict of these by edge type."""

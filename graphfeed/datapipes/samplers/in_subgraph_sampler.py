@@ -5,8 +5,7 @@ import torch
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, estimate_hops
 from graphfeed.datapipes.samplers.subgraph_sampler import SubgraphSampler, check_graph, with_input_nodes
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import ByType, SamplingRequest
 
 ALL_IN_EDGES = SamplingRequest([torch.tensor([-1])])
 

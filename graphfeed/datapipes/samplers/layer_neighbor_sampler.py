@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
-from graphfeed.ops import Key
-from graphfeed.ops.keys import minibatch_key
+from graphfeed.ops import Key, minibatch_key
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import ByType, SamplingRequest
 
 
 class LayerNeighborSampler(FanoutSampler, name="sample_layer_neighbor"):

@@ -5,8 +5,7 @@ from dataclasses import replace
 from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import ByType, SamplingRequest
 
 
 class NeighborSampler(FanoutSampler, name="sample_neighbor"):

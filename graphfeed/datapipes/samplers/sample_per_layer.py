@@ -9,9 +9,9 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.fanout_sampler import Fanout, parse_fanout
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.keys import drawing
+from graphfeed.ops import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampling_request import SamplingRequest
+from graphfeed.storage.graph import SamplingRequest
 
 
 class SamplePerLayer(Transform, name="sample_per_layer"):

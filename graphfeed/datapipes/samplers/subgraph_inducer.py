@@ -8,11 +8,17 @@ import torch
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import expand_indptr
+from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
-from graphfeed.storage.graph.type_names import ends_of, from_type_dict, to_type_dict
+from graphfeed.storage.graph import (
+    CSCFormatBase,
+    SampledSubgraph,
+    by_type,
+    ends_of,
+    from_type_dict,
+    merge_sources,
+    to_type_dict,
+)
 
 
 class SubgraphInducer(Transform, name="induce_subgraph"):

@@ -5,9 +5,9 @@ import copy
 from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.sources.seeds import given_seeds, node_seeds, timed_node_seeds
 from graphfeed.datapipes.transform import Transform
-from graphfeed.ops.keys import drawing
+from graphfeed.ops import drawing
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph import ByType
 
 
 class SubgraphSampler(Transform, name="sample_subgraph"):

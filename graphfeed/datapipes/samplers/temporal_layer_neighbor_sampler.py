@@ -1,7 +1,7 @@
 """Sample neighbours that existed before the seeds' times so that the nodes of a hop choose the same ones."""
 
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
-from graphfeed.storage.graph.sampling_request import Strategy
+from graphfeed.storage.graph import Strategy
 
 
 class TemporalLayerNeighborSampler(TemporalSampler, name="temporal_sample_layer_neighbor"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from graphfeed.datapipes.samplers.temporal_sampler import TemporalSampler
-from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
+from graphfeed.storage.graph import SamplingRequest, Strategy
 
 
 class TemporalNeighborSampler(TemporalSampler, name="temporal_sample_neighbor"):

@@ -6,9 +6,7 @@ from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
 from graphfeed.datapipes.samplers.subgraph_sampler import with_input_nodes
 from graphfeed.ops import draw_key
 from graphfeed.storage import SampledSubgraph, TemporalQuery
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling_request import SamplingRequest, Strategy
-from graphfeed.storage.graph.temporal_query import HopTime
+from graphfeed.storage.graph import ByType, HopTime, SamplingRequest, Strategy
 
 
 class TemporalSampler(FanoutSampler):

@@ -11,9 +11,9 @@ from graphfeed.datapipes.minibatch import MiniBatch
 from graphfeed.datapipes.pipeline.iteration import torch_shard
 from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
 from graphfeed.datapipes.sources.minibatcher import minibatcher_default
-from graphfeed.ops import Key, permute
+from graphfeed.ops import Key, fold
 from graphfeed.ops.arguments import check_count, check_position
-from graphfeed.ops.random import fold
+from graphfeed.ops.sampling import permute
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 SHUFFLE = 0x5348554646

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops.entry_points import load_entry_point
+from graphfeed.ops.process import load_entry_point
 
 LEGACY_NAMES = frozenset({"seed_nodes", "node_pairs", "negative_srcs", "negative_dsts"})
 """What GraphBolt called seeds before there was `seeds`."""

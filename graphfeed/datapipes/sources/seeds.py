@@ -5,10 +5,9 @@ from typing import Any
 import torch
 
 from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops import unique_and_compact
 from graphfeed.ops.arguments import as_ids
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import seed_type_str_to_ntypes
+from graphfeed.ops.structure import unique_and_compact
+from graphfeed.storage.graph import ByType, seed_type_str_to_ntypes
 
 
 def given_seeds(minibatch: MiniBatch) -> ByType:

@@ -1,13 +1,10 @@
 """The rule about ranks that sample and fetch together."""
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.pipeline.traverse import find, traverse
-from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
-from graphfeed.datapipes.sources.distributed_item_sampler import DistributedItemSampler, find_rank
+from graphfeed.datapipes import Datapipe, DistributedItemSampler, FanoutSampler, FeatureFetcher, find_rank
+from graphfeed.datapipes.pipeline import find, traverse
 from graphfeed.distributed.cooperative.joint_fetcher import Fetching, JointFetcher
 from graphfeed.distributed.cooperative.joint_sampler import JointSampler, Team
-from graphfeed.loader.rules import Cooperates, LoaderOptions
+from graphfeed.loader import Cooperates, LoaderOptions
 
 
 def cooperate(pipe: Datapipe, options: LoaderOptions) -> Datapipe:

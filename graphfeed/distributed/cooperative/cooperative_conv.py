@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from graphfeed.distributed.cooperative.row_exchange import Route, RowExchange
 from graphfeed.distributed.graph_part import by_type
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph import ByType
 
 Joint: TypeAlias = Any
 """A hop or a mini-batch, joint or not."""

@@ -4,14 +4,11 @@ import copy
 
 import torch
 
-from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import FeatureFetcher, MiniBatch, Transform
+from graphfeed.datapipes.pipeline import BatchSizeEstimate
 from graphfeed.distributed.cooperative.joint_sampler import JointSubgraph
 from graphfeed.distributed.cooperative.row_exchange import RowExchange
-from graphfeed.storage.memory.cache_use import Cache
-from graphfeed.storage.memory.tensor_tree import tensors_in
+from graphfeed.storage.memory import Cache, tensors_in
 
 FIRST_STEP = 1000
 """The steps of fetching follow those of sampling, one per hop."""

@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.samplers.fanout_sampler import FanoutSampler
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import FanoutSampler, MiniBatch, Transform
+from graphfeed.datapipes.pipeline import BatchSizeEstimate
 from graphfeed.distributed.cooperative.row_exchange import RowExchange, plan_exchange
 from graphfeed.distributed.cooperative.step_exchange import Mailbox
 from graphfeed.distributed.partitioned_graph import PartitionedGraph
 from graphfeed.distributed.ranks.peers import Peers, shared_peers
-from graphfeed.ops.keys import Key
+from graphfeed.ops import Key
 from graphfeed.storage import SampledSubgraph, SamplingGraph
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph import ByType
 
 NUMBERS: "weakref.WeakKeyDictionary[Peers, count[int]]" = weakref.WeakKeyDictionary()
 """Number the teams of some ranks, in the order in which each of them makes its own."""

@@ -11,8 +11,8 @@ from graphfeed.distributed.cooperative.step_exchange import Mailbox, Tag
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.ops.rows import take_rows
+from graphfeed.storage.graph import ByType
 
 
 @dataclass(frozen=True)

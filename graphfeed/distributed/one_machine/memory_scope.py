@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.storage.memory.mapped_file import FilePlace, FileState, find_places
-from graphfeed.storage.memory.shared import Handle, Place, SharedBlock
+from graphfeed.storage.memory import FilePlace, FileState, Handle, Place, SharedBlock, find_places
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """The same in all containers of a machine, and another one after each start of it."""

@@ -17,15 +17,11 @@ from graphfeed.distributed.one_machine.memory_scope import open_handle, write_ha
 from graphfeed.distributed.ranks.exchange import COUNTS, starts_of
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.ops.rows.copy_rows import copy_rows
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.shared_memory import align, collapse
-from graphfeed.storage.features.feature import dtype_and_shape
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.memory.memory_limits import available_memory
-from graphfeed.storage.memory.shared import SharedBlock
+from graphfeed.ops.memory import align, collapse
+from graphfeed.ops.rows import copy_rows, take_rows
+from graphfeed.storage.features import dtype_and_shape
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, GraphArrays
+from graphfeed.storage.memory import SharedBlock, available_memory
 
 SHARE_OF_MEMORY = 0.8
 """How much of the memory that is free the shared columns may take."""

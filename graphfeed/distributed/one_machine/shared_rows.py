@@ -10,10 +10,10 @@ from graphfeed.distributed.one_machine.memory_scope import open_handle, share, w
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.ops.verified import passed_among, trust_copies
+from graphfeed.ops.arguments import passed_among, trust_copies
 from graphfeed.storage import Feature, TorchBasedFeature
-from graphfeed.storage.features.feature import dtype_and_shape
-from graphfeed.storage.memory.shared import SharedBlock
+from graphfeed.storage.features import dtype_and_shape
+from graphfeed.storage.memory import SharedBlock
 
 HANDLE, CHECKSUM = "handle", "checksum"
 

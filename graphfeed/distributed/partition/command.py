@@ -12,14 +12,10 @@ from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.distributed.partition.report import report_partition
 from graphfeed.distributed.partition.writer import write_partition
 from graphfeed.distributed.pyg.partitioner import Partitioner
-from graphfeed.ingest.build.ingest_command import as_bytes
-from graphfeed.storage.datasets import check_new_folder
-from graphfeed.storage.datasets.on_disk_dataset import OnDiskDataset
-from graphfeed.storage.features.feature_store import FeatureStore
-from graphfeed.storage.graph.assignment.assign import METHODS, assign_nodes
-from graphfeed.storage.graph.assignment.assign_ldg import ldg_memory
-from graphfeed.storage.graph.files.load_graph import load_graph
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.ingest.build import as_bytes
+from graphfeed.storage import FeatureStore
+from graphfeed.storage.datasets import OnDiskDataset, check_new_folder
+from graphfeed.storage.graph import METHODS, FusedCSCSamplingGraph, assign_nodes, ldg_memory, load_graph
 
 MIB = 1 << 20
 

@@ -14,14 +14,12 @@ from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.graph_part import by_type
 from graphfeed.distributed.partition.part_layout import check_num_parts, features_by_key
 from graphfeed.distributed.partition.report import table
-from graphfeed.loader.explain import bytes_text
+from graphfeed.loader import bytes_text
 from graphfeed.ops.arguments import as_ids, check_count, check_ids, check_vector
 from graphfeed.ops.process import progress_bar
-from graphfeed.storage.features.cached_feature import row_type
-from graphfeed.storage.features.feature_store import FeatureStore
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
-from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage import FeatureStore
+from graphfeed.storage.features import row_type
+from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment
 
 HaloFeatures: TypeAlias = int | Sequence[ByType]
 """How many bytes of copies a part may have at most; or for each part the nodes' ids, by type if there are types."""

@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.forks import ForkLock
-from graphfeed.storage.datasets.array_files import check_file
-from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
+from graphfeed.ops.process import ForkLock
+from graphfeed.storage import Feature, FeatureKey, FeatureStore
+from graphfeed.storage.datasets import check_file
 
 FILE_NAME = "partition.json"
 PARSING = ForkLock()

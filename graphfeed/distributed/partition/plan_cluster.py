@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from graphfeed.datapipes.pipeline.size_estimate import distinct
+from graphfeed.datapipes.pipeline import distinct
 from graphfeed.distributed.part_book import smallest_dtype
-from graphfeed.loader.explain import bytes_text
+from graphfeed.loader import bytes_text
 from graphfeed.ops.arguments import check_count
 
 INT32, INT64 = 4, 8

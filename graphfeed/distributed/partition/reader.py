@@ -28,10 +28,8 @@ from graphfeed.distributed.partition.part_layout import (
 from graphfeed.distributed.partitioned_feature import PartitionedFeature, name_of
 from graphfeed.distributed.pyg.partition_pyg_layout import META, PyGLayout
 from graphfeed.distributed.ranks.peers import Peers
-from graphfeed.storage.features.feature import Feature, TorchBasedFeature
-from graphfeed.storage.features.feature_store import BasicFeatureStore, FeatureKey
-from graphfeed.storage.graph.attributes import check_attributes
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage import BasicFeatureStore, Feature, FeatureKey, TorchBasedFeature
+from graphfeed.storage.graph import FusedCSCSamplingGraph, check_attributes
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,7 @@ import numpy as np
 from graphfeed.distributed.edge_positions import remote_sources
 from graphfeed.distributed.partition.part_layout import check_num_parts
 from graphfeed.ops.process import progress_bar
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
-from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
+from graphfeed.storage.graph import ByType, GraphArrays, stacked_assignment
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import torch
 
 from graphfeed.distributed.partition.part_layout import features_by_key
 from graphfeed.pyg.data import read_graph
-from graphfeed.storage.features.feature_store import FeatureStore
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage import FeatureStore
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
 
 ReadNodes: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the rows of some nodes by their ids within their type."""

@@ -31,13 +31,9 @@ from graphfeed.distributed.partition.part_layout import (
     to_numpy,
 )
 from graphfeed.ops.process import progress_bar
+from graphfeed.storage import Feature, FeatureKey, FeatureStore
 from graphfeed.storage.datasets import PART_BYTES, ArrayWriter, check_new_folder, new_folder, write_text
-from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.features.feature_store import FeatureKey, FeatureStore
-from graphfeed.storage.graph.assignment.assign import stacked_assignment
-from graphfeed.storage.graph.graph_arrays import GraphArrays
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, GraphArrays, stacked_assignment
 
 
 def write_partition(

@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import find_peers
 from graphfeed.distributed.pyg.dist_loader import DistLoader

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
 from graphfeed.distributed.pyg.dist_context import DistContext
 from graphfeed.distributed.pyg.dist_data import DistData, check_place, find_peers
 from graphfeed.distributed.pyg.event_loop import ConcurrentEventLoop
@@ -24,7 +22,7 @@ from graphfeed.pyg.data import ALWAYS, NegativeSampling, import_pyg
 from graphfeed.pyg.samplers import STRATEGIES, Neighborhoods
 from graphfeed.pyg.stages import call_stages
 from graphfeed.storage import SamplingRequest, TemporalQuery
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.storage.memory import move
 
 TIMEOUT = 180.0
 """After how many seconds without a sign of life another rank counts as lost, unless a loader says otherwise."""

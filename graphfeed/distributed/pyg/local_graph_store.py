@@ -23,9 +23,7 @@ from graphfeed.distributed.pyg.store_attributes import (
     read_info,
 )
 from graphfeed.pyg.data import ALWAYS, EdgeList, as_time_column, fill_missing, make_graph
-from graphfeed.storage.graph.build.to_coo import edge_lists
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph, edge_lists
 
 Key = tuple[EdgeType | None, str]
 

@@ -11,12 +11,9 @@ from graphfeed.distributed.graph_part import GraphPart
 from graphfeed.distributed.part_book import PartBook
 from graphfeed.distributed.partition.source import EDGE_TIME, TIME
 from graphfeed.pyg.data import EdgeList, make_graph
-from graphfeed.storage.datasets.array_files import check_file
-from graphfeed.storage.datasets.torch_files import BROKEN, read_tensors
-from graphfeed.storage.features.feature import TorchBasedFeature
-from graphfeed.storage.features.feature_store import FeatureKey
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage import FeatureKey, TorchBasedFeature
+from graphfeed.storage.datasets import BROKEN, check_file, read_tensors
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, FusedCSCSamplingGraph
 
 META, ORDER = "META.json", "order"
 BY_TYPE = "by type"

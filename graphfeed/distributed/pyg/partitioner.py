@@ -16,10 +16,7 @@ from graphfeed.distributed.partition.source import EDGE_TIME, TIME, Source, sour
 from graphfeed.distributed.pyg.partition_pyg_layout import BY_TYPE, META, ORDER
 from graphfeed.ops.process import progress_bar
 from graphfeed.storage.datasets import check_new_folder, new_folder, sync_folder, write_text
-from graphfeed.storage.graph.assignment.assign import assign_nodes, stacked_assignment
-from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, ByType, assign_by_metis, assign_nodes, stacked_assignment
 
 EdgeType: TypeAlias = tuple[str, str, str]
 

@@ -9,12 +9,11 @@ import torch
 from graphfeed import ops
 from graphfeed.distributed.ranks.messages import Tensors
 from graphfeed.distributed.ranks.peers import Answer, Peers
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
-from graphfeed.ops.rows.copy_rows import copy_rows
-from graphfeed.ops.rows.gather_small import take_small
-from graphfeed.ops.structure.csc import check_columns
-from graphfeed.storage.features.feature import dtype_and_shape
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import copy_rows, take_small
+from graphfeed.ops.structure import check_columns
+from graphfeed.storage.features import dtype_and_shape
 
 COUNTS = "counts"
 """Names the tensor of an answer that says how many rows each question has; without it, each has one."""

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
-from graphfeed.ops.shared_memory import Bytes
+from graphfeed.ops.memory import Bytes, buffers
 from graphfeed.storage.memory import Frame, decode_tensors, encode_tensors, read_frame
 
 Tensors = Mapping[str, torch.Tensor]

@@ -22,12 +22,11 @@ import numpy as np
 import torch
 from torch import distributed
 
-from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
+from graphfeed.datapipes import find_rank
 from graphfeed.distributed.ranks.meeting_point import VISITS, Meeting, MeetingPoint
 from graphfeed.distributed.ranks.messages import Tensors, Traffic, join, pack, unpack
 from graphfeed.distributed.ranks.program_end import program_failed, watch_program
-from graphfeed.ops import buffers
-from graphfeed.ops.shared_memory import Bytes
+from graphfeed.ops.memory import Bytes, buffers
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, torch.Tensor]], Tensors]
 """Answers a question: gets its options and its tensors."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from graphfeed.datapipes.pipeline.observer import Observer
+from graphfeed.datapipes.pipeline import Observer
 from graphfeed.distributed.servers.tickets import (
     FAILED,
     REFUSED,
@@ -30,8 +30,7 @@ from graphfeed.distributed.wire import (
     make_client_context,
     text_of,
 )
-from graphfeed.loader.executors.remote_error import RemoteError
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.loader.executors import RemoteError, ThreadExecutor
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import import_optional
 

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from typing import Any, NoReturn, Self
 
 from graphfeed.channels import ChannelBase
-from graphfeed.datapipes.sources.distributed_item_sampler import find_rank
+from graphfeed.datapipes import find_rank
 from graphfeed.distributed.servers.remote_executor import RemoteExecutor
 from graphfeed.distributed.servers.tickets import Cut
-from graphfeed.loader.executors.remote_error import RemoteTraceback
+from graphfeed.loader.executors import RemoteTraceback
 from graphfeed.ops.arguments import check_count, check_seconds, check_seed
 
 PREFETCH_SIZES = {"published": 4, "current": 2}

@@ -21,7 +21,7 @@ from graphfeed.distributed.wire import (
     text_of,
     to_batch,
 )
-from graphfeed.loader.executors.thread_executor import ThreadExecutor
+from graphfeed.loader.executors import ThreadExecutor
 from graphfeed.ops.arguments import check_seconds
 from graphfeed.ops.process import import_optional
 from graphfeed.storage.memory import describe_tensors

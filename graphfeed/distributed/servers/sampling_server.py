@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import find
 from graphfeed.distributed.servers.health_endpoint import HealthEndpoint
 from graphfeed.distributed.servers.server_metrics import ServerMetrics
 from graphfeed.distributed.servers.tickets import (
@@ -35,14 +35,9 @@ from graphfeed.distributed.wire import (
     make_server_context,
     to_batch,
 )
-from graphfeed.loader.caches import find_caches
-from graphfeed.loader.executors.process_executor import available_cores
-from graphfeed.loader.executors.remote_error import notes_of, summarise
-from graphfeed.loader.executors.worker_task import WorkerTask
-from graphfeed.loader.fingerprint import find_difference
-from graphfeed.loader.plan import make_plan
-from graphfeed.loader.rules import LoaderOptions
-from graphfeed.loader.stages.in_workers import InWorkers
+from graphfeed.loader import LoaderOptions, find_caches, find_difference, make_plan
+from graphfeed.loader.executors import WorkerTask, available_cores, notes_of, summarise
+from graphfeed.loader.stages import InWorkers
 from graphfeed.ops.arguments import check_count
 from graphfeed.ops.process import import_optional
 

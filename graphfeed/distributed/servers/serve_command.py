@@ -16,10 +16,10 @@ from queue import Empty, SimpleQueue
 from runpy import run_path
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes import Datapipe
 from graphfeed.distributed.servers.sampling_server import SamplingServer
 from graphfeed.distributed.wire import check_token, parse_address
-from graphfeed.loader.executors.remote_error import summarise
+from graphfeed.loader.executors import summarise
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

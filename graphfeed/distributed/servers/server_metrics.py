@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from graphfeed.ops.process import import_optional
-from graphfeed.storage.memory.cache_use import Cache
+from graphfeed.storage.memory import Cache
 
 Caches: TypeAlias = list[tuple[str, Cache]]
 

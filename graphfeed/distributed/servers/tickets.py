@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, Ranked
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.loader.fingerprint import Fingerprint, take_fingerprint
+from graphfeed.datapipes import Datapipe, Ranked
+from graphfeed.datapipes.pipeline import traverse
+from graphfeed.loader import Fingerprint, take_fingerprint
 
 MADE, REFUSED, FAILED = "made", "refused", "failed"
 """What an answer holds: a mini-batch, the reason why none is made here, or the error of a stage."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphfeed.distributed.wire.access import join_address, listen, make_client_context, make_server_context
 from graphfeed.distributed.wire.record_batches import FORMAT, OTHER_FORMAT
-from graphfeed.loader.executors.thread_executor import renew_torch_threads
+from graphfeed.loader.executors import renew_torch_threads
 from graphfeed.ops.process import import_optional
 
 FORMAT_HEADER = "graphfeed-format"

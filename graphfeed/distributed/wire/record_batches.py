@@ -9,11 +9,9 @@ import torch
 
 from graphfeed.distributed.wire.value_codec import pack_value, unpack_value
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.buffers import NUMPY_DTYPES, POOL
+from graphfeed.ops.memory import ALIGNMENT, NUMPY_DTYPES, POOL, Bytes, align
 from graphfeed.ops.process import import_optional
-from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, align
-from graphfeed.storage.memory import TensorSpec, encode_tensors, read_specs
-from graphfeed.storage.memory.shared import from_bytes
+from graphfeed.storage.memory import TensorSpec, encode_tensors, from_bytes, read_specs
 
 FORMAT = 2
 """The format of the record batches. The first one had a column for each tensor."""

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes import MiniBatch
 from graphfeed.ops import Key
 from graphfeed.storage import CSCFormatBase, SampledSubgraph
 

@@ -40,7 +40,7 @@ from graphfeed.storage.datasets import (
     write_edges,
     write_text,
 )
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID
 
 LEAST_MEMORY = 1 << 24
 MOST_RANGES = 256

@@ -17,7 +17,7 @@ import torch
 
 from graphfeed.ingest.gigl.serialized_graph import SerializedTFRecordInfo, TFDatasetOptions
 from graphfeed.ingest.gigl.tfrecord_data_loader import TFRecordDataLoader
-from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
+from graphfeed.loader.executors import GUARD_ADVICE, NO_GUARD, PREFIX, Imported, check_main_module
 
 FIELDS = ("ids", "features", "labels")
 EXIT_SECONDS = 30.0

@@ -14,7 +14,7 @@ from graphfeed.ingest.gigl.serialized_graph import SerializedGraphMetadata, Seri
 from graphfeed.ingest.gigl.tfrecord_data_loader import DEFAULT_OPTIONS, TFRecordDataLoader, row_bytes
 from graphfeed.ingest.tfrecord.record_stream import RecordStream
 from graphfeed.ops.records import scan_records
-from graphfeed.storage.memory.memory_limits import available_memory
+from graphfeed.storage.memory import available_memory
 
 SAMPLE_RECORDS = 4096
 """How many records of a file say how long all of them are on average."""

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import brief
 from graphfeed.ops.process import progress_bar
+from graphfeed.storage import Feature
 from graphfeed.storage.datasets import PROCESSED, OnDiskDataset, Section, checksum, split_columns, stay_inside
-from graphfeed.storage.features.feature import Feature
-from graphfeed.storage.graph.fused_csc_sampling_graph import FusedCSCSamplingGraph
+from graphfeed.storage.graph import FusedCSCSamplingGraph
 
 PART = 1 << 20
 """How many edges, or numbers of a feature, are looked at at a time."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.memory import as_bytes
 
 FIRST_BYTES = 1 << 20
 """What the first mapping takes. Memory is taken only where it is written to."""

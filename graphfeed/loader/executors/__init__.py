@@ -11,13 +11,18 @@ from graphfeed.loader.executors.main_module import GUARD_ADVICE, NO_GUARD, PREFI
 from graphfeed.loader.executors.process_executor import ProcessExecutor, available_cores
 from graphfeed.loader.executors.remote_error import RemoteError, RemoteTraceback, notes_of, summarise
 from graphfeed.loader.executors.sending import can_be_sent
-from graphfeed.loader.executors.thread_executor import ThreadExecutor, describe_work, join_or_abandon
+from graphfeed.loader.executors.thread_executor import (
+    ThreadExecutor,
+    describe_work,
+    join_or_abandon,
+    renew_torch_threads,
+)
 from graphfeed.loader.executors.worker_process import interrupts_blocked
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_here, work_packed
 
 __all__ = [
     "GUARD_ADVICE", "NO_GUARD", "PREFIX", "Imported", "ProcessExecutor", "RemoteError", "RemoteTraceback",
     "ThreadExecutor", "WorkerLostError", "WorkerTask", "available_cores", "can_be_sent", "check_main_module",
-    "describe_work", "interrupts_blocked", "join_or_abandon", "notes_of", "pack_work", "summarise", "work_here",
-    "work_packed",
+    "describe_work", "interrupts_blocked", "join_or_abandon", "notes_of", "pack_work", "renew_torch_threads",
+    "summarise", "work_here", "work_packed",
 ]  # fmt: skip

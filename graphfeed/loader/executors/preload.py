@@ -10,15 +10,13 @@ from multiprocessing import util
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader.executors import worker_main, worker_task  # noqa: F401
 from graphfeed.loader.executors.main_module import PREFIX
 from graphfeed.ops.process import after_fork_in_child
-from graphfeed.storage.datasets.item_set import ItemSet
-from graphfeed.storage.features.feature import TorchBasedFeature
-from graphfeed.storage.features.feature_store import BasicFeatureStore
-from graphfeed.storage.graph.fused_csc_sampling_graph import fused_csc_sampling_graph
+from graphfeed.storage import BasicFeatureStore, TorchBasedFeature
+from graphfeed.storage.datasets import ItemSet
+from graphfeed.storage.graph import fused_csc_sampling_graph
 
 SERVER = os.getpid()
 

@@ -14,7 +14,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Any, ParamSpec, TypeVar
 
-from graphfeed.datapipes.pipeline.observer import Observer
+from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.dispatcher import Dispatcher, Task
 from graphfeed.loader.executors.main_module import check_main_module
 from graphfeed.loader.executors.worker_process import interrupts_blocked

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes import Datapipe
 from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.executors.worker_task import WithoutMain
-from graphfeed.storage.memory.shareable import Shareable
+from graphfeed.storage.memory import Shareable
 
 LIMIT_BYTES = 1 << 16
 """A stage that takes more is not sent, since it would travel with each mini-batch."""

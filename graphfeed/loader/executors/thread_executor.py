@@ -17,8 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from graphfeed.datapipes.pipeline.observer import Observer
-from graphfeed.datapipes.transform import call, describe_place
+from graphfeed.datapipes import call, describe_place
+from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.worker_task import make
 
 P = ParamSpec("P")

@@ -19,7 +19,7 @@ from graphfeed.loader.transport.mailbox import Inbox, Outbox
 from graphfeed.loader.transport.pickling import encode
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.loader.transport.zero_copy import ZeroCopySender
-from graphfeed.ops.buffers import POOL
+from graphfeed.ops.memory import POOL
 
 NUMBER = struct.Struct("<Q")
 """A message with a call begins with the call's number."""

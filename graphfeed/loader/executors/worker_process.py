@@ -16,8 +16,8 @@ from graphfeed.loader.transport.mailbox import open_mailbox
 from graphfeed.loader.transport.pickling import decode
 from graphfeed.loader.transport.thread_channel import Closed
 from graphfeed.loader.transport.zero_copy import open_zero_copy
-from graphfeed.ops.forks import renew_in_child
-from graphfeed.ops.shared_memory import Bytes
+from graphfeed.ops.memory import Bytes
+from graphfeed.ops.process import renew_in_child
 
 NAMES = itertools.count()
 SEND_SECONDS = 30.0

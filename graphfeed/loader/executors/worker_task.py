@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Shardable
-from graphfeed.datapipes.pipeline.observer import Observer
-from graphfeed.datapipes.transform import Transform, call, describe_place, worker_name
+from graphfeed.datapipes import Shardable, Transform, call, describe_place, worker_name
+from graphfeed.datapipes.pipeline import Observer
 from graphfeed.loader.executors.main_module import is_importable
 from graphfeed.loader.transport.pickling import dump
 from graphfeed.ops import Key

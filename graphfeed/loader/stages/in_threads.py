@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes import Datapipe, length
 from graphfeed.loader.executors.process_executor import available_cores
 from graphfeed.loader.executors.thread_executor import ThreadExecutor
 from graphfeed.loader.executors.worker_task import WorkerTask

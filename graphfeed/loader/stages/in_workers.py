@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
-from graphfeed.datapipes.datapipe import Datapipe, Shardable, length
-from graphfeed.datapipes.pipeline.iteration import torch_shard
-from graphfeed.datapipes.pipeline.observer import Observer
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, Shardable, Transform, length
+from graphfeed.datapipes.pipeline import Observer, torch_shard
 from graphfeed.loader.executors.dispatcher import WorkerLostError
 from graphfeed.loader.executors.worker_task import WorkerTask, pack_work, work_packed
 from graphfeed.loader.run import RunContext, current_run

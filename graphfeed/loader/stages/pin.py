@@ -3,10 +3,9 @@
 import copy
 from typing import Any
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.transform import Transform
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.datapipes.pipeline import Placement
+from graphfeed.storage.memory import move
 
 
 class Pin(Transform):

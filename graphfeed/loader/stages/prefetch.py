@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes import Datapipe, length
 from graphfeed.loader.executors.thread_executor import describe_work, join_or_abandon
 from graphfeed.loader.run import RunContext, current_run
 from graphfeed.loader.transport.thread_channel import Closed, Failure, ThreadChannel

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, Shardable
+from graphfeed.datapipes import Datapipe, Shardable
 
 
 class Sharder(Datapipe):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe, length
+from graphfeed.datapipes import Datapipe, length
 from graphfeed.loader.run import RUN_OF, current_run
 from graphfeed.loader.stages.prefetch import Prefetch
 from graphfeed.loader.stages.with_cuda_event import WithCudaEvent

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.streams import keep_streams
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, Transform
+from graphfeed.datapipes.pipeline import keep_streams
 
 
 class UpstreamPlaceholder(Datapipe):

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes import Datapipe
 from graphfeed.loader.transport.streams import side_stream
 
 END = object()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphfeed.ops.shared_memory import Bytes, MemoryFile, align, map_shared
+from graphfeed.ops.memory import Bytes, MemoryFile, align, map_shared
 
 ARENA_BYTES = 1 << 28
 """Address space, not memory: pages are allocated when they are first written, and the lowest free block is used."""

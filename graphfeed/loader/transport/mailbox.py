@@ -11,8 +11,7 @@ import torch
 from graphfeed.loader.transport.arena import ARENA_BYTES, Arena
 from graphfeed.loader.transport.message import BLOCK, FILE, INLINE, INLINE_BYTES, MessageReader, Record
 from graphfeed.loader.transport.record_socket import RecordSocket
-from graphfeed.ops.buffers import as_bytes
-from graphfeed.ops.shared_memory import Bytes, MemoryFile
+from graphfeed.ops.memory import Bytes, MemoryFile, as_bytes
 from graphfeed.storage.memory import Frame
 
 QUEUE_BYTES = 1 << 20

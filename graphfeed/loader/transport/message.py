@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from graphfeed.loader.transport.arena import ArenaReader
 from graphfeed.loader.transport.record_socket import DESCRIPTOR_LOST, RECORD_BYTES
-from graphfeed.ops.shared_memory import Bytes, map_shared
+from graphfeed.ops.memory import Bytes, map_shared
 from graphfeed.storage.memory import read_frame
 
 INLINE, BLOCK, FILE = range(3)

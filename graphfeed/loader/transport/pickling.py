@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.buffers import as_bytes
-from graphfeed.ops.shared_memory import Bytes
-from graphfeed.storage.memory import DTYPE_NAMES, DTYPES
-from graphfeed.storage.memory.shared import from_bytes
+from graphfeed.ops.memory import Bytes, as_bytes
+from graphfeed.storage.memory import DTYPE_NAMES, DTYPES, from_bytes
 
 
 def encode(value: Any) -> tuple[bytes, list[Bytes]]:

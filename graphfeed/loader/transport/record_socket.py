@@ -6,7 +6,7 @@ from array import array
 import torch
 
 from graphfeed.loader.transport.thread_channel import Closed
-from graphfeed.ops.shared_memory import Bytes, align
+from graphfeed.ops.memory import Bytes, align
 
 RECORD_BYTES = (1 << 14) + 64
 """The largest record."""

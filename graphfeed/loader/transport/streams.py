@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.storage.memory.tensor_tree import parts_of
+from graphfeed.storage.memory import parts_of
 
 SPARSE_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphfeed.loader.transport.arena import Arena, ArenaReader, Block, BlockLease
-from graphfeed.ops.shared_memory import Bytes, MemoryFile
+from graphfeed.ops.memory import Bytes, MemoryFile
 
 ZERO_COPY_BYTES = 1 << 30
 """Address space, not memory: pages are allocated when they are first written."""

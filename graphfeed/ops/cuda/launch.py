@@ -12,8 +12,8 @@ import cupy
 import numpy as np
 import torch
 
-from graphfeed.ops import pinned
 from graphfeed.ops.cuda.source import device_code
+from graphfeed.ops.memory import pinned
 
 THREADS = 256
 """Per block: eight warps, so that any device can run several blocks at once."""

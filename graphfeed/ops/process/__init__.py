@@ -4,8 +4,18 @@ Nothing here starts a process or a thread: those that workers run in are started
 compile kernels by `graphfeed.ops.cpu.compiler`.
 """
 
-from graphfeed.ops.forks import after_fork_in_child
+from graphfeed.ops.forks import ForkLock, after_fork_in_child, renew_in_child
+from graphfeed.ops.process.entry_points import ENTRY_POINTS, load_entry_point
 from graphfeed.ops.process.optional import import_optional
 from graphfeed.ops.process.progress import ProgressBar, progress_bar
 
-__all__ = ["ProgressBar", "after_fork_in_child", "import_optional", "progress_bar"]
+__all__ = [
+    "ENTRY_POINTS",
+    "ForkLock",
+    "ProgressBar",
+    "after_fork_in_child",
+    "import_optional",
+    "load_entry_point",
+    "progress_bar",
+    "renew_in_child",
+]

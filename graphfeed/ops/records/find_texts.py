@@ -2,9 +2,9 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
 
 
 def index_texts(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import bounds, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.buffers import as_bytes
+from graphfeed.ops.memory.buffers import as_bytes
 from graphfeed.ops.records.example_layout import KINDS, PLACES, ExampleLayout, align
 
 FINE, MALFORMED, KIND, LENGTH, WIDTH, DOUBLE, MISSING = range(7)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import brief, check_vector
 from graphfeed.ops.backend import kernels
 from graphfeed.ops.cpu.rows.cache_policy import LISTS
+from graphfeed.ops.memory import buffers
 
 POLICIES = {"sieve": "sieve", "s3-fifo": "sieve", "lru": "lru", "clock": "sieve"}
 """The names of policies that are taken, and the policy that each gets."""

@@ -6,9 +6,9 @@ from operator import index
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
 
 WAYS = 32
 """The number of possible places of a key: the number of lanes of a warp."""

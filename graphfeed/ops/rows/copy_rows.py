@@ -5,7 +5,7 @@ import torch
 from graphfeed.ops.arguments import bounds as bounds_of
 from graphfeed.ops.arguments import check_bounds, check_ids, check_vector
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.buffers import flat_bytes
+from graphfeed.ops.memory.buffers import flat_bytes
 
 
 def copy_rows(

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
+from graphfeed.ops.arguments.verified import has_passed
 from graphfeed.ops.backend import kernels, on_gpu, package_for
-from graphfeed.ops.verified import has_passed
+from graphfeed.ops.memory import buffers
 
 
 def check_places(places: torch.Tensor, bound: int) -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
+from graphfeed.ops.memory import buffers
 
 WORDS = {4: np.uint32, 8: np.uint64}
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
-from graphfeed.ops.buffers import flat_bytes
+from graphfeed.ops.memory.buffers import flat_bytes
 
 OWNER_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 ABSENT = -1

@@ -2,8 +2,8 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows.gather import take_rows
 
 

@@ -6,8 +6,14 @@ neighbours are sampled by programs of small kernels, which `graphfeed.ops.sampli
 draw are in `graphfeed.datapipes`.
 """
 
-from graphfeed.ops.sampling.cached_edge_values import NOT_CACHED, CachedEdgeValues, read_edges
-from graphfeed.ops.sampling.draw_places import draw_places
+from graphfeed.ops.sampling.cached_edge_values import (
+    NOT_CACHED,
+    CachedColumns,
+    CachedEdgeValues,
+    read_edges,
+    sample_cached_columns,
+)
+from graphfeed.ops.sampling.draw_places import NOTHING, draw_places
 from graphfeed.ops.sampling.group_by_type import TypedPicks, group_by_type, split_by_type
 from graphfeed.ops.sampling.guides import GuidedSums, guide_sums
 from graphfeed.ops.sampling.high_degree_index import HighDegreeIndex, build_high_degree_index
@@ -24,7 +30,14 @@ from graphfeed.ops.sampling.hops.sample_hops import (
 from graphfeed.ops.sampling.node_budget import NodeBudget
 from graphfeed.ops.sampling.permute import permute
 from graphfeed.ops.sampling.random_walks import random_walks
-from graphfeed.ops.sampling.sample_negative_pairs import sample_negative_pairs
+from graphfeed.ops.sampling.sample_negative_pairs import (
+    NO_EDGES,
+    NO_TYPES,
+    NOTHING,
+    KnownEdges,
+    Population,
+    sample_negative_pairs,
+)
 from graphfeed.ops.sampling.sample_negatives import sample_negatives
 from graphfeed.ops.sampling.sample_neighbors import labor_sample_neighbors, sample_neighbors
 from graphfeed.ops.sampling.temporal_graph import TemporalGraph
@@ -41,11 +54,12 @@ from graphfeed.ops.sampling.weights import cumulate_weights
 
 # fmt: off
 __all__ = [
-    "NOT_CACHED", "CachedEdgeValues", "Drawing", "GuidedSums", "HighDegreeIndex", "HopGraph", "NodeBudget", "Picks",
-    "SampledHop", "SeedTimes", "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times",
-    "build_high_degree_index", "cumulate_weights", "draw_places", "group_by_type", "guide_sums",
-    "labor_sample_neighbors", "link_sources", "linked_order", "order_by_time", "permute", "places_in_order",
-    "random_walks", "read_edges", "sample_hops", "sample_negative_pairs", "sample_negatives",
-    "sample_neighbors", "temporal_labor_sample_neighbors", "temporal_sample_neighbors", "typed_sample_hops",
+    "NOTHING", "NOT_CACHED", "NO_EDGES", "NO_TYPES", "CachedColumns", "CachedEdgeValues", "Drawing", "GuidedSums",
+    "HighDegreeIndex", "HopGraph", "KnownEdges", "NodeBudget", "Picks", "Population", "SampledHop", "SeedTimes",
+    "TemporalGraph", "TimeOrder", "TypedEdges", "TypedHop", "TypedPicks", "as_times", "build_high_degree_index",
+    "cumulate_weights", "draw_places", "group_by_type", "guide_sums", "labor_sample_neighbors", "link_sources",
+    "linked_order", "order_by_time", "permute", "places_in_order", "random_walks", "read_edges",
+    "sample_cached_columns", "sample_hops", "sample_negative_pairs", "sample_negatives", "sample_neighbors",
+    "split_by_type", "temporal_labor_sample_neighbors", "temporal_sample_neighbors", "typed_sample_hops",
 ]
 # fmt: on

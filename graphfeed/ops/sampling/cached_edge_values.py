@@ -4,9 +4,9 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing
 from graphfeed.ops.sampling.hops.one_hop import OneHop, Picks, StaticGraph, check_fanouts, pick_on_gpu
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns

@@ -2,10 +2,10 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_count, check_length, check_vector
+from graphfeed.ops.arguments.verified import check_once
 from graphfeed.ops.backend import kernels
-from graphfeed.ops.verified import check_once
+from graphfeed.ops.memory import buffers
 
 NOTHING = torch.empty(0, dtype=torch.int64)
 

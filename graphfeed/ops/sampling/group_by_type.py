@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_vector
 from graphfeed.ops.backend import as_types, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.one_hop import Picks
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.weights import cut_columns, ensure_cumulative
 
 NO_GUIDES = torch.empty(0, dtype=torch.int32)

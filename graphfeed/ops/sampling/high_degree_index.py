@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_vector
+from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_columns, ensure_csc
-from graphfeed.ops.verified import check_once, trust
 
 MIN_DEGREE = 1024
 """Reading a smaller column takes no longer than looking its neighbours up."""

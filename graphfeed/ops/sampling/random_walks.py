@@ -2,9 +2,9 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_count, check_ids, check_vector
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import ensure_csc
 
 

@@ -4,12 +4,12 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_count, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.sampling.draw_places import NOTHING
 from graphfeed.ops.structure.csc import ensure_csc, ensure_edge_types
 
-NOTHING = torch.empty(0, dtype=torch.int64)
 NO_TYPES = torch.empty(0, dtype=torch.uint8)
 
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import ID_DTYPES, check_count
 from graphfeed.ops.backend import kernels
+from graphfeed.ops.memory import buffers
 
 
 def sample_negatives(pairs: torch.Tensor, negative_ratio: int, num_destinations: int, key: int) -> torch.Tensor:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import torch
 
 from graphfeed.ops.arguments import check_length, check_vector
+from graphfeed.ops.arguments.verified import has_passed
 from graphfeed.ops.backend import package_for
 from graphfeed.ops.sampling.time_order import ensure_links, ensure_order, linked_order
 from graphfeed.ops.sampling.weights import ensure_cumulative
 from graphfeed.ops.structure.csc import ensure_columns, ensure_edge_types, ensure_length
-from graphfeed.ops.verified import has_passed
 
 
 class TemporalGraph(NamedTuple):

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments.verified import check_once, has_passed, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES, check_columns, ensure_columns, ensure_length
-from graphfeed.ops.verified import check_once, has_passed, trust
 
 TIME_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 UPPER_HALF = int(sys.byteorder == "little")

@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_length, check_vector
+from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, kernels, on_gpu
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory.pinned import is_page_locked
 from graphfeed.ops.process import progress_bar
 from graphfeed.ops.structure.csc import ensure_columns
-from graphfeed.ops.verified import check_once, trust
 
 WEIGHT_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PART_EDGES = 1 << 24

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import bounds, check_bounds, check_ids, check_length, check_vector
 from graphfeed.ops.backend import kernels, on_gpu
 from graphfeed.ops.cpu.structure.compact import Parts
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_columns
 
 SMALL_MAP = 1 << 22

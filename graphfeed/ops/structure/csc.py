@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
+from graphfeed.ops.arguments.verified import check_once, trust
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows.gather import gather_long_lived
-from graphfeed.ops.verified import check_once, trust
 
 TYPE_DTYPES = (torch.uint8, torch.int16, torch.int32, torch.int64)
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import ensure_columns, ensure_length
 
 FIRST_EDGES = 1 << 16

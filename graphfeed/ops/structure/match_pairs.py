@@ -2,11 +2,11 @@
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import ID_DTYPES, check_ids, check_vector
+from graphfeed.ops.arguments.verified import trust
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import check_starts
-from graphfeed.ops.verified import trust
 
 NO_ROWS = torch.empty(0, dtype=torch.int64)
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_vector
 from graphfeed.ops.backend import as_int64, kernels
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure.csc import TYPE_DTYPES
 
 

@@ -11,7 +11,7 @@ from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg, tables_of
 from graphfeed.storage import BasicFeatureStore, FeatureStore, TorchBasedFeature
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 EDGES = "edge_index"
 NOT_FETCHED = (EDGES, "num_nodes")

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import brief
-from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.store_data import EdgeType, StoreTable
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.storage import FusedCSCSamplingGraph, from_coo, fused_csc_sampling_graph
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 ALWAYS = torch.iinfo(torch.int64).min
 """The time of what has none: it exists at all times."""

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops import expand_indptr
+from graphfeed.ops.structure import expand_indptr
 
 
 class EdgeList(NamedTuple):

@@ -11,7 +11,7 @@ from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.data.tables import Tables, tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 
 class InputEdges(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.sampling.time_order import as_times
+from graphfeed.ops.sampling import as_times
 from graphfeed.pyg.data.tables import tables_of
 from graphfeed.storage import HeteroItemSet, ItemSet
 

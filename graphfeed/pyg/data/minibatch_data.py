@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes import MiniBatch
 from graphfeed.pyg.data.tables import import_pyg
-from graphfeed.storage.graph.layer_data import edge_index
-from graphfeed.storage.graph.sampled_subgraph import SampledSubgraph
+from graphfeed.storage.graph import SampledSubgraph, edge_index
 
 
 def make_data(minibatch: MiniBatch, by_hop: bool = False) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.negatives.pair_negative_sampler import check_amount
+from graphfeed.datapipes import check_amount
 from graphfeed.ops.arguments import brief
-from graphfeed.storage.graph.sampling.negatives import NegativeQuery, NodeWeights
+from graphfeed.storage.graph import NegativeQuery, NodeWeights
 
 
 @dataclass

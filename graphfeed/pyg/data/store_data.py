@@ -7,7 +7,7 @@ import torch
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.edge_list import EdgeList
 from graphfeed.pyg.data.store_feature import StoreFeature
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 EdgeType: TypeAlias = tuple[str, str, str]
 Kind: TypeAlias = str | EdgeType | None

@@ -8,9 +8,7 @@ from graphfeed.pyg.data.data_features import NOT_FETCHED, as_given, read_feature
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, import_pyg
 from graphfeed.storage import BasicFeatureStore, FeatureStore, FusedCSCSamplingGraph, TorchBasedFeature
-from graphfeed.storage.graph.build.to_coo import to_coo
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, to_coo, type_name
 
 DIM = "pyg_dim"
 """What the metadata of a feature call the dimension that its rows were."""

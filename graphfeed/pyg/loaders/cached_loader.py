@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from graphfeed.ops.arguments import brief, check_count
-from graphfeed.storage.memory.tensor_tree import move
+from graphfeed.storage.memory import move
 
 
 class CachedLoader:

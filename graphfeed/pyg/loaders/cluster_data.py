@@ -9,13 +9,12 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
-from graphfeed.ops import coo_to_csc, expand_indptr
 from graphfeed.ops.arguments import brief, check_count
+from graphfeed.ops.structure import coo_to_csc, expand_indptr
 from graphfeed.pyg.data.data_graph import edges_of, read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg, tables_of
-from graphfeed.storage.datasets.torch_files import read_tensors
-from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
-from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
+from graphfeed.storage.datasets import read_tensors
+from graphfeed.storage.graph import assign_by_ldg, assign_by_metis
 
 SparseFormat = Literal["csr", "csc"]
 

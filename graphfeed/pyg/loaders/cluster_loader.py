@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops import expand_indptr
+from graphfeed.datapipes import Datapipe, MiniBatch
+from graphfeed.ops.structure import expand_indptr
 from graphfeed.pyg.data.data_features import FLAT, DataFeatures, read_features
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.cluster_data import ClusterData

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes import Datapipe, ItemSampler
 from graphfeed.loader import DataLoader
-from graphfeed.ops import cumulate_weights
 from graphfeed.ops.arguments import check_count
 from graphfeed.ops.process import progress_bar
+from graphfeed.ops.sampling import cumulate_weights
 from graphfeed.pyg.data.data_features import DataFeatures, read_features
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.tables import check_data, check_untyped, import_pyg
@@ -22,7 +21,7 @@ from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.draw_nodes import DrawEdgeEnds, DrawWalks
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import FusedCSCSamplingGraph, ItemSet
-from graphfeed.storage.datasets.torch_files import read_tensors
+from graphfeed.storage.datasets import read_tensors
 
 COUNTED = 0x434F554E54
 """The seed of the mini-batches that are counted. It is always the same, so that an epoch that another loader began goes

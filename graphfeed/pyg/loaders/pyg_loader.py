@@ -6,11 +6,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.placement import Placement
-from graphfeed.datapipes.pipeline.traverse import find
-from graphfeed.loader import DataLoader
-from graphfeed.loader.plan import make_plan
+from graphfeed.datapipes import Datapipe
+from graphfeed.datapipes.pipeline import Placement, find
+from graphfeed.loader import DataLoader, make_plan
 from graphfeed.pyg.data.data_features import DataFeatures, contents_of, read_features
 from graphfeed.pyg.loaders.torch_options import TorchOptions
 from graphfeed.pyg.stages.call_stages import call_stages

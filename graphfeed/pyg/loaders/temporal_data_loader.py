@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.sources.item_sampler import ItemSampler
+from graphfeed.datapipes import ItemSampler
 from graphfeed.pyg.data.data_features import HOLE
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.loaders.pyg_loader import PyGLoader

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.sources.item_sampler import ItemSampler
-from graphfeed.loader.stages.pin import Pin
+from graphfeed.datapipes import Datapipe, ItemSampler
+from graphfeed.loader.stages import Pin
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.store_data import StorePair
 from graphfeed.pyg.data.tables import as_data, import_pyg

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.pipeline.traverse import find
+from graphfeed.datapipes import Datapipe, FeatureFetcher
+from graphfeed.datapipes.pipeline import find
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.loaders.pyg_loader import PLACEMENTS, PyGLoader
 from graphfeed.pyg.loaders.torch_options import TorchOptions

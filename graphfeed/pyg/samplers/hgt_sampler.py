@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.datapipes import Datapipe, IterableSource
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.samplers.neighbor_sampler import BaseSampler, by_type
 from graphfeed.pyg.stages.call_stages import call_stages

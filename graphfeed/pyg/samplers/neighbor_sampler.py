@@ -5,16 +5,14 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.sources.iterable_source import IterableSource
+from graphfeed.datapipes import Datapipe, IterableSource, MiniBatch
 from graphfeed.ops import Key
 from graphfeed.pyg.data.data_graph import read_graph
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.samplers.neighborhoods import Neighborhoods
 from graphfeed.pyg.stages.call_stages import call_stages
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 BaseSampler: Any = import_pyg("torch_geometric.sampler", "graphfeed.pyg.NeighborSampler").BaseSampler
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes import Datapipe
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
@@ -12,7 +12,7 @@ from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.link_seeds import LinkSeeds
 from graphfeed.pyg.stages.to_sampler_output import ToSamplerOutput
 from graphfeed.storage import SamplingGraph
-from graphfeed.storage.graph.type_names import etype_str_to_tuple, type_name
+from graphfeed.storage.graph import etype_str_to_tuple, type_name
 
 SubgraphType: TypeAlias = Literal["directional", "bidirectional", "induced"]
 SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")

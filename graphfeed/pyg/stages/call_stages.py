@@ -3,9 +3,8 @@
 from itertools import islice
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.traverse import traverse
-from graphfeed.datapipes.transform import Transform, call
+from graphfeed.datapipes import Datapipe, Transform, call
+from graphfeed.datapipes.pipeline import traverse
 
 
 def call_stages(pipe: Datapipe, minibatch: Any) -> Any:

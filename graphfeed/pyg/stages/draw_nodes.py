@@ -5,11 +5,9 @@ import copy
 import numpy as np
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import draw_key, draw_places
-from graphfeed.ops.keys import drawing
-from graphfeed.ops.sampling.draw_places import NOTHING
+from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.ops import draw_key, drawing
+from graphfeed.ops.sampling import NOTHING, draw_places
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
+from graphfeed.datapipes import Datapipe
 from graphfeed.ops.arguments import brief
 from graphfeed.pyg.data.data_graph import as_time_column
 from graphfeed.pyg.data.store_data import EdgeType

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.feature_fetcher import FeatureFetcher
-from graphfeed.datapipes.pipeline.placement import Placement
+from graphfeed.datapipes import Datapipe, FeatureFetcher
+from graphfeed.datapipes.pipeline import Placement
 from graphfeed.pyg.data.data_features import EDGES, DataFeatures, as_given
 from graphfeed.pyg.data.edge_index import to_edge_index
 from graphfeed.pyg.data.store_data import EdgeType
@@ -17,7 +16,7 @@ from graphfeed.pyg.data.tables import import_pyg, tables_of
 from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch
 from graphfeed.pyg.stages.to_rooted_batch import ToRootedBatch
 from graphfeed.pyg.stages.to_sampler_output import edge_index_of
-from graphfeed.storage.graph.type_names import type_name
+from graphfeed.storage.graph import type_name
 
 
 class FillData(SameSize):

@@ -5,17 +5,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.samplers.subgraph_sampler import check_graph
-from graphfeed.datapipes.transform import Transform
-from graphfeed.ops import InducedEdges, induce_trees
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.datapipes import MiniBatch, Transform, check_graph
+from graphfeed.ops.rows import take_rows
+from graphfeed.ops.structure import InducedEdges, induce_trees
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, as_sampled
 from graphfeed.storage import FusedCSCSamplingGraph, SamplingGraph
-from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns
-from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
-from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
+from graphfeed.storage.graph import ORIGINAL_EDGE_ID, kernel_columns, trees_of_rows
 
 
 class InduceTrees(Transform):

@@ -4,11 +4,10 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.pyg.data.store_data import EdgeType
 from graphfeed.pyg.stages.sampled_minibatch import SampledMiniBatch, only_type
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph import etype_str_to_tuple
 
 
 class LinkSeeds(Transform):

@@ -7,14 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from graphfeed.datapipes.datapipe import Datapipe
-from graphfeed.datapipes.pipeline.iteration import torch_shard
-from graphfeed.datapipes.pipeline.seeding import seeded_globals
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate, measure
-from graphfeed.datapipes.sources.item_sampler import ItemSampler
-from graphfeed.datapipes.sources.minibatcher import minibatcher_default
+from graphfeed.datapipes import Datapipe, ItemSampler, minibatcher_default
+from graphfeed.datapipes.pipeline import BatchSizeEstimate, measure, seeded_globals, torch_shard
+from graphfeed.ops import fold
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.random import fold
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 ORDER = 0x4F52444552

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import MiniBatch, Transform
 from graphfeed.pyg.data.negative_sampling import NegativeSampling
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.link_seeds import link_fields

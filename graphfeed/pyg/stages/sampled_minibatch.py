@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.pipeline.size_estimate import BatchSizeEstimate
-from graphfeed.datapipes.transform import Transform
-from graphfeed.storage.graph.sampled_subgraph import ByType
-from graphfeed.storage.graph.type_names import by_type_name
+from graphfeed.datapipes import MiniBatch, Transform
+from graphfeed.datapipes.pipeline import BatchSizeEstimate
+from graphfeed.storage.graph import ByType, by_type_name
 
 
 @dataclass(repr=False, eq=False)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from graphfeed.datapipes.minibatch import MiniBatch
+from graphfeed.datapipes import MiniBatch
 from graphfeed.pyg.data.minibatch_data import make_data
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 

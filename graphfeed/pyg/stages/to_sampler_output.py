@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops import buffers, expand_indptr, join_columns
+from graphfeed.datapipes import MiniBatch
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.structure import expand_indptr, join_columns
 from graphfeed.pyg.data.data_graph import reverse_type
 from graphfeed.pyg.data.tables import import_pyg
 from graphfeed.pyg.stages.sampled_minibatch import SameSize, SampledMiniBatch, as_sampled
-from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
-from graphfeed.storage.graph.sampling.new_nodes import trees_of_rows
-from graphfeed.storage.graph.type_names import etype_str_to_tuple
+from graphfeed.storage.graph import CSCFormatBase, SampledSubgraph, etype_str_to_tuple, trees_of_rows
 
 
 class ToSamplerOutput(SameSize):

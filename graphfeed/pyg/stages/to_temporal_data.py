@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.ops.keys import draw_key, drawing
+from graphfeed.datapipes import MiniBatch
+from graphfeed.ops import draw_key, drawing
 from graphfeed.pyg.stages.sampled_minibatch import SameSize
 
 

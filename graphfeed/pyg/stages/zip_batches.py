@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from graphfeed.datapipes.datapipe import Datapipe, length
-from graphfeed.datapipes.minibatch import MiniBatch
-from graphfeed.datapipes.transform import Transform
+from graphfeed.datapipes import Datapipe, MiniBatch, Transform, length
 from graphfeed.storage import HeteroItemSet, ItemSet
 
 

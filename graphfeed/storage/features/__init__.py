@@ -3,3 +3,8 @@
 A feature returns rows by id, wherever they lie. The policies of the caches are operations, in `graphfeed.ops.rows`. The
 stage that fetches is `FeatureFetcher`, in `graphfeed.datapipes`.
 """
+
+from graphfeed.storage.features.cached_feature import row_type
+from graphfeed.storage.features.feature import COPIED, DistantFeature, dtype_and_shape
+
+__all__ = ["COPIED", "DistantFeature", "dtype_and_shape", "row_type"]

@@ -6,11 +6,10 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import torch
 
-from graphfeed.ops import buffers
+from graphfeed.ops import is_gpu, on_gpu
 from graphfeed.ops.arguments import as_ids, as_tensor, check_ids, check_vector
-from graphfeed.ops.backend import is_gpu, on_gpu
-from graphfeed.ops.buffers import flat_bytes
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.memory import buffers, flat_bytes
+from graphfeed.ops.rows import take_rows
 from graphfeed.storage.features.feature import DeferredRead, DistantFeature, Feature, TorchBasedFeature, check_rows
 from graphfeed.storage.features.feature_cache import CPUFeatureCache
 from graphfeed.storage.features.row_cache import Reader, RowCache

@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from graphfeed.ops import buffers, read_bytes, read_rows
+from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import as_ids, check_ids, check_vector
-from graphfeed.ops.backend import on_gpu
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import read_bytes, read_rows
 from graphfeed.storage.features.feature import DeferredRead, Feature, TorchBasedFeature, dtype_and_shape
 from graphfeed.storage.memory.staging import staging
 

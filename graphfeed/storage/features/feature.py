@@ -7,11 +7,10 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops import gather_rows
-from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, is_read_only
-from graphfeed.ops.backend import is_readable
-from graphfeed.ops.pinned import is_page_locked, page_lock, page_lock_instead
-from graphfeed.ops.verified import distrust
+from graphfeed.ops import is_readable
+from graphfeed.ops.arguments import as_ids, as_tensor, check_can_pin, check_ids, check_vector, distrust, is_read_only
+from graphfeed.ops.memory import is_page_locked, page_lock, page_lock_instead
+from graphfeed.ops.rows import gather_rows
 from graphfeed.storage.memory.cache_use import Cache
 from graphfeed.storage.memory.shareable import Shareable
 from graphfeed.storage.memory.tensor_tree import move

@@ -8,11 +8,20 @@ from typing import Self
 
 import torch
 
-from graphfeed.ops import buffers, clear_policy, compact, copy_rows, find_keys, new_policy, policy_bytes, replace_keys
 from graphfeed.ops.arguments import check_count
-from graphfeed.ops.forks import renew_in_child
-from graphfeed.ops.rows.cache_policy import MOST_SLOTS
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.process import renew_in_child
+from graphfeed.ops.rows import (
+    MOST_SLOTS,
+    clear_policy,
+    copy_rows,
+    find_keys,
+    new_policy,
+    policy_bytes,
+    replace_keys,
+    take_rows,
+)
+from graphfeed.ops.structure import compact
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 

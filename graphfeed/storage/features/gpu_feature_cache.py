@@ -6,10 +6,11 @@ from typing import Self
 
 import torch
 
-from graphfeed.ops import buffers, clear_sets, compact, copy_rows, find_in_sets, new_sets, replace_in_sets
+from graphfeed.ops import kernels
 from graphfeed.ops.arguments import check_count, check_vector
-from graphfeed.ops.backend import kernels
-from graphfeed.ops.rows.cache_sets import BYTES_PER_PLACE
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.rows import BYTES_PER_PLACE, clear_sets, copy_rows, find_in_sets, new_sets, replace_in_sets
+from graphfeed.ops.structure import compact
 from graphfeed.storage.features.row_cache import LookedUp, Reader, RowCache, out_of_range
 
 

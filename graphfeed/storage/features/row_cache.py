@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 
-from graphfeed.ops import copy_rows
 from graphfeed.ops.arguments import check_vector
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.memory import is_page_locked
+from graphfeed.ops.rows import copy_rows
 from graphfeed.storage.memory.stream_ordered_lock import StreamOrderedLock
 
 Reader = Callable[[torch.Tensor], torch.Tensor]

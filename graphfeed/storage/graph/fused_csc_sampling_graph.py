@@ -6,7 +6,7 @@ from typing import Literal, overload
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.completed_future import CompletedFuture
+from graphfeed.ops import CompletedFuture
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling import temporal_hops, temporal_sampling, typed_sampling

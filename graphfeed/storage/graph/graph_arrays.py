@@ -11,11 +11,10 @@ from typing import Any, Self
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor, brief, check_vector
-from graphfeed.ops.forks import ForkLock
-from graphfeed.ops.pinned import is_page_locked, page_lock
-from graphfeed.ops.structure.csc import joined_by
-from graphfeed.ops.verified import Tensors, check_once, distrust, trust
+from graphfeed.ops.arguments import Tensors, as_tensor, brief, check_once, check_vector, distrust, trust
+from graphfeed.ops.memory import is_page_locked, page_lock
+from graphfeed.ops.process import ForkLock
+from graphfeed.ops.structure import joined_by
 from graphfeed.storage.graph.attributes import as_attributes, check_attributes, look_up
 from graphfeed.storage.graph.files.graph_file import Fields, open_shared, publish, save_fields, unpublish
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from graphfeed.ops.structure.csc import check_starts
+from graphfeed.ops.structure import check_starts
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph

@@ -6,8 +6,10 @@ from typing import Any, Literal, Self, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import CompletedFuture, delete_from_columns, delete_rows, match_pairs
+from graphfeed.ops import CompletedFuture
 from graphfeed.ops.arguments import as_ids, brief
+from graphfeed.ops.rows import delete_from_columns, delete_rows
+from graphfeed.ops.structure import match_pairs
 from graphfeed.storage.graph.layer_data import make_layer_data
 from graphfeed.storage.graph.type_names import by_type_name, ends_of, from_type_dict, to_type_dict
 from graphfeed.storage.memory.tensor_repr import tensor_repr

@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from graphfeed.ops import draw_key, random_walks, sample_negatives, unique_and_compact
+from graphfeed.ops import MASK, draw_key
 from graphfeed.ops.arguments import as_ids, brief, check_count, check_ids, check_seed
-from graphfeed.ops.random import MASK
+from graphfeed.ops.sampling import random_walks, sample_negatives
+from graphfeed.ops.structure import unique_and_compact
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_hop
 from graphfeed.storage.graph.sampling.new_nodes import sample_new_hop_by_hop

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
-from graphfeed.ops.shared_memory import MemoryFile
+from graphfeed.ops.memory import TABLE, MemoryFile, Region, mapping_around, read_regions
 from graphfeed.storage.memory.shared import Handle, find_handle
 
 DETAILED_TABLE = Path("/proc/self/smaps")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops import buffers, shared_memory
+from graphfeed.ops.memory import buffers, shared_memory
 
 
 def read_npy(path: str | Path) -> NDArray[Any]:

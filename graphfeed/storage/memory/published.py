@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import torch
 
-from graphfeed.ops.backend import on_gpu
+from graphfeed.ops import on_gpu
 
 
 class Published:

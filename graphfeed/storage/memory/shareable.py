@@ -9,10 +9,9 @@ from typing import Any, Self, SupportsIndex
 
 import torch
 
-from graphfeed.ops.arguments import check_can_pin
-from graphfeed.ops.forks import ForkLock
-from graphfeed.ops.pinned import page_lock
-from graphfeed.ops.verified import passed_among, trust_copies
+from graphfeed.ops.arguments import check_can_pin, passed_among, trust_copies
+from graphfeed.ops.memory import page_lock
+from graphfeed.ops.process import ForkLock
 from graphfeed.storage.memory.mapped_file import FilePlace, find_places
 from graphfeed.storage.memory.shared import Handle, SharedBlock, find_handle, from_bytes, to_bytes
 from graphfeed.storage.memory.tensor_tree import map_leaves, tensors_in

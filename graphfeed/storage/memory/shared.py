@@ -9,9 +9,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops.backend import lies_as_it_reads
-from graphfeed.ops.buffers import NUMPY_DTYPES, as_bytes
-from graphfeed.ops.shared_memory import ALIGNMENT, Bytes, MemoryFile, SharedMemory, align, all_shared, populate
+from graphfeed.ops import lies_as_it_reads
+from graphfeed.ops.memory import (
+    ALIGNMENT,
+    NUMPY_DTYPES,
+    Bytes,
+    MemoryFile,
+    SharedMemory,
+    align,
+    all_shared,
+    as_bytes,
+    populate,
+)
 
 
 @dataclass(frozen=True, slots=True)

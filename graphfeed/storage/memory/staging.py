@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphfeed.ops.buffers import flat_bytes
+from graphfeed.ops.memory import flat_bytes
 
 BLOCK_BYTES = 1 << 22
 NUM_BLOCKS = 4

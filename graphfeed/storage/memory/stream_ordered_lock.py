@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from graphfeed.ops.backend import is_gpu
+from graphfeed.ops import is_gpu
 
 
 class StreamOrderedLock:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from graphfeed.ops.buffers import as_bytes
-from graphfeed.ops.shared_memory import ALIGNMENT, Bytes
+from graphfeed.ops.memory import ALIGNMENT, Bytes, as_bytes
 from graphfeed.storage.memory.shared import from_bytes
 
 _NAMED = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.memory import is_page_locked
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -11,8 +11,8 @@ import torch
 import graphfeed as gf
 from graphfeed.distributed.wire import from_batch, record_batches, to_batch
 from graphfeed.distributed.wire.record_batches import FORMAT
-from graphfeed.ops.buffers import POOL
-from graphfeed.ops.shared_memory import align
+from graphfeed.ops.memory.buffers import POOL
+from graphfeed.ops.memory.shared_memory import align
 from tests import pipelines
 
 arrow = pytest.importorskip("pyarrow")

@@ -13,7 +13,7 @@ from graphfeed.loader.executors.process_executor import make_context
 from graphfeed.loader.executors.worker_main import Reply
 from graphfeed.loader.executors.worker_process import WorkerProcess
 from graphfeed.loader.transport.pickling import dump
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 
 SECONDS = 60.0
 

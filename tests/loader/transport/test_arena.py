@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed.loader.transport.arena import SLOTS, Arena, ArenaReader, Block
-from graphfeed.ops.shared_memory import ALIGNMENT
+from graphfeed.ops.memory.shared_memory import ALIGNMENT
 
 SIZE = 1 << 16
 

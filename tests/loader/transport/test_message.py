@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from graphfeed.loader.transport.message import BLOCK, INLINE, PREFIX, MessageReader, Record
-from graphfeed.ops.shared_memory import Bytes
+from graphfeed.ops.memory.shared_memory import Bytes
 from graphfeed.storage.memory import Frame
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from graphfeed.loader.transport.arena import Arena
 from graphfeed.loader.transport.pickling import decode, encode
 from graphfeed.loader.transport.zero_copy import SMALL_BYTES, ZeroCopyReceiver, ZeroCopySender, open_zero_copy
-from graphfeed.ops import buffers
-from graphfeed.ops.buffers import BufferPool
+from graphfeed.ops.memory import buffers
+from graphfeed.ops.memory.buffers import BufferPool
 from tests.garbage import AtItsEnd, ends
 
 pytestmark = [

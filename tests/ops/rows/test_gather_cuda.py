@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.ops import pinned
+from graphfeed.ops.memory import pinned
 from tests.ops.emulated_cuda import Cuda, EmulatedCuda, check_equal
 
 

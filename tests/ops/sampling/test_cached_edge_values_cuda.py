@@ -29,7 +29,7 @@ def test_pinned_values_are_read_by_few_threads(cuda: Cuda) -> None:
     values, cached, picks, cache_offsets = make_case([(5, index % 3 == 0) for index in range(600)], torch.int64)
     with (
         cuda.running(),
-        patch("graphfeed.ops.pinned.LIMIT.threads", 256),
+        patch("graphfeed.ops.memory.pinned.LIMIT.threads", 256),
     ):
         given = Picks(cuda.put(picks.offsets), cuda.put(picks.positions))
         edges = CachedEdgeValues(cuda.pin(values), cuda.put(cached), cuda.put(cache_offsets))

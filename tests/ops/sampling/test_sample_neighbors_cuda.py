@@ -128,7 +128,7 @@ def test_pinned_columns_are_read_by_few_threads(cuda: Cuda, monkeypatch: pytest.
         pytest.skip("the launches of a device are not noted")
     indptr, seeds = torch.arange(0, 4_004, 4), torch.arange(1_000)
     expected = ops.sample_neighbors(indptr, seeds, torch.tensor([2]), 5)
-    monkeypatch.setattr("graphfeed.ops.pinned.LIMIT.threads", 256)
+    monkeypatch.setattr("graphfeed.ops.memory.pinned.LIMIT.threads", 256)
     for place, threads in ((cuda.pin, 256), (cuda.put, 1_024)):
         with cuda.running():
             found = ops.sample_neighbors(place(indptr), cuda.put(seeds), torch.tensor([2]), 5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from tests import reference
 from tests.ops.graphs import ID_DTYPES, strided
 

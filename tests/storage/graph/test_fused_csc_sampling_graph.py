@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.storage import CSCFormatBase, FusedCSCSamplingGraph, SampledSubgraph, fused_csc_sampling_graph
 from graphfeed.storage.graph.sampling.one_hop import ORIGINAL_EDGE_ID
 from graphfeed.storage.graph.sampling_request import SamplingRequest

@@ -9,7 +9,7 @@ import torch
 import graphfeed as gf
 from graphfeed.storage import SamplingRequest
 from tests.digests import digests
-from tests.ops.test_verified import large_graph
+from tests.ops.arguments.test_verified import large_graph
 
 NODES, EDGES = 40, 900
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.storage import TorchBasedFeatureStore
 from graphfeed.storage.features.torch_based_feature_store import OnDiskFeatureData
 from graphfeed.storage.memory.npy_file import read_npy

@@ -4,7 +4,7 @@ import os
 import pytest
 import torch
 
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.storage.memory.shared import SharedBlock, find_handle
 from tests.forked import in_child
 

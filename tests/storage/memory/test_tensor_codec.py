@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops.buffers import as_bytes
-from graphfeed.ops.shared_memory import ALIGNMENT, Bytes
+from graphfeed.ops.memory.buffers import as_bytes
+from graphfeed.ops.memory.shared_memory import ALIGNMENT, Bytes
 from graphfeed.storage.memory.tensor_codec import (
     DTYPES,
     Frame,

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops import buffers
 from graphfeed.ops.cpu.jit import Block
 from graphfeed.ops.cpu.sampling.passes import in_time, state
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_recipe import MAX_LOOK_BACK, KernelGraph, Recipe
 from graphfeed.ops.sampling.hops.scratch import NO_HALVES, NOTHING, enlarge, new_columns, new_scratch
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_length, check_vector
 from graphfeed.ops.backend import as_int64, as_types, kernels, on_gpu, package_for
 from graphfeed.ops.cpu.sampling.passes import state
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_graph import ranked_arrays
 from graphfeed.ops.sampling.hops.hop_program import PROGRAMS
 from graphfeed.ops.sampling.hops.hop_recipe import NOTHING, Drawing, KernelGraph, SeedTimes, recipe_of

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from numpy.typing import NDArray
 
-from graphfeed.ops import buffers
 from graphfeed.ops.arguments import check_ids, check_vector
 from graphfeed.ops.backend import on_gpu, package_for
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.rows.gather import take_rows
 from graphfeed.ops.sampling.guides import split_sums
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape

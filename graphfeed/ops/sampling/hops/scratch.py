@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphfeed.ops import buffers
 from graphfeed.ops.cpu.sampling.passes import candidates, in_time, labor, marks, state, uniform, weighted
+from graphfeed.ops.memory import buffers
 
 LEAST_COLUMNS = 1 << 10
 """There is room for this many columns at least."""

@@ -3,8 +3,8 @@
 import torch
 
 from graphfeed import ops
+from graphfeed.ops import fold
 from graphfeed.ops.arguments import brief, check_count, check_vector
-from graphfeed.ops.random import fold
 from graphfeed.storage.graph.assignment.assign_ldg import assign_by_ldg
 from graphfeed.storage.graph.assignment.assign_metis import assign_by_metis
 from graphfeed.storage.graph.graph_arrays import GraphArrays

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 
 from graphfeed.ops.process import progress_bar
-from graphfeed.ops.structure.place_nodes import place_nodes
+from graphfeed.ops.structure import place_nodes
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 
 PASSES = 10

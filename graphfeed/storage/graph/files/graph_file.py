@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from graphfeed.ops.buffers import as_bytes
-from graphfeed.ops.shared_memory import MemoryFile, SharedMemory
+from graphfeed.ops.memory import MemoryFile, SharedMemory, as_bytes
 from graphfeed.storage.memory import DTYPE_NAMES, describe_tensors, lay_out, read_specs
 from graphfeed.storage.memory.shared import Place, SharedBlock, tensors_of
 

@@ -6,10 +6,9 @@ from typing import Any, Literal, TypeAlias, overload
 
 import torch
 
-from graphfeed.ops import CompletedFuture, expand_indptr
+from graphfeed.ops import CompletedFuture, check_one_rank
 from graphfeed.ops.arguments import bounds
-from graphfeed.ops.completed_future import check_one_rank
-from graphfeed.ops.structure.compact import compact_parts
+from graphfeed.ops.structure import compact_parts, expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.type_names import EdgeType, NodeType, ends_of, from_type_dict, to_type_dict
 

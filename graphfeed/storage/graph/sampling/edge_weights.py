@@ -3,7 +3,7 @@
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.pinned import is_page_locked
+from graphfeed.ops.memory import is_page_locked
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampling_request import SamplingRequest
 

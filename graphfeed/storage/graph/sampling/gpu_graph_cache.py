@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from graphfeed import ops
+from graphfeed.ops import on_gpu
 from graphfeed.ops.arguments import check_ids
-from graphfeed.ops.backend import on_gpu
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.cached_edge_values import CachedColumns, sample_cached_columns
+from graphfeed.ops.rows import take_rows
+from graphfeed.ops.sampling import CachedColumns, sample_cached_columns
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.one_hop import EdgeArrays, sample_one_hop

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from graphfeed.ops.backend import as_int64, as_types
+from graphfeed.ops import as_int64, as_types
 
 if TYPE_CHECKING:
     from graphfeed.storage.graph.graph_arrays import GraphArrays

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 
-from graphfeed.ops import expand_indptr
+from graphfeed.ops.structure import expand_indptr
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import by_type, merge_sources
 from graphfeed.storage.graph.sampling_request import SamplingRequest

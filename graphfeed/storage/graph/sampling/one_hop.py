@@ -7,8 +7,8 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_ids, as_tensor, brief, check_ids, check_ids_of_each, check_vector
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.sampling.group_by_type import split_by_type
+from graphfeed.ops.rows import take_rows
+from graphfeed.ops.sampling import split_by_type
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns

@@ -7,10 +7,9 @@ from typing import Any, TypeAlias
 import torch
 
 from graphfeed import ops
-from graphfeed.ops.arguments import as_tensor, brief
-from graphfeed.ops.pinned import is_page_locked
-from graphfeed.ops.rows.gather import take_rows
-from graphfeed.ops.verified import Tensors
+from graphfeed.ops.arguments import Tensors, as_tensor, brief
+from graphfeed.ops.memory import is_page_locked
+from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, SampledSubgraph
 from graphfeed.storage.graph.sampling.compaction import compact_csc_format

@@ -7,7 +7,7 @@ import torch
 
 from graphfeed import ops
 from graphfeed.ops.arguments import as_tensor
-from graphfeed.ops.rows.gather import take_rows
+from graphfeed.ops.rows import take_rows
 from graphfeed.storage.graph.graph_arrays import GraphArrays
 from graphfeed.storage.graph.sampled_subgraph import ByType, CSCFormatBase, SampledSubgraph
 from graphfeed.storage.graph.sampling.kernel_columns import kernel_columns

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.sampling.hops.hop_arrays import HopArrays, Room, Shape
 from graphfeed.ops.sampling.hops.hop_recipe import Drawing, KernelGraph, Recipe, recipe_of
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphfeed import ops
-from graphfeed.ops import buffers
-from graphfeed.ops.verified import trust
+from graphfeed.ops.arguments.verified import trust
+from graphfeed.ops.memory import buffers
 from tests import reference
 from tests.ops.graphs import FANOUTS, ID_DTYPES, KEYS, Graph, graphs_and_seeds, strided
 from tests.ops.hops import sample_all

@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.ops import buffers
+from graphfeed.ops.memory import buffers
 from graphfeed.ops.structure import csc
 from graphfeed.storage.graph.sampling_graph import sample_hop_by_hop
 from graphfeed.storage.graph.sampling_request import SamplingRequest

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from graphfeed.ops.forks import ForkLock
-from graphfeed.ops.shared_memory import empty_shared
+from graphfeed.ops.memory.shared_memory import empty_shared
 
 SMALL_BYTES = 1 << 15
 """Below this size, the system's allocator is as fast as the pool."""

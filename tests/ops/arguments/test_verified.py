@@ -8,7 +8,7 @@ import torch
 
 import graphfeed as gf
 from graphfeed import ops
-from graphfeed.ops import verified
+from graphfeed.ops.arguments import verified
 from tests.ops.hops import sample_all, sample_timed
 
 

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphfeed.ops import buffers, shared_memory
-from graphfeed.ops.buffers import SMALL_BYTES, BufferPool, NodeMaps
+from graphfeed.ops.memory import buffers, shared_memory
+from graphfeed.ops.memory.buffers import SMALL_BYTES, BufferPool, NodeMaps
 from tests.forked import held_elsewhere, in_child
 from tests.garbage import AtItsEnd, ends
 

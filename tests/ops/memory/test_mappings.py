@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
+from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
 
 PIECES = [
     Region(0, 4, 0, 1, "/a", True, True), Region(4, 8, 4, 1, "/a", True, False), Region(8, 12, 0, 1, "/a", True, True),

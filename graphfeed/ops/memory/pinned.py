@@ -12,8 +12,8 @@ import torch
 
 from graphfeed.ops.arguments import check_can_pin, check_count
 from graphfeed.ops.forks import after_fork_in_child
-from graphfeed.ops.mappings import TABLE, Region, mapping_around, read_regions
-from graphfeed.ops.shared_memory import empty_shared
+from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
+from graphfeed.ops.memory.shared_memory import empty_shared
 
 DEFAULT_UVA_THREADS = 10240
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import graphfeed as gf
-from graphfeed.ops.entry_points import ENTRY_POINTS, load_entry_point
+from graphfeed.ops.process.entry_points import ENTRY_POINTS, load_entry_point
 
 ADDITIONS = [(group, name) for group, names in ENTRY_POINTS.items() for name in names]
 

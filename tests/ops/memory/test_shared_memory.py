@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphfeed.ops import shared_memory
-from graphfeed.ops.shared_memory import (
+from graphfeed.ops.memory import shared_memory
+from graphfeed.ops.memory.shared_memory import (
     HUGE_PAGE,
     SHARED_BYTES,
     SYSTEM,
@@ -97,7 +97,7 @@ def test_what_can_not_be_mapped_is_an_error_and_leaves_nothing(tmp_path: Path) -
 
 
 def test_other_systems_map_too(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphfeed.ops.shared_memory.SYSTEM", None)
+    monkeypatch.setattr("graphfeed.ops.memory.shared_memory.SYSTEM", None)
     memory = map_shared(descriptor, max(SIZES))
     memory[0] = 3
     assert os.pread(descriptor, 1, 0) == b"\3"

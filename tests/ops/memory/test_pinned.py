@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from graphfeed import ops
-from graphfeed.ops import buffers, pinned
-from graphfeed.ops.pinned import READ_ONLY
+from graphfeed.ops.memory import buffers, pinned
+from graphfeed.ops.memory.pinned import READ_ONLY
 from graphfeed.storage.memory.shared import SharedBlock
 from tests.forked import in_child
 from tests.ops import emulated_runtime

@@ -1,0 +1,22 @@
+"""Memory of tensors: buffers that are used again, shared and page-locked memory, and the mappings of this process."""
+
+from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
+from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions
+from graphfeed.ops.memory.pinned import is_page_locked, page_lock, page_lock_instead
+from graphfeed.ops.memory.shared_memory import (
+    ALIGNMENT,
+    Bytes,
+    MemoryFile,
+    SharedMemory,
+    align,
+    all_shared,
+    collapse,
+    map_shared,
+    populate,
+)
+
+__all__ = [
+    "ALIGNMENT", "NUMPY_DTYPES", "POOL", "TABLE", "Bytes", "MemoryFile", "Region", "SharedMemory", "align",
+    "all_shared", "as_bytes", "collapse", "flat_bytes", "is_page_locked", "map_shared", "mapping_around",
+    "page_lock", "page_lock_instead", "populate", "read_regions",
+]  # fmt: skip
