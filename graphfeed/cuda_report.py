@@ -71,8 +71,7 @@ def cuda_check() -> CudaReport:
     `python -m graphfeed.cuda_check`, which exits with 1 if something is missing or failed.
 
     Example:
-        >>> import graphfeed as gf
-        >>> report = gf.cuda_check()
+        >>> report = cuda_check()  # graphfeed.cuda_check()
         >>> report.findings[0].subject
         'graphfeed'
     """

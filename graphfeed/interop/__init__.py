@@ -8,13 +8,12 @@ the other library belongs to `graphfeed.datapipes` or `graphfeed.storage`; PyG h
 import importlib
 import types
 
+from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
+
+__all__ = ["WholeGraph", "read_graphlearn", "read_graphlearn_caches"]
+
 
 def __getattr__(name: str) -> types.ModuleType:
     if name in ("dgl", "graphbolt", "graphlearn", "networkx", "ogb", "scipy"):
         return importlib.import_module(f"graphfeed.interop.{name}")
     raise AttributeError(f"module 'graphfeed.interop' has no attribute {name!r}")
-
-
-from graphfeed.interop.graphlearn import WholeGraph, read_graphlearn, read_graphlearn_caches
-
-__all__ = ["WholeGraph", "read_graphlearn", "read_graphlearn_caches"]

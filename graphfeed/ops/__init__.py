@@ -14,6 +14,7 @@ formats: what is stored, and how, belongs to `graphfeed.storage`.
 - Here: the keys of random numbers (`Key`, `seed`), what they draw, devices, pinned memory, futures that are complete.
 """
 
+# fmt: off
 from graphfeed.ops import rows, sampling, structure
 from graphfeed.ops.backend import (
     as_int64,
@@ -36,11 +37,11 @@ from graphfeed.ops.sampling import *
 from graphfeed.ops.structure import *
 
 __all__ = [
-    "MASK", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types",
-    "check_device", "check_one_rank", "draw_key", "draw_unkeyed", "drawing", "fold", "is_gpu", "is_readable",
-    "kernels", "lies_as_it_reads", "load", "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place",
-    "seed", "set_max_uva_threads",
-]  # fmt: skip
+    "MASK", "CompletedFuture", "KernelLoad", "Key", "as_int64", "as_types", "check_device", "check_one_rank",
+    "draw_key", "draw_unkeyed", "drawing", "fold", "is_gpu", "is_readable", "kernels", "lies_as_it_reads", "load",
+    "max_uva_threads", "minibatch_key", "on_gpu", "pin_in_place", "seed", "set_max_uva_threads",
+]
+# fmt: on
 __all__ += rows.__all__
 __all__ += sampling.__all__
 __all__ += structure.__all__

@@ -1,4 +1,8 @@
-"""Memory of tensors: buffers that are used again, shared and page-locked memory, and the mappings of this process."""
+"""Memory of tensors: buffers that are used again, shared memory, page-locked memory, and the mappings of the process.
+
+Operations allocate their results and their scratch here. What a graph or a feature puts into shared memory, and how
+other processes find it there, is in `graphfeed.storage.memory`.
+"""
 
 from graphfeed.ops.memory.buffers import NUMPY_DTYPES, POOL, as_bytes, flat_bytes
 from graphfeed.ops.memory.mappings import TABLE, Region, mapping_around, read_regions

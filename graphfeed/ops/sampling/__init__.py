@@ -33,7 +33,6 @@ from graphfeed.ops.sampling.random_walks import random_walks
 from graphfeed.ops.sampling.sample_negative_pairs import (
     NO_EDGES,
     NO_TYPES,
-    NOTHING,
     KnownEdges,
     Population,
     sample_negative_pairs,
