@@ -26,8 +26,10 @@ def first_slot(size, key):
 def find_key(keys, size, key):
     """Return the slot of a key among the first `size` slots, or the free one where it belongs."""
     slot = first_slot(size, key)
-    while keys[np.uintp(slot)] != -1 and keys[np.uintp(slot)] != key:
+    there = keys[np.uintp(slot)]
+    while there != -1 and there != key:
         slot = (slot + 1) & (size - 1)
+        there = keys[np.uintp(slot)]
     return slot
 
 
